@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from adapter.commands.explain import sentences
-from adapter.commands.explain.page import BAND_WIDTH, _band, page
+from adapter.commands.explain.page import BAND_WIDTH, drawn_band, page
 from adapter.commands.explain.reading import Explained, Served
 from adapter.commands.explain.sentences import DrawnBand
 from tests.explain.kit import document, explained
@@ -60,7 +60,7 @@ def band(**changes: Any) -> DrawnBand:
 
 
 def test_a_band_is_drawn_to_scale_with_effective_and_raw_usage() -> None:
-    _, line, legend, _ = (one.plain for one in _band(band()))
+    _, line, legend, _ = (one.plain for one in drawn_band(band()))
     assert len(line) == BAND_WIDTH
     low, high = line.index("┃"), line.rindex("┃")
     assert low < line.index("○") < high < line.index("●")
@@ -77,7 +77,7 @@ def test_a_band_is_drawn_to_scale_with_effective_and_raw_usage() -> None:
     ],
 )  # fmt: skip
 def test_any_band_can_be_drawn(changes: dict[str, Any]) -> None:
-    _, line, _, _ = _band(band(**changes))
+    _, line, _, _ = drawn_band(band(**changes))
     assert len(line.plain) == BAND_WIDTH
 
 

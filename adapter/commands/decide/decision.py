@@ -4,7 +4,7 @@ from typing import Any
 
 from adapter.commands.decide.reader import DecisionCase
 from adapter.load.assess import assess
-from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
+from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome
 from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.quantity import milli_text, nano_text
@@ -28,7 +28,17 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
         "verdict": decision.verdict.value,
         "heldBy": decision.held_by.value if decision.held_by else None,
         "current": decision.current,
-        "pods": [_pod(reading) for reading in assessment.with_usage(assessment.pods)],
+        "pods": [
+            {
+                "name": reading.pod.name,
+                "state": reading.state.value,
+                "reason": reading.reason,
+                "evidence": reading.evidence or None,
+                "usage": {name: nano_text(value) for name, value in reading.usage.items()},
+                **({"missing": dict(reading.missing)} if reading.missing else {}),
+            }
+            for reading in assessment.with_usage(assessment.pods)
+        ],
         "counts": {state.value: count for state, count in assessment.counts.items() if count},
         "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
         "conditions": dict(assessment.conditions),
@@ -37,29 +47,20 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
     }
 
 
-def _pod(reading: PodAssessment) -> dict[str, Any]:
-    data = {
-        "name": reading.pod.name,
-        "state": reading.state.value,
-        "reason": reading.reason,
-        "evidence": reading.evidence or None,
-        "usage": {name: nano_text(value) for name, value in reading.usage.items()},
-    }
-    return data | ({"missing": dict(reading.missing)} if reading.missing else {})
-
-
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
     reading = outcome.scenario if outcome else None
-    usage = reading.usage if reading else metric.usage
+    values = {
+        "usage": reading.usage if reading else metric.usage,
+        "raw": metric.raw,
+        "high": metric.high,
+        "low": metric.low,
+        "target": metric.target,
+    }
     return {
         "name": metric.name,
         "n": reading.n if reading else metric.n,
         "missing": reading.missing if reading else metric.missing,
-        "usage": None if usage is None else nano_text(usage),
-        "raw": None if metric.raw is None else nano_text(metric.raw),
-        "high": None if metric.high is None else nano_text(metric.high),
-        "low": None if metric.low is None else nano_text(metric.low),
-        "target": None if metric.target is None else nano_text(metric.target),
+        **{name: None if value is None else nano_text(value) for name, value in values.items()},
         "windowSeconds": metric.window,
         "verdict": reading.verdict.value if reading else "Error",
         "proposal": outcome.proposal if outcome else None,

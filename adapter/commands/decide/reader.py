@@ -6,7 +6,7 @@ Names every fault of a document at once, with its path.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -152,36 +152,38 @@ class _DocumentReader(MemoryReader):
         return named if observed is None else replace(observed.target, name=named.name)
 
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
-        decode = PodDecoder()
-        read = []
+        """The target's pods; labels and owners that the document leaves out exclude none."""
+        decode, read = PodDecoder(), []
         for index, one in self._objects("pods"):
+            at = ("pods", index, "metadata")
             pod = self._decoded(decode, one, ("pods", index))
-            if pod is not None and self._named(pod, index):
+            if pod is not None and not pod.name:
+                self.fault((*at, "name"), None, "is required")
+            elif pod is not None:
+                self._once("pod", f"{pod.namespace}/{pod.name}", pod.name, (*at, "name"))
+                self._once("UID", pod.uid or pod.name, pod.uid or pod.name, (*at, "uid"))
                 self._check_times(one, ("pods", index))
                 # A document may leave out the UID; the name replaces it.
                 read.append(pod if pod.uid else replace(pod, uid=pod.name))
         slices = self._slices()
-        assessed = self.mapping(self._data.get("assessed"), ("assessed",))
-        silent = assessed.get("endpointSlicesSilent", False)
+        silent = self.mapping(self._data.get("assessed"), ("assessed",)).get("endpointSlicesSilent", False)
         if not isinstance(silent, bool):
             self.fault(("assessed", "endpointSlicesSilent"), silent, "must be true or false")
+        if scale is None or target is None:
+            return ()
+        try:
+            selector = parse_selector(scale.selector)
+        except SelectorError as error:
+            self.fault(("scale", "status", "selector"), scale.selector, str(error))
+            return ()
         return tuple(
             replace(
                 pod,
                 endpoint_serving=endpoints_serving(slices[pod.name], pod.namespace, pod.name, pod.uid),
                 endpoints_silent=silent is True,
             )
-            for pod in self._of_target(read, scale, target)
+            for pod in target_pods(read, selector, target, partial=True)
         )
-
-    def _named(self, pod: Pod, index: int) -> bool:
-        """Whether the pod has a name; adds a fault where its name or UID is not unique."""
-        if not pod.name:
-            self.fault(("pods", index, "metadata", "name"), None, "is required")
-            return False
-        self._once("pod", f"{pod.namespace}/{pod.name}", pod.name, ("pods", index, "metadata", "name"))
-        self._once("UID", pod.uid or pod.name, pod.uid or pod.name, ("pods", index, "metadata", "uid"))
-        return True
 
     def _check_times(self, data: object, at: Path) -> None:
         """Add a fault for each time that cannot be read; a decoder would take it for absent."""
@@ -200,17 +202,6 @@ class _DocumentReader(MemoryReader):
                     slices[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
         return slices
 
-    def _of_target(self, pods: Iterable[Pod], scale: Scale | None, target: Target | None) -> list[Pod]:
-        """The target's pods; labels and owners that the document leaves out exclude none."""
-        if scale is None or target is None:
-            return []
-        try:
-            selector = parse_selector(scale.selector)
-        except SelectorError as error:
-            self.fault(("scale", "status", "selector"), scale.selector, str(error))
-            return []
-        return list(target_pods(pods, selector, target, partial=True))
-
     def _samples(self, policy: Policy | None, now: float) -> Samples:
         """The samples for this policy; None where its own faults are known already."""
         given = self.mapping(self._data.get("samples"), ("samples",))
@@ -227,7 +218,16 @@ class _DocumentReader(MemoryReader):
         )
 
     def _resources(self, now: float) -> ResourceSamples:
-        pods = dict(self._usage())
+        pods: dict[str, Usage] = {}
+        for index, one in self._objects("usage"):
+            window, at = one.get("window") if isinstance(one, Mapping) else None, ("usage", index)
+            is_short = isinstance(window, str) and len(window) <= _LONGEST_DURATION
+            if window and not (is_short and (window[:1] == "0" or parse_go_duration(window) > 0)):
+                self.fault((*at, "window"), window, "must be a duration such as 15s")
+            elif (usage := self._decoded(decode_usage, one, at)) is not None:
+                self._once("usage", usage[0], usage[0], (*at, "metadata", "name"))
+                self.time(one["timestamp"], (*at, "timestamp"))
+                pods[usage[0]] = usage[1]
         # An answer cannot be older than its samples, or later than now.
         answered_at = min(max((usage.at for usage in pods.values()), default=now), now) if pods else None
         given = self.mapping(self._data.get("usageSource"), ("usageSource",))
@@ -238,23 +238,15 @@ class _DocumentReader(MemoryReader):
         """What the document says of a source, and `answered_at` where it has sources but no word on this."""
         told = self._optional_time(given, "answeredAt", at)
         knows = bool(given.keys() & _SOURCE_KEYS)
+        max_age = self._seconds(given, "maxAgeSeconds", _MAX_AGE, _LONGEST_WINDOW, at)
+        error = given.get("error")
+        if error is not None and not isinstance(error, str):
+            self.fault((*at, "error"), error, "must be a text")
         return {
             "fetched_at": told if told is not None or knows else answered_at,
-            "max_age": self._seconds(given, "maxAgeSeconds", _MAX_AGE, _LONGEST_WINDOW, at),
-            "error": self._optional_text(given, "error", at),
+            "max_age": max_age,
+            "error": error if error and isinstance(error, str) else None,
         }
-
-    def _usage(self) -> Iterator[tuple[str, Usage]]:
-        for index, one in self._objects("usage"):
-            window = one.get("window") if isinstance(one, Mapping) else None
-            if window and not _is_duration(window):
-                self.fault(("usage", index, "window"), window, "must be a duration such as 15s")
-                continue
-            usage = self._decoded(decode_usage, one, ("usage", index))
-            if usage is not None:
-                self._once("usage", usage[0], usage[0], ("usage", index, "metadata", "name"))
-                self.time(one["timestamp"], ("usage", index, "timestamp"))
-                yield usage
 
     def _query(self, data: object, at: Path, query: Query | None, now: float) -> QuerySamples:
         given = self.mapping(data, at)
@@ -266,30 +258,26 @@ class _DocumentReader(MemoryReader):
         pods = self.mapping(given.get("pods"), (*at, "pods"))
         points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
         total = given.get("total")
+        whole = None if total is None else self._point(total, moment, (*at, "total"))
+        window = self._seconds(given, "windowSeconds", _window_of(query), _LONGEST_WINDOW, at)
+        behind = self._seconds(given, "offsetSeconds", 0.0, _LONGEST_WINDOW, at)
+        by_pod, reads = given.get("byPod"), given.get("readsPods", [])
+        if by_pod is not None and not isinstance(by_pod, bool):
+            self.fault((*at, "byPod"), by_pod, "must be true or false")
+        elif by_pod is None and given.keys() & {"pods", "total"}:
+            by_pod = "pods" in given
+        if not isinstance(reads, list) or not all(isinstance(name, str) for name in reads):
+            self.fault((*at, "readsPods"), reads, "must be a list of names of pods")
+            reads = []
         return QuerySamples(
             pods={str(name): point for name, point in points.items() if point is not None},
-            total=None if total is None else self._point(total, moment, (*at, "total")),
-            window=self._seconds(given, "windowSeconds", _window_of(query), _LONGEST_WINDOW, at),
-            behind=self._seconds(given, "offsetSeconds", 0.0, _LONGEST_WINDOW, at),
-            by_pod=self._by_pod(given, at),
-            reads=self._reads(given, at),
+            total=whole,
+            window=window,
+            behind=behind,
+            by_pod=by_pod,
+            reads=frozenset(reads),
             **self._source(given, None if moment is None else min(moment, now), at),
         )
-
-    def _reads(self, given: Mapping[str, Any], at: Path) -> frozenset[str]:
-        names = given.get("readsPods", [])
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            self.fault((*at, "readsPods"), names, "must be a list of names of pods")
-            return frozenset()
-        return frozenset(names)
-
-    def _by_pod(self, given: Mapping[str, Any], at: Path) -> bool | None:
-        told = given.get("byPod")
-        if told is not None and not isinstance(told, bool):
-            self.fault((*at, "byPod"), told, "must be true or false")
-        if isinstance(told, bool):
-            return told
-        return True if "pods" in given else False if "total" in given else None
 
     def _point(self, data: object, moment: float | None, path: Path) -> Point | None:
         """A point; None for NaN and infinity, which are no samples; anything else unreadable is a fault."""
@@ -363,14 +351,6 @@ class _DocumentReader(MemoryReader):
         """Epoch seconds of a time; None where the key is absent."""
         return None if given.get(key) is None else self.time(given[key], (*at, key))
 
-    def _optional_text(self, given: Mapping[str, Any], key: str, at: Path) -> str | None:
-        """A text; None where the key is absent or empty."""
-        value = given.get(key)
-        if value is not None and not isinstance(value, str):
-            self.fault((*at, key), value, "must be a text")
-            return None
-        return value or None
-
 
 _SLICES = Decoder(EndpointSlice)
 _TIMES = (
@@ -392,10 +372,6 @@ def _place_in(data: object, message: str) -> tuple[Path, object, str]:
             return (), None, message
         data = data[step]  # type: ignore[index]
     return path, None if isinstance(data, Mapping | list) else data, advice
-
-
-def _is_duration(text: object) -> bool:
-    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or parse_go_duration(text) > 0)
 
 
 def _window_of(query: Query | None) -> float:

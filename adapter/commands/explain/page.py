@@ -12,23 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 from adapter.commands.decide.decision import decided
-from adapter.commands.decide.reader import DecisionCase
 from adapter.commands.explain import sentences
 from adapter.commands.explain.reading import Explained
 from adapter.commands.explain.sentences import (
+    COUNTED,
     DrawnBand,
     InputRow,
-    PodRow,
     bands,
     differences,
     headline,
     input_rows,
-    pod_rows,
+    usage_text,
 )
 from adapter.commands.terminal.output import printable
-from adapter.load.assessment import Assessment, Decision, Verdict
+from adapter.load.assessment import Assessment, Verdict
 from adapter.load.explanation import stage_sentences
 from adapter.load.pods import PodState
+from adapter.load.spec import Policy
 
 BAND_WIDTH = 60
 """Characters of a drawn band."""
@@ -50,13 +50,15 @@ def page(explained: Explained) -> RenderableType:
 
 
 def _parts(explained: Explained) -> Iterator[RenderableType]:
-    case = explained.case
+    case, hpa = explained.case, explained.hpa
     made = decided(case) if case is not None else None
-    text = _text(headline(explained, made), "bold")
     title = f"WatermarkPolicy {explained.namespace}/{explained.name}"
     if made is not None:
         title += f" → {made[0].target}"
-    style = "red" if made is None or made[1].error is not None else "green"
+    text, style = (
+        _text(headline(explained, made), "bold"),
+        "red" if made is None or made[1].error is not None else "green",
+    )
     yield Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
     if explained.trouble:
         yield _section("No decision can be shown", _lines(explained.trouble, first="bold red"))
@@ -65,26 +67,19 @@ def _parts(explained: Explained) -> Iterator[RenderableType]:
             lines = map(sentences.condition_text, explained.conditions)
             yield _section("The policy's status, as the companion wrote it last", _lines(lines))
     if case is not None and made is not None:
-        yield from _decision(explained, case, *made)
+        policy, (assessment, decision) = case.inputs.policy, made
+        if otherwise := differences(explained, decision):
+            yield _section("The server decided otherwise", _lines(otherwise, first="bold red"))
+        drawn = (line for band in bands(policy, assessment, decision) for line in drawn_band(band))
+        yield _section("Load", *drawn)
+        yield _section("Why", _lines(stage_sentences(assessment, decision, case.inputs.bounds, case.now), bullet="→ "))
+        yield _section("Pods", _counts(assessment), _pods(policy, assessment))
+        yield _section("Inputs", _inputs(input_rows(explained, assessment)))
     if explained.hpa_trouble:
         yield _section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red"))
-    hpa = explained.hpa
-    if hpa is None:
-        return
-    yield _section(f"HPA {hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
-    yield _section(f"HPA {hpa.name}: what it did last", _lines(sentences.did_last(explained), bullet="→ "))
-
-
-def _decision(
-    explained: Explained, case: DecisionCase, assessment: Assessment, decision: Decision
-) -> Iterator[RenderableType]:
-    policy = case.inputs.policy
-    if lines := differences(explained, decision):
-        yield _section("The server decided otherwise", _lines(lines, first="bold red"))
-    yield _section("Load", *(text for band in bands(policy, assessment, decision) for text in _band(band)))
-    yield _section("Why", _lines(stage_sentences(assessment, decision, case.inputs.bounds, case.now), bullet="→ "))
-    yield _section("Pods", _counts(assessment), _pods(pod_rows(policy, assessment), [m.name for m in policy.metrics]))
-    yield _section("Inputs", _inputs(input_rows(explained, assessment)))
+    if hpa is not None:
+        yield _section(f"HPA {hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
+        yield _section(f"HPA {hpa.name}: what it did last", _lines(sentences.did_last(explained), bullet="→ "))
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -108,34 +103,30 @@ def _lines(lines: Iterable[str], *, first: str = "", bullet: str = "") -> Render
     return grid
 
 
-def _band(band: DrawnBand) -> Iterator[Text]:
+def drawn_band(band: DrawnBand) -> Iterator[Text]:
+    """The lines of a metric: its name and verdict, its band with the values in it, and what the signs mean."""
     style = _VERDICTS.get(Verdict(band.verdict), "")
     yield Text.assemble((band.name, "bold"), "  ", (band.verdict, style))
-    known = [value for value in (band.low, band.high, band.target, band.usage, band.raw) if value is not None]
-    end = max(known, default=Fraction(0)) * _ROOM
+    values = [value for value in (band.low, band.high, band.target, band.usage, band.raw) if value is not None]
+    end = max(values, default=Fraction(0)) * _ROOM
     if band.error:
         yield _text(band.error, "red")
     elif end:
-        yield from _drawn(band, end, style)
+        low = -1 if band.low is None else _column(band.low, end)
+        high = BAND_WIDTH if band.high is None else _column(band.high, end)
+        signs = ((band.target, "┆", "bold"), (band.raw, "○", "yellow"), (band.usage, "●", f"bold {style}"))
+        marks, line = {_column(value, end): (sign, look) for value, sign, look in signs if value is not None}, Text()
+        for column in range(BAND_WIDTH):
+            plain = ("━", "green") if low < column < high else ("─", "dim")
+            line.append(*marks.get(column, ("┃", "bold") if column in {low, high} else plain))
+        yield line
+        legend = Text(f"● effective {band.text(band.usage)}   ○ over all running pods {band.text(band.raw)}   ")
+        if band.target is not None:
+            legend.append(f"┆ target {band.text(band.target)}   ")
+        low_text = "0" if band.low is None else band.text(band.low)
+        high_text = "any" if band.high is None else band.text(band.high)
+        yield legend.append(f"┃ {low_text} … {high_text}", "dim")
     yield Text("")
-
-
-def _drawn(band: DrawnBand, end: Fraction, style: str) -> Iterator[Text]:
-    low = -1 if band.low is None else _column(band.low, end)
-    high = BAND_WIDTH if band.high is None else _column(band.high, end)
-    shown = ((band.target, "┆", "bold"), (band.raw, "○", "yellow"), (band.usage, "●", f"bold {style}"))
-    marks, line = {_column(value, end): (sign, look) for value, sign, look in shown if value is not None}, Text()
-    for column in range(BAND_WIDTH):
-        sign = ("━", "green") if low < column < high else ("─", "dim")
-        sign = ("┃", "bold") if column in {low, high} else sign
-        line.append(*marks.get(column, sign))
-    yield line
-    legend = Text(f"● effective {band.text(band.usage)}   ○ over all running pods {band.text(band.raw)}   ")
-    if band.target is not None:
-        legend.append(f"┆ target {band.text(band.target)}   ")
-    low_text = "0" if band.low is None else band.text(band.low)
-    high_text = "any" if band.high is None else band.text(band.high)
-    yield legend.append(f"┃ {low_text} … {high_text}", "dim")
 
 
 def _column(value: Fraction, end: Fraction) -> int:
@@ -150,17 +141,22 @@ def _counts(assessment: Assessment) -> Text:
     return text
 
 
-def _pods(rows: list[PodRow], metrics: list[str]) -> RenderableType:
+def _pods(policy: Policy, assessment: Assessment) -> RenderableType:
+    """All pods, those that are left out first."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("", "POD", "STATE", "WHY", *metrics):
+    for name in ("", "POD", "STATE", "WHY", *(metric.name for metric in policy.metrics)):
         table.add_column(name, overflow="fold")
-    for row in rows[:_MOST_ROWS]:
-        style = _STATES.get(PodState(row.state), "")
-        why = f"{row.reason} ({row.source})" if row.source else row.reason
-        sign = Text("✓", "green") if row.counts else Text("✗", "red")
-        table.add_row(sign, _text(row.name), Text(row.state, style), _text(why), *map(_text, row.usage))
-    if len(rows) > _MOST_ROWS:
-        table.add_row("", f"… and {len(rows) - _MOST_ROWS} more (-o json lists all)")
+    pods = sorted(
+        assessment.with_usage(assessment.pods), key=lambda pod: (pod.state in COUNTED, pod.state.value, pod.pod.name)
+    )
+    for pod in pods[:_MOST_ROWS]:
+        why = f"{pod.reason} ({pod.evidence})" if pod.evidence else pod.reason
+        sign = Text("✓", "green") if pod.state in COUNTED else Text("✗", "red")
+        usage = (_text(usage_text(policy, pod, metric.name)) for metric in assessment.metrics)
+        state = Text(pod.state.value, _STATES.get(pod.state, ""))
+        table.add_row(sign, _text(pod.pod.name), state, _text(why), *usage)
+    if len(pods) > _MOST_ROWS:
+        table.add_row("", f"… and {len(pods) - _MOST_ROWS} more (-o json lists all)")
     return table
 
 

@@ -112,26 +112,6 @@ def of_connection(error: KubeError) -> tuple[str, ...]:
     return (f"the API server cannot be asked: {error}", "  kubectl get --raw /version")
 
 
-def of_hpa(error: KubeError, namespace: str, name: str) -> tuple[str, ...]:
-    """Why an HPA cannot be read."""
-    if isinstance(error, Forbidden):
-        return (
-            f"you may not read it: {error.message}",
-            f"missing: the right to get {HPAS.name} in namespace {namespace}, which the role view has",
-        )
-    if isinstance(error, NotFound):
-        return (f"there is none of the name {name} in namespace {namespace}",)
-    return (f"it cannot be read: {error}",)
-
-
-def of_version(error: str, server_version: str) -> tuple[str, ...]:
-    """The server's answer has another form than this command knows, or more in it than it reads."""
-    cannot = f"the server's document cannot be read: {error}"
-    if server_version == package_version():
-        return (cannot, _HPAS_APART)
-    return (cannot, "the server is of another version: use that version of the command, as in its image")
-
-
 class Served(msgspec.Struct, frozen=True, rename="camel"):
     """What the server decided. `served` is the metric's value; `error` is set where there is none."""
 
@@ -227,7 +207,13 @@ async def _decision(session: Session, namespace: str, name: str) -> dict[str, An
     except KubeError as error:
         return {"refusal": refusal(error), "trouble": of_server(error, namespace)}
     except (msgspec.MsgspecError, DocumentError, UnicodeDecodeError) as error:
-        return {"trouble": of_version(str(error), version)}
+        is_ours = version == package_version()
+        remedy = (
+            _HPAS_APART
+            if is_ours
+            else "the server is of another version: use that version of the command, as in its image"
+        )
+        return {"trouble": (f"the server's document cannot be read: {error}", remedy)}
 
 
 async def _policy(session: Session, namespace: str, name: str) -> "_Object | None":
@@ -243,8 +229,13 @@ async def _hpa(session: Session, namespace: str, name: str) -> Mapping[str, Any]
     try:
         body = await session.get(HPAS.path(namespace, name), timeout=_SECONDS)
         return {"hpa": parse_hpa(body), "hpa_status": _OBJECT.decode(body).status or HpaStatus()}
+    except Forbidden as error:
+        missing = f"missing: the right to get {HPAS.name} in namespace {namespace}, which the role view has"
+        return {"hpa_trouble": (f"you may not read it: {error.message}", missing)}
+    except NotFound:
+        return {"hpa_trouble": (f"there is none of the name {name} in namespace {namespace}",)}
     except KubeError as error:
-        return {"hpa_trouble": of_hpa(error, namespace, name)}
+        return {"hpa_trouble": (f"it cannot be read: {error}",)}
     except (msgspec.MsgspecError, FaultyDocument) as error:
         return {"hpa_trouble": (f"HorizontalPodAutoscaler {namespace}/{name} cannot be read: {error}",)}
 

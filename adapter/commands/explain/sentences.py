@@ -1,24 +1,25 @@
 """An explained decision as plain values, lines and data: bands, pods, freshness, and what the HPA will do with it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from adapter.commands.decide.decision import decided, decision_json
+from adapter.commands.decide.reader import DecisionCase
 from adapter.commands.explain.reading import Explained
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
-from adapter.hpa.controller import Controller, Flags, Sync
+from adapter.hpa.controller import Controller, Flags
 from adapter.hpa.go_numbers import milli
 from adapter.kube.objects import Condition
-from adapter.load.assessment import Assessment, AssessmentInputs, Decision, PodAssessment, Verdict
+from adapter.load.assessment import Assessment, Decision, PodAssessment, Verdict
 from adapter.load.explanation import explain, is_utilization, value_text
 from adapter.load.explanation import headline as decision_headline
 from adapter.load.pod_samples import source_name
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, parse_nano, percent_text
 from adapter.load.samples import QuerySamples, ResourceSamples
-from adapter.load.spec import Bounds, Policy, Scale
+from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import Hpa
 from adapter.runtime.times import format_time, parse_time
@@ -80,9 +81,13 @@ def lines(explained: Explained) -> Iterator[str]:
 
 def data(explained: Explained) -> dict[str, Any]:
     """The page as JSON data; `decision` has the form of `decide -o json`."""
-    case, served = explained.case, explained.served
+    case, served, hpa, status = explained.case, explained.served, explained.hpa, explained.hpa_status
     made = decided(case) if case is not None else None
     rows = list(input_rows(explained, made[0])) if made is not None else []
+    last_scale = parse_time(status.last_scale_time)
+    conditions = [
+        {key: getattr(one, key) for key in ("type", "status", "reason", "message")} for one in status.conditions
+    ]
     return {
         "policy": f"{explained.namespace}/{explained.name}",
         "at": format_time(explained.at),
@@ -90,24 +95,18 @@ def data(explained: Explained) -> dict[str, Any]:
         "error": explained.refusal or (served.error if served is not None else None),
         "serverVersion": explained.server_version or None,
         "decision": None if case is None else decision_json(case),
-        "inputs": [{"name": row.name, "age": row.age, "counts": row.counts, "trouble": row.trouble} for row in rows],
+        "inputs": [asdict(row) for row in rows],
         "trouble": [*explained.trouble, *explained.hpa_trouble],
-        "hpa": None if explained.hpa is None else _hpa(explained, explained.hpa),
-    }
-
-
-def _hpa(explained: Explained, hpa: Hpa) -> dict[str, Any]:
-    status, last_scale = explained.hpa_status, parse_time(explained.hpa_status.last_scale_time)
-    return {
-        "name": hpa.name,
-        "currentReplicas": status.current_replicas,
-        "desiredReplicas": status.desired_replicas,
-        "lastScaleTime": None if last_scale is None else format_time(last_scale),
-        "willDo": list(will_do(explained)),
-        "conditions": [
-            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
-            for one in status.conditions
-        ],
+        "hpa": None
+        if hpa is None
+        else {
+            "name": hpa.name,
+            "currentReplicas": status.current_replicas,
+            "desiredReplicas": status.desired_replicas,
+            "lastScaleTime": None if last_scale is None else format_time(last_scale),
+            "willDo": list(will_do(explained)),
+            "conditions": conditions,
+        },
     }
 
 
@@ -151,35 +150,14 @@ def bands(policy: Policy, assessment: Assessment, decision: Decision) -> Iterato
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PodRow:
-    """A pod: whether it counts, its state, why, where that is from, and its usage by metric."""
-
-    name: str
-    counts: bool
-    state: str
-    reason: str
-    source: str
-    usage: tuple[str, ...]
-
-
-def pod_rows(policy: Policy, assessment: Assessment) -> list[PodRow]:
-    """All pods, those that are left out first."""
-    rows = [_row(policy, assessment, pod) for pod in assessment.with_usage(assessment.pods)]
-    return sorted(rows, key=lambda row: (row.counts, row.state, row.name))
-
-
-def _row(policy: Policy, assessment: Assessment, one: PodAssessment) -> PodRow:
-    usage = []
-    for metric in assessment.metrics:
-        value, as_percent = one.usage.get(metric.name), is_utilization(policy, metric.name)
-        if value is None:
-            usage.append(one.missing.get(metric.name, ""))
-        elif as_percent or value < _MILLI:
-            usage.append(value_text(value, as_percent=as_percent))
-        else:  # rounded down to milli-units; sentences are more exact
-            usage.append(milli_text(value // _MILLI))
-    return PodRow(one.pod.name, one.state in COUNTED, one.state.value, one.reason, one.evidence, tuple(usage))
+def usage_text(policy: Policy, pod: PodAssessment, metric: str) -> str:
+    """A pod's usage of a metric, or why it is missing."""
+    value, as_percent = pod.usage.get(metric), is_utilization(policy, metric)
+    if value is None:
+        return pod.missing.get(metric, "")
+    if as_percent or value < _MILLI:
+        return value_text(value, as_percent=as_percent)
+    return milli_text(value // _MILLI)  # rounded down to milli-units; sentences are more exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +186,12 @@ def input_rows(explained: Explained, assessment: Assessment) -> Iterator[InputRo
         samples = inputs.samples.queries.get(metric.name)
         if metric.query is not None and samples is not None:
             yield _source_row(f"{source_name(metric)} ({metric.name})", samples, [stale_at.get(metric.name)], now)
-    if inputs.policy.registry is not None:
-        yield _registry_row(inputs, now)
+    registry, roster = inputs.policy.registry, inputs.roster
+    if registry is not None and roster is None:
+        yield InputRow(f"registry {registry.name}", "never answered", "", "no roster of the service yet")
+    elif registry is not None and roster is not None:
+        age, listed = f"answered {age_text(now - roster.at)} ago", f"{len(roster.instances)} instances"
+        yield InputRow(f"registry {registry.name}", age, listed, roster.error or "")
 
 
 def _source_row(name: str, samples: ResourceSamples | QuerySamples, stale: list[float | None], now: float) -> InputRow:
@@ -219,86 +201,53 @@ def _source_row(name: str, samples: ResourceSamples | QuerySamples, stale: list[
     return InputRow(name, age, left, samples.error or "")
 
 
-def _registry_row(inputs: AssessmentInputs, now: float) -> InputRow:
-    registry, roster = inputs.policy.registry, inputs.roster
-    assert registry is not None
-    name = f"registry {registry.name}"
-    if roster is None:
-        return InputRow(name, "never answered", "", "no roster of the service yet")
-    listed = f"{len(roster.instances)} instances"
-    return InputRow(name, f"answered {age_text(now - roster.at)} ago", listed, roster.error or "")
-
-
 def will_do(explained: Explained) -> Iterator[str]:
     """What the HPA will do with the served value, its rules included; nothing where the HPA is not known."""
     hpa, case, served = explained.hpa, explained.case, explained.served
     if hpa is None:
         return
+    up, down = rules(hpa.scale_up, DEFAULT_UP, 0), rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW)
     if case is not None:
         if served is not None and hpa.asks_for(case.inputs.policy.name):
-            own = [
-                metric
-                for metric in hpa.desired_metrics
-                if metric.names(case.inputs.policy.name) or metric.describes(hpa.target)
-            ]
-            asked = replace(hpa, metrics=tuple(own[:1]))
-            yield from _next_sync(asked, case.inputs.bounds, case.scale, served.served, case.now)
+            yield _next_sync(hpa, case, served.served, up, down)
         yield from (flaw.message for flaw in flaws(Wiring(policy=case.inputs.policy, hpa=hpa)))
-        yield _tolerance(case.inputs.bounds)
+        if (tolerance := case.inputs.bounds.tolerance) is None:
+            yield "tolerance: 0, so it sets every count exactly"
+        else:
+            ignored = f"{percent_text(tolerance.up)} up and {percent_text(tolerance.down)} down"
+            yield f"tolerance: it ignores changes of up to {ignored}; set tolerance 0 in both directions"
     yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
-    yield f"scaleUp: {_pace_text(hpa, rules(hpa.scale_up, DEFAULT_UP, 0))}"
-    yield f"scaleDown: {_pace_text(hpa, rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW))}"
+    yield f"scaleUp: {_pace_text(hpa, up)}"
+    yield f"scaleDown: {_pace_text(hpa, down)}"
 
 
-def _next_sync(hpa: Hpa, bounds: Bounds, scale: Scale, served: str | None, now: float) -> Iterator[str]:
+def _next_sync(hpa: Hpa, case: DecisionCase, served: str | None, up: Rules, down: Rules) -> str:
+    """The next sync by the model, as if the HPA had recommended nothing else within its windows."""
+    policy, bounds, scale = case.inputs.policy, case.inputs.bounds, case.scale
     if served is None:
-        yield f"it keeps {scale.replicas}: the metric has an error instead of a value"
-        return
-    sync = next_sync(hpa, bounds, scale, served, now)
-    count, wanted = sync.replicas, sync.recommendation
-    if wanted is None or wanted == count == scale.replicas:
-        yield f"it keeps {count}"
-    elif wanted == count:
-        yield f"it sets {count} (now {scale.replicas}){_window(hpa, count, scale.replicas)}"
-    else:
-        limit = sync.conditions.get("ScalingLimited")
-        why = _LIMITS.get(limit.reason, "") if limit is not None else ""
-        yield f"it wants {wanted} and sets {count} (now {scale.replicas}){': ' if why else ''}{why}"
-
-
-def next_sync(hpa: Hpa, bounds: Bounds, scale: Scale, served: str, now: float) -> Sync:
-    """The next sync by the model, as if the HPA had recommended nothing else within its windows.
-
-    `served` is the value of the HPA's only metric.
-    """
-    tolerance = bounds.tolerance
-    up, down = (tolerance.up, tolerance.down) if tolerance is not None else (Fraction(0), Fraction(0))
+        return f"it keeps {scale.replicas}: the metric has an error instead of a value"
+    metrics = [metric for metric in hpa.desired_metrics if metric.names(policy.name) or metric.describes(hpa.target)]
+    tolerances = (bounds.tolerance.up, bounds.tolerance.down) if bounds.tolerance is not None else (Fraction(0),) * 2
     bare = replace(
         hpa,
+        metrics=tuple(metrics[:1]),
         bounds=bounds,
-        scale_up=replace(hpa.scale_up, tolerance=up, stabilization=0),
-        scale_down=replace(hpa.scale_down, tolerance=down, stabilization=0),
+        scale_up=replace(hpa.scale_up, tolerance=tolerances[0], stabilization=0),
+        scale_down=replace(hpa.scale_down, tolerance=tolerances[1], stabilization=0),
     )
-    controller = Controller(bare, Flags(down_window=0))
     values = [(milli(parse_nano(served)),)]
-    return controller.sync(now, scale.replicas, values, (), scale.status_replicas)
-
-
-def _window(hpa: Hpa, count: int, current: int) -> str:
-    """How stabilization delays the change."""
-    is_up = count > current
-    own = rules(hpa.scale_up, DEFAULT_UP, 0) if is_up else rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW)
-    if not own.window:
-        return " at its next sync, at most 15 s from now by default"
-    side = "fewer" if is_up else "more"
-    return f" once nothing {side} was recommended for {own.window} s (stabilizationWindowSeconds)"
-
-
-def _tolerance(bounds: Bounds) -> str:
-    if bounds.tolerance is None:
-        return "tolerance: 0, so it sets every count exactly"
-    up, down = percent_text(bounds.tolerance.up), percent_text(bounds.tolerance.down)
-    return f"tolerance: it ignores changes of up to {up} up and {down} down; set tolerance 0 in both directions"
+    sync = Controller(bare, Flags(down_window=0)).sync(case.now, scale.replicas, values, (), scale.status_replicas)
+    count, wanted = sync.replicas, sync.recommendation
+    if wanted is None or wanted == count == scale.replicas:
+        return f"it keeps {count}"
+    if wanted != count:
+        limit = sync.conditions.get("ScalingLimited")
+        why = _LIMITS.get(limit.reason, "") if limit is not None else ""
+        return f"it wants {wanted} and sets {count} (now {scale.replicas}){': ' if why else ''}{why}"
+    window, side = (up.window, "fewer") if count > scale.replicas else (down.window, "more")
+    when = f"once nothing {side} was recommended for {window} s (stabilizationWindowSeconds)"
+    when = when if window else "at its next sync, at most 15 s from now by default"
+    return f"it sets {count} (now {scale.replicas}) {when}"
 
 
 def _pace_text(hpa: Hpa, pace: Rules) -> str:

@@ -1,13 +1,12 @@
 """The `hpa` file: an HPA, the controller's flags and the syncs to play, and what the stock HPA does at each of them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from adapter.hpa.calculator import Proposal
 from adapter.hpa.controller import Controller, Flags, Sync, Values
 from adapter.hpa.go_numbers import MAX_INT32, milli
 from adapter.hpa.pods import CpuRules, ModelPod, ModelSample
@@ -270,8 +269,12 @@ def play(document: HpaDocument) -> Iterator[Played]:
         pods = step.pods
         if pods is None:
             pods = tuple(ModelPod(name=f"ready-{number}") for number in range(min(before, MOST_PODS)))
-        values = tuple(
-            _spread(answer, pods, metric) for metric, answer in zip(document.hpa.metrics, step.values, strict=True)
+        running = [pod for pod in pods if pod.phase == "Running"]
+        values = tuple(  # a single value of a metric that is by pod is that of every running pod
+            {pod.name: ModelSample(answer[0], pod.ready_since) for pod in running}
+            if _is_by_pod(metric) and not isinstance(answer, str | Mapping)
+            else answer
+            for metric, answer in zip(document.hpa.metrics, step.values, strict=True)
         )
         sync = controller.sync(step.at, before, values, pods, step.status_replicas)
         replicas = sync.replicas
@@ -280,7 +283,14 @@ def play(document: HpaDocument) -> Iterator[Played]:
 
 def as_data(document: HpaDocument, played: Played) -> dict[str, Any]:
     """One sync as JSON-able data."""
-    sync = played.sync
+    sync, metrics = played.sync, list[dict[str, Any]]()
+    for metric, proposal in zip(document.hpa.metrics, sync.proposals, strict=False):
+        metrics.append({"type": metric.kind.value, "name": metric.name})
+        if isinstance(proposal, str):
+            metrics[-1]["error"] = proposal
+        else:
+            usage = milli_text(proposal.usage)
+            metrics[-1] |= {"proposal": proposal.replicas, "usage": usage, "utilization": proposal.utilization}
     return {
         "at": played.at,
         "before": played.before,
@@ -288,10 +298,7 @@ def as_data(document: HpaDocument, played: Played) -> dict[str, Any]:
         "recommendation": sync.recommendation,
         "stabilized": sync.stabilized,
         "reason": sync.reason or None,
-        "metrics": [
-            _proposal_data(metric, proposal)
-            for metric, proposal in zip(document.hpa.metrics, sync.proposals, strict=False)
-        ],
+        "metrics": metrics,
         "conditions": {
             kind: {"status": str(one.status), "reason": one.reason, "message": one.message}
             for kind, one in sorted(sync.conditions.items())
@@ -307,24 +314,9 @@ def lines(document: HpaDocument) -> Iterator[str]:
         sync = played.sync
         count = f"{played.before} → {sync.replicas}" if sync.replicas != played.before else str(sync.replicas)
         wanted = "-" if sync.recommendation is None else str(sync.recommendation)
-        yield f"{played.at - start:>9g}s {count:>12} {wanted:>7}  {_told(sync)}"
-
-
-def _told(sync: Sync) -> str:
-    reasons = [f"{kind}={one.status} {one.reason}" for kind, one in sorted(sync.conditions.items())]
-    failed = next((proposal for proposal in sync.proposals if isinstance(proposal, str)), "")
-    return ", ".join(reasons) + (f"; {failed}" if failed else "")
-
-
-def _proposal_data(metric: HpaMetric, proposal: Proposal | str) -> dict[str, Any]:
-    data: dict[str, Any] = {"type": metric.kind.value, "name": metric.name}
-    if isinstance(proposal, str):
-        return data | {"error": proposal}
-    return data | {
-        "proposal": proposal.replicas,
-        "usage": milli_text(proposal.usage),
-        "utilization": proposal.utilization,
-    }
+        reasons = ", ".join(f"{kind}={one.status} {one.reason}" for kind, one in sorted(sync.conditions.items()))
+        failed = next((proposal for proposal in sync.proposals if isinstance(proposal, str)), "")
+        yield f"{played.at - start:>9g}s {count:>12} {wanted:>7}  {reasons}{'; ' if failed else ''}{failed}"
 
 
 def _validated(kind: type[T], data: object, at: tuple[str | int, ...], faults: list[Fault]) -> T | None:
@@ -426,34 +418,26 @@ def _quantity(given: object, at: tuple[str | int, ...], faults: list[Fault]) -> 
         return 0
 
 
-def _spread(answer: Values, pods: tuple[ModelPod, ...], metric: HpaMetric) -> Values:
-    """A single value of a metric that is by pod is that of every running pod."""
-    if isinstance(answer, str | Mapping) or not _is_by_pod(metric):
-        return answer
-    return {pod.name: ModelSample(answer[0], pod.ready_since) for pod in pods if pod.phase == "Running"}
-
-
 def _pods(step: StepForm, at: tuple[str | int, ...], faults: list[Fault]) -> tuple[ModelPod, ...] | None:
     if step.pods is None:
         return None
     if isinstance(step.pods, PodCounts):
-        return tuple(_counted(step.pods))
+        counts = step.pods
+        requests = {name: milli(nano) for name, nano in counts.requests.items()}
+        kinds: tuple[tuple[str, int, dict[str, Any]], ...] = (
+            ("ready", counts.ready, {}),
+            ("notReady", counts.not_ready, {"ready": "False"}),
+            ("pending", counts.pending, {"ready": "", "phase": "Pending"}),
+            ("failed", counts.failed, {"ready": "False", "phase": "Failed"}),
+            ("terminating", counts.terminating, {"deleting": True}),
+        )
+        return tuple(
+            ModelPod(name=f"{kind}-{number}", requests=requests, **state)
+            for kind, count, state in kinds
+            for number in range(count)
+        )
     if len(step.pods) > MOST_PODS:
         faults.append(Fault(path_of(at), None, f"has {len(step.pods)} pods; {MOST_PODS} are the most"))
         return ()
     pods = (_validated(PodForm, pod, (*at, index), faults) for index, pod in enumerate(step.pods))
     return tuple(pod.model() for pod in pods if pod is not None)
-
-
-def _counted(counts: PodCounts) -> Iterator[ModelPod]:
-    requests = {name: milli(nano) for name, nano in counts.requests.items()}
-    kinds: tuple[tuple[str, int, Callable[[str], ModelPod]], ...] = (
-        ("ready", counts.ready, lambda name: ModelPod(name=name, requests=requests)),
-        ("notReady", counts.not_ready, lambda name: ModelPod(name=name, requests=requests, ready="False")),
-        ("pending", counts.pending, lambda name: ModelPod(name=name, requests=requests, ready="", phase="Pending")),
-        ("failed", counts.failed, lambda name: ModelPod(name=name, requests=requests, ready="False", phase="Failed")),
-        ("terminating", counts.terminating, lambda name: ModelPod(name=name, requests=requests, deleting=True)),
-    )
-    for kind, count, make in kinds:
-        for number in range(count):
-            yield make(f"{kind}-{number}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from adapter.commands.terminal.command import OK, Command, Example
-from adapter.commands.terminal.output import print_line, print_text
+from adapter.commands.terminal.output import print_lines, print_text
 
 SHELLS = ("bash", "zsh", "fish")
 _FILES_TOO, _NO_FILES = 0, 4
@@ -26,18 +26,9 @@ def complete(parser: argparse.ArgumentParser) -> None:
 def complete_for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Print the completions of the last of these words, as kubectl wants them from `kubectl_complete-PLUGIN`.
 
-    One each line, with a tab before its description; the last line is a directive of cobra.
+    One each line, with a tab before its description, as argcomplete writes them for fish; the last line is a directive
+    of cobra.
     """
-    text = _completions(parser, words)
-    lines = [line for line in text.split("\n") if line]
-    for line in lines:
-        print_line(line)
-    print_line(f":{_NO_FILES if lines else _FILES_TOO}")
-    return OK
-
-
-def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """Argcomplete's completions for fish, which have kubectl's form."""
     import argcomplete.io
     from argcomplete.finders import CompletionFinder
 
@@ -46,6 +37,9 @@ def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
 
         def _init_debug_stream(self) -> None:
             argcomplete.io.debug_stream = sys.stderr
+
+    def end(_status: int = 0) -> None:
+        raise _EndedError
 
     *before, last = words or [""]
     line = " ".join([parser.prog.partition(" ")[0], *map(shlex.quote, before), last])
@@ -62,21 +56,19 @@ def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     kept = dict(os.environ)
     os.environ.update(asked)
     try:
-        Finder()(parser, always_complete_options=False, exit_method=_end, output_stream=stream)
+        Finder()(parser, always_complete_options=False, exit_method=end, output_stream=stream)
     except _EndedError:
         pass
     finally:
         os.environ.clear()
         os.environ.update(kept)
-    return stream.getvalue()
+    lines = [line for line in stream.getvalue().split("\n") if line]
+    print_lines([*lines, f":{_NO_FILES if lines else _FILES_TOO}"])
+    return OK
 
 
 class _EndedError(Exception):
     """argcomplete has written its answer."""
-
-
-def _end(_status: int = 0) -> None:
-    raise _EndedError
 
 
 def names_completer(names: Callable[[argparse.Namespace], Sequence[str]]) -> Callable[..., list[str]]:
@@ -91,11 +83,13 @@ def names_completer(names: Callable[[argparse.Namespace], Sequence[str]]) -> Cal
     return completions
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shell."""
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> int:
+    """Print the shell's script."""
     from argcomplete.shell_integration import shellcode
 
     print_text(shellcode(["effective-load"], shell=parsed.shell))
@@ -113,6 +107,6 @@ COMMAND = Command(
         Example('eval "$(effective-load completion zsh)"', "in ~/.zshrc, after compinit"),
         Example("effective-load completion fish > ~/.config/fish/completions/effective-load.fish", "once"),
     ),
-    add=_add_arguments,
-    run=_run,
+    add=add_arguments,
+    run=run,
 )

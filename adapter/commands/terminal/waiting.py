@@ -26,27 +26,26 @@ def waiting(what: str, stream: TextIO | None = None, *, quiet: float = QUIET_SEC
     if not shown_on.isatty():
         yield
         return
-    ended = threading.Event()
-    ticker = threading.Thread(target=_tick, args=(what, shown_on, ended, quiet), daemon=True)
+    began, ended = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        if ended.wait(quiet):
+            return
+        while True:
+            shown_on.write(f"\r{what}: {time.monotonic() - began:.0f} s\x1b[K")
+            shown_on.flush()
+            if ended.wait(_TICK_SECONDS):
+                break
+        shown_on.write("\r\x1b[K")
+        shown_on.flush()
+
+    ticker = threading.Thread(target=tick, daemon=True)
     ticker.start()
     try:
         yield
     finally:
         ended.set()
         ticker.join()
-
-
-def _tick(what: str, stream: TextIO, ended: threading.Event, quiet: float) -> None:
-    began = time.monotonic()
-    if ended.wait(quiet):
-        return
-    while True:
-        stream.write(f"\r{what}: {time.monotonic() - began:.0f} s\x1b[K")
-        stream.flush()
-        if ended.wait(_TICK_SECONDS):
-            break
-    stream.write("\r\x1b[K")
-    stream.flush()
 
 
 class Progress:
@@ -103,15 +102,15 @@ def ended_by_signals() -> Iterator[None]:
 
     Only in the main thread.
     """
-    before = {number: signal.signal(number, _end) for number in _ENDING}
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for one in _ENDING:  # a second one must not break into the putting away
+            signal.signal(one, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  as a handler is called
-    for one in _ENDING:  # a second one must not break into the putting away
-        signal.signal(one, signal.SIG_IGN)
-    raise Interrupted(number)
