@@ -4,14 +4,10 @@ Here the command `effective-load check` is declared; what runs it is imported on
 """
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
 
-if TYPE_CHECKING:
-    from adapter.commands.check.report import ReportSection
-    from adapter.settings import Settings
+_SCOPE = ("registry", "service", "namespace", "group", "policy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +43,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the checks and print their report. Raises FaultyDocument for invalid settings."""
     import asyncio
 
-    from adapter.commands.check import command
+    from adapter.commands.check import command, report
+    from adapter.commands.check.manifest_links import check_folder, check_stream
     from adapter.commands.terminal import output
     from adapter.commands.terminal.waiting import waiting
     from adapter.settings import load_settings
@@ -55,42 +52,25 @@ def run(parsed: argparse.Namespace) -> int:
 
     logs.configure("error", "console")  # the report has the errors
     settings = load_settings(parsed.settings) if parsed.settings else None
-    if parsed.manifests:
-        return _check_manifests(parsed, settings)
-    wanted = command.Scope(
-        registry=parsed.registry,
-        service=parsed.service,
-        namespace=parsed.namespace,
-        group=parsed.group,
-        policy=parsed.policy,
-    )
-    try:
-        with waiting("checking"):
-            sections = asyncio.run(command.run_checks(settings, wanted, parsed.kubeconfig))
-    except command.ScopeError as error:
-        output.complain(f"effective-load check: {error}")
+    of_cluster = ("kubeconfig", *_SCOPE)
+    if parsed.manifests and (given := next((option for option in of_cluster if getattr(parsed, option)), "")):
+        output.complain(f"effective-load check: --{given} is about a cluster, and --manifests does not ask one")
         return INVALID
-    return _print(parsed, sections)
-
-
-def _check_manifests(parsed: argparse.Namespace, settings: "Settings | None") -> int:
-    from adapter.commands.check.manifest_links import check_folder, check_stream
-    from adapter.commands.terminal import output
-
-    for option in ("kubeconfig", "registry", "service", "namespace", "group", "policy"):
-        if getattr(parsed, option):
-            output.complain(f"effective-load check: --{option} is about a cluster, and --manifests does not ask one")
+    if parsed.manifests == "-":
+        text = output.read_text("-")
+        if text is None:
             return INVALID
-    if parsed.manifests != "-":
-        return _print(parsed, check_folder(parsed.manifests, settings))
-    text = output.read_text("-")
-    return INVALID if text is None else _print(parsed, check_stream(text, settings))
-
-
-def _print(parsed: argparse.Namespace, sections: "Sequence[ReportSection]") -> int:
-    from adapter.commands.check import report
-    from adapter.commands.terminal import output
-
+        sections = check_stream(text, settings)
+    elif parsed.manifests:
+        sections = check_folder(parsed.manifests, settings)
+    else:
+        scope = command.Scope(**{option: getattr(parsed, option) for option in _SCOPE})
+        try:
+            with waiting("checking"):
+                sections = asyncio.run(command.run_checks(settings, scope, parsed.kubeconfig))
+        except command.ScopeError as error:
+            output.complain(f"effective-load check: {error}")
+            return INVALID
     if parsed.output == "json":
         output.print_json(report.report_data(sections))
     else:

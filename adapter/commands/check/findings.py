@@ -248,37 +248,37 @@ def _dangling_metrics(
 
 def why_unmatched(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyRegistry) -> str:
     """The likeliest reason why no registration counts for a pod: a sentence without a full stop."""
-    return next(_reasons(pod, matches, registry))
+    ips, node = {canonical_ip(ip) for ip in pod.ips}, canonical_ip(pod.host_ip)
+    reasons = [
+        f"{address(match.instance)}: {match.mismatch}" for match in matches if match.pod is pod and match.mismatch
+    ]
+    reasons += (
+        f"{address(match.instance)} is registered, but {why}"
+        for match in matches
+        if canonical_ip(match.instance.ip) in ips and (why := _not_counted(pod, match, registry))
+    )
+    reasons += (
+        f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
+        for match in matches
+        for key, value in match.instance.metadata.items()
+        if value == pod.name
+    )
+    reasons += (
+        f"{address(match.instance)} is registered at the address of its node; register the pod's own, or let instances "
+        "carry their pod's name (registry.podNameKey)"
+        for match in matches
+        if node and canonical_ip(match.instance.ip) == node
+    )
+    if not pod.is_ready:
+        reasons.append("it is not Ready, and services register once they are")
+    nowhere = f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
+    return reasons[0] if reasons else nowhere
 
 
 def address(instance: Instance) -> str:
     """Where an instance is registered: `10.0.0.1:8080`, `[fd00::1]:8080`."""
     ip = f"[{canonical_ip(instance.ip)}]" if ":" in instance.ip else instance.ip
     return ip if instance.port is None else f"{ip}:{instance.port}"
-
-
-def _reasons(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyRegistry) -> Iterator[str]:
-    """All possible reasons, the likeliest first."""
-    yield from (
-        f"{address(match.instance)}: {match.mismatch}" for match in matches if match.pod is pod and match.mismatch
-    )
-    ips, node = {canonical_ip(ip) for ip in pod.ips}, canonical_ip(pod.host_ip)
-    for match in matches:
-        if canonical_ip(match.instance.ip) in ips and (why := _not_counted(pod, match, registry)):
-            yield f"{address(match.instance)} is registered, but {why}"
-    for match in matches:
-        for key, value in match.instance.metadata.items():
-            if value == pod.name:
-                yield f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
-    for match in matches:
-        if node and canonical_ip(match.instance.ip) == node:
-            yield (
-                f"{address(match.instance)} is registered at the address of its node; register the pod's own, or let "
-                "instances carry their pod's name (registry.podNameKey)"
-            )
-    if not pod.is_ready:
-        yield "it is not Ready, and services register once they are"
-    yield f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
 
 
 def _not_counted(pod: Pod, match: RegistrationMatch, registry: PolicyRegistry) -> str:

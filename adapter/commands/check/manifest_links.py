@@ -212,31 +212,26 @@ def _hpa(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
     read, at = hpa.value, hpa.at
     for fault in reference_faults(*read.target):
         yield _wrong(fault.advice, at, fault.path)
-    yield from _metric_names(folder, hpa)
-    workload = folder.workload_of(read)
-    if workload is not None:
-        pod = workload.value.pod
-        yield from (_wrong(text, at, f"spec.metrics[{index}]") for index, text in targets_at_limit(read, [pod]))
-    for policy in folder.policies_of[read.namespace, read.name]:
-        yield from (one for flaw, one in _flaws(folder, policy, hpa) if flaw.reason not in _OF_POLICY)
-
-
-def _metric_names(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
-    """The metrics that name a policy, under a name that no policy has."""
-    policies = folder.links[hpa.value.namespace].policies
-    for index, metric in enumerate(hpa.value.metrics):
+    policies = folder.links[read.namespace].policies
+    for index, metric in enumerate(read.metrics):
         named = metric.described.name if metric.described is not None else metric.match_labels.get(POLICY_LABEL, "")
         policy = policies.get(named)
         if policy is None or not metric.names(named):
             continue
-        own = [f"{prefix}{one.name}" for one in policy.metrics for prefix in ("effective_", "raw_")]
-        if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *own}:
+        known = [f"{prefix}{one.name}" for one in policy.metrics for prefix in ("effective_", "raw_")]
+        if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *known}:
             text = (
                 f"WatermarkPolicy {policy.name} has no metric {metric.name}{closest(metric.name, [DESIRED_REPLICAS])}; "
                 f"ask for {DESIRED_REPLICAS}"
             )
             source = f"{metric.kind[:1].lower()}{metric.kind[1:]}"
-            yield _wrong(text, hpa.at, f"spec.metrics[{index}].{source}.metric.name")
+            yield _wrong(text, at, f"spec.metrics[{index}].{source}.metric.name")
+    workload = folder.workload_of(read)
+    if workload is not None:
+        pod = workload.value.pod
+        yield from (_wrong(text, at, f"spec.metrics[{index}]") for index, text in targets_at_limit(read, [pod]))
+    for follower in folder.policies_of[read.namespace, read.name]:
+        yield from (one for flaw, one in _flaws(folder, follower, hpa) if flaw.reason not in _OF_POLICY)
 
 
 def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterator[tuple[Flaw, Finding]]:

@@ -3,6 +3,7 @@
 Names every fault of a document at once, with its path.
 """
 
+import contextlib
 import json
 import re
 from collections import defaultdict
@@ -259,7 +260,10 @@ class _DocumentReader(MemoryReader):
         points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
         total = given.get("total")
         whole = None if total is None else self._point(total, moment, (*at, "total"))
-        window = self._seconds(given, "windowSeconds", _window_of(query), _LONGEST_WINDOW, at)
+        window = 0.0  # of a named query, and of PromQL that cannot be read
+        with contextlib.suppress(PromqlError):
+            window = parse_inputs(query.prom_ql).window if query is not None else 0.0
+        window = self._seconds(given, "windowSeconds", window, _LONGEST_WINDOW, at)
         behind = self._seconds(given, "offsetSeconds", 0.0, _LONGEST_WINDOW, at)
         by_pod, reads = given.get("byPod"), given.get("readsPods", [])
         if by_pod is not None and not isinstance(by_pod, bool):
@@ -372,11 +376,3 @@ def _place_in(data: object, message: str) -> tuple[Path, object, str]:
             return (), None, message
         data = data[step]  # type: ignore[index]
     return path, None if isinstance(data, Mapping | list) else data, advice
-
-
-def _window_of(query: Query | None) -> float:
-    """The window of inline PromQL; 0 for a named query and for one that cannot be read."""
-    try:
-        return parse_inputs(query.prom_ql).window if query is not None else 0.0
-    except PromqlError:
-        return 0.0

@@ -38,24 +38,18 @@ def run(parsed: argparse.Namespace) -> int:
         output.complain("effective-load explain: --watch shows a page; leave --save and -o json away")
         return INVALID
     try:
-        namespace, name = _named(parsed)
-        return asyncio.run(_run(parsed, namespace, name))
+        before, slash, after = parsed.policy.partition("/")
+        # `watermarkpolicy/checkout` and `wmp/checkout`, as kubectl prints them.
+        is_kind = before.partition(".")[0].lower() in {"watermarkpolicy", "watermarkpolicies", "wmp"}
+        own = slash and not is_kind
+        namespace = before if own else parsed.namespace or default_namespace(parsed.kubeconfig, parsed.context)
+        return asyncio.run(_run(parsed, namespace, after if slash else before))
     except KubeError as error:
         for line in reading.of_connection(error):
             output.complain(f"effective-load explain: {line}" if not line.startswith(" ") else line)
         return FAILED
     except KeyboardInterrupt:
         return OK if parsed.watch else 128 + signal.SIGINT
-
-
-def _named(parsed: argparse.Namespace) -> tuple[str, str]:
-    """Namespace and name of the policy, as kubectl would take them. Raises CredentialsError."""
-    before, slash, after = parsed.policy.partition("/")
-    # `watermarkpolicy/checkout` and `wmp/checkout`, as kubectl prints them.
-    is_kind = before.partition(".")[0].lower() in {"watermarkpolicy", "watermarkpolicies", "wmp"}
-    if slash and not is_kind:
-        return before, after
-    return parsed.namespace or default_namespace(parsed.kubeconfig, parsed.context), after if slash else before
 
 
 async def _run(parsed: argparse.Namespace, namespace: str, name: str) -> int:

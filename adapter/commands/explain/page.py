@@ -46,40 +46,41 @@ _VERDICTS = {Verdict.ABOVE: "red", Verdict.INSIDE: "green", Verdict.BELOW: "cyan
 
 def page(explained: Explained) -> RenderableType:
     """The whole page."""
-    return Group(*_parts(explained))
-
-
-def _parts(explained: Explained) -> Iterator[RenderableType]:
     case, hpa = explained.case, explained.hpa
     made = decided(case) if case is not None else None
-    title = f"WatermarkPolicy {explained.namespace}/{explained.name}"
-    if made is not None:
-        title += f" → {made[0].target}"
+    title = f"WatermarkPolicy {explained.namespace}/{explained.name}{'' if made is None else f' → {made[0].target}'}"
     text, style = (
         _text(headline(explained, made), "bold"),
         "red" if made is None or made[1].error is not None else "green",
     )
-    yield Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
+    parts: list[RenderableType] = [
+        Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
+    ]
     if explained.trouble:
-        yield _section("No decision can be shown", _lines(explained.trouble, first="bold red"))
+        parts.append(_section("No decision can be shown", _lines(explained.trouble, first="bold red")))
         # The companion wrote it last; the server does not answer.
         if explained.conditions:
             lines = map(sentences.condition_text, explained.conditions)
-            yield _section("The policy's status, as the companion wrote it last", _lines(lines))
+            parts.append(_section("The policy's status, as the companion wrote it last", _lines(lines)))
     if case is not None and made is not None:
         policy, (assessment, decision) = case.inputs.policy, made
         if otherwise := differences(explained, decision):
-            yield _section("The server decided otherwise", _lines(otherwise, first="bold red"))
+            parts.append(_section("The server decided otherwise", _lines(otherwise, first="bold red")))
+        why = stage_sentences(assessment, decision, case.inputs.bounds, case.now)
         drawn = (line for band in bands(policy, assessment, decision) for line in drawn_band(band))
-        yield _section("Load", *drawn)
-        yield _section("Why", _lines(stage_sentences(assessment, decision, case.inputs.bounds, case.now), bullet="→ "))
-        yield _section("Pods", _counts(assessment), _pods(policy, assessment))
-        yield _section("Inputs", _inputs(input_rows(explained, assessment)))
+        parts += [
+            _section("Load", *drawn),
+            _section("Why", _lines(why, bullet="→ ")),
+            _section("Pods", _counts(assessment), _pods(policy, assessment)),
+            _section("Inputs", _inputs(input_rows(explained, assessment))),
+        ]
     if explained.hpa_trouble:
-        yield _section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red"))
+        parts.append(_section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red")))
     if hpa is not None:
-        yield _section(f"HPA {hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
-        yield _section(f"HPA {hpa.name}: what it did last", _lines(sentences.did_last(explained), bullet="→ "))
+        will, did = sentences.will_do(explained), sentences.did_last(explained)
+        parts.append(_section(f"HPA {hpa.name}: what it will do", _lines(will, bullet="→ ")))
+        parts.append(_section(f"HPA {hpa.name}: what it did last", _lines(did, bullet="→ ")))
+    return Group(*parts)
 
 
 def _text(text: str, style: str = "") -> Text:

@@ -1,6 +1,7 @@
 """The `hpa` file: an HPA, the controller's flags and the syncs to play, and what the stock HPA does at each of them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -351,17 +352,24 @@ def _pace_faults(hpa: Hpa) -> Iterator[Fault]:
 
 
 def _steps(file: File, hpa: Hpa, faults: list[Fault]) -> Iterator[HpaStep]:
-    before = float("-inf")
+    before, names = float("-inf"), Counter(metric.name for metric in hpa.metrics)
     for index, step in enumerate(file.steps):
         at: tuple[str | int, ...] = ("steps", index)
         if step.at <= before:
             faults.append(Fault(path_of((*at, "at")), step.at, "must be later than the step before"))
         before = step.at
         pods = _pods(step, (*at, "pods"), faults)
-        keys = [_key(metric, hpa, step.metrics) for metric in hpa.metrics]
+        # `cpu/app` has the answer of a container where other metrics have that name too.
+        keys = [
+            key
+            if (key := f"{metric.name}/{metric.container}") in step.metrics
+            or (metric.container and names[metric.name] > 1)
+            else metric.name
+            for metric in hpa.metrics
+        ]
         for unknown in step.metrics.keys() - set(keys):
-            names = ", ".join(sorted({metric.name for metric in hpa.metrics}))
-            faults.append(Fault(path_of((*at, "metrics", unknown)), None, f"is no metric of the HPA; it has {names}"))
+            advice = f"is no metric of the HPA; it has {', '.join(sorted(names))}"
+            faults.append(Fault(path_of((*at, "metrics", unknown)), None, advice))
         values = tuple(
             _values(metric, step.metrics.get(key), step.at, (*at, "metrics", key), faults)
             for metric, key in zip(hpa.metrics, keys, strict=True)
@@ -371,13 +379,6 @@ def _steps(file: File, hpa: Hpa, faults: list[Fault]) -> Iterator[HpaStep]:
         )
 
 
-def _key(metric: HpaMetric, hpa: Hpa, given: Mapping[str, Any]) -> str:
-    """Under what key a step has a metric's answer: `cpu/app` of a container where other metrics have that name too."""
-    of_container = f"{metric.name}/{metric.container}"
-    shares_name = sum(one.name == metric.name for one in hpa.metrics) > 1
-    return of_container if of_container in given or (metric.container and shares_name) else metric.name
-
-
 def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Values:
     if given is None:
         return f"the step has no value of {metric.name}"
@@ -385,8 +386,15 @@ def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, .
         if not _is_by_pod(metric):
             faults.append(Fault(path_of(at), given, "must be one value; only Pods and resource metrics are by pod"))
             return ""
-        samples = {str(pod): _sample(value, now, (*at, str(pod)), faults) for pod, value in given.items()}
-        return {pod: sample for pod, sample in samples.items() if sample is not None}
+        samples: dict[str, ModelSample] = {}
+        for pod, value in given.items():
+            place = (*at, str(pod))
+            if isinstance(value, Mapping):
+                if (form := _validated(SampleForm, value, place, faults)) is not None:
+                    samples[str(pod)] = ModelSample(milli(form.value), now if form.at is None else form.at, form.window)
+            elif value is not None:
+                samples[str(pod)] = ModelSample(milli(_quantity(value, place, faults)), now)
+        return samples
     if isinstance(given, list) and metric.kind is MetricSourceType.EXTERNAL:
         found = [_quantity(value, (*at, index), faults) for index, value in enumerate(given)]
         return [milli(value) for value in found]
@@ -395,19 +403,6 @@ def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, .
 
 def _is_by_pod(metric: HpaMetric) -> bool:
     return metric.kind not in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
-
-
-def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> ModelSample | None:
-    if given is None:
-        return None
-    if not isinstance(given, Mapping):
-        return ModelSample(milli(_quantity(given, at, faults)), now)
-    sample = _validated(SampleForm, given, at, faults)
-    return (
-        None
-        if sample is None
-        else ModelSample(milli(sample.value), now if sample.at is None else sample.at, sample.window)
-    )
 
 
 def _quantity(given: object, at: tuple[str | int, ...], faults: list[Fault]) -> int:

@@ -5,9 +5,8 @@ Here the command `effective-load migrate` is declared; what runs it is imported 
 
 import argparse
 
-from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
 
-_WHOLE = 100
 _KUBERNETES = "--kubernetes"
 
 
@@ -19,7 +18,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--watermarks",
         metavar="PERCENT",
-        type=_low_percent,
+        type=whole_number(99),
         help="write a target as two watermarks, the low one at this percentage of it; default: strategy Ratio",
     )
     add_kubernetes(command)
@@ -46,12 +45,6 @@ def run(parsed: argparse.Namespace) -> int:
         output.complain(line)
     output.print_text(printed.output)
     return FAILED if printed.refused else OK
-
-
-def _low_percent(text: str) -> int:
-    if text.isascii() and text.isdecimal() and 0 < int(text[:9]) < _WHOLE:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {_WHOLE - 1}")
 
 
 def add_kubernetes(parser: argparse.ArgumentParser) -> None:

@@ -91,7 +91,17 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     if triggers.schedules:
         policy["schedules"] = triggers.schedules
     policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")
-    polling, cooldown = _periods(spec, rests=idle is not None)
+    polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
+    if spec.has("pollingInterval"):
+        sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
+        spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
+    cooldown = spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
+    for key in ("cooldownPeriod", "initialCooldownPeriod"):
+        sentence = "it only delays the way to the idle count or 0, which"
+        if idle is None:
+            spec.irrelevant(f"{sentence} this object never goes", key)
+        else:
+            spec.lost(key, f"{sentence} KEDA goes by itself")
     if spec.has("fallback"):
         policy |= _fallback(spec.section("fallback"), polling)
     policy |= _pauses(identity.annotations, root.notes)
@@ -170,22 +180,6 @@ def _behavior(advanced: Fields) -> Behavior:
         )
     advanced.rest("advanced")
     return behavior
-
-
-def _periods(spec: Fields, *, rests: bool) -> tuple[int, int]:
-    """The polling interval and the cooldown. `rests`: KEDA goes to an idle count."""
-    polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
-    if spec.has("pollingInterval"):
-        sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
-        spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
-    cooldown = spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
-    for key in ("cooldownPeriod", "initialCooldownPeriod"):
-        sentence = "it only delays the way to the idle count or 0, which"
-        if rests:
-            spec.lost(key, f"{sentence} KEDA goes by itself")
-        else:
-            spec.irrelevant(f"{sentence} this object never goes", key)
-    return polling, cooldown
 
 
 def _fallback(fields: Fields, polling: int) -> dict[str, Any]:
@@ -289,7 +283,20 @@ class Triggers:
     def read(self) -> "Triggers":
         """Read every trigger; notes those that become no metric."""
         for place, fields in enumerate(self.spec.sections("triggers", _MOST_TRIGGERS)):
-            self._trigger(place, fields)
+            kind, metadata = fields.text("type", required="the trigger's type"), fields.section("metadata")
+            if kind == "prometheus":
+                self._prometheus(place, fields, metadata)
+            elif kind in ("cpu", "memory"):
+                self._resource(kind, fields, metadata)
+            elif kind == "cron":
+                self._cron(place, fields, metadata)
+            else:
+                recipe = RECIPES.get(kind, "")
+                self._unwritten(fields, kind, f"write it as a metric with PromQL: {recipe}" if recipe else _NO_RECIPE)
+                continue
+            metadata.rest(f"trigger {kind}")
+            fields.irrelevant("a policy answers from memory anyway", "useCachedMetrics")
+            fields.rest("triggers")
         if not self.spec.sequence("triggers", _MOST_TRIGGERS):
             self.spec.fault("triggers", None, "there is no trigger to migrate")
         if self.unwritten and not self.all:
@@ -302,24 +309,6 @@ class Triggers:
             else:
                 note_mixed(self.spec, one.path, one.goal.name)
         return self
-
-    def _trigger(self, place: int, fields: Fields) -> None:
-        kind = fields.text("type", required="the trigger's type")
-        metadata = fields.section("metadata")
-        if kind == "prometheus":
-            self._prometheus(place, fields, metadata)
-        elif kind in ("cpu", "memory"):
-            self._resource(kind, fields, metadata)
-        elif kind == "cron":
-            self._cron(place, fields, metadata)
-        else:
-            recipe = RECIPES.get(kind, "")
-            advice = f"write it as a metric with PromQL: {recipe}" if recipe else _NO_RECIPE
-            self._unwritten(fields, kind, advice)
-            return
-        metadata.rest(f"trigger {kind}")
-        fields.irrelevant("a policy answers from memory anyway", "useCachedMetrics")
-        fields.rest("triggers")
 
     def _unwritten(self, fields: Fields, kind: str, advice: str) -> None:
         """A trigger that becomes nothing: a note beside other triggers, a fault where there is none."""

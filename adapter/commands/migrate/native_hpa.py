@@ -123,7 +123,22 @@ class _Metrics:
     def read(self) -> list[Goal]:
         """The goals of the policy; notes what is not among them."""
         for place, fields in enumerate(self._spec.sections("metrics", _MOST_METRICS)):
-            self._metric(place, fields)
+            kind = fields.get("type")
+            if not isinstance(kind, str) or kind not in _SOURCES:
+                fields.fault("type", kind, f"write one of {', '.join(_SOURCES)}")
+                continue
+            source = fields.section(_SOURCES[kind])
+            fields.irrelevant(f"is not read for a metric of type {kind}", *(set(_SOURCES.values()) - {_SOURCES[kind]}))
+            if kind in {"Resource", "ContainerResource"}:
+                resource, container = source.get("name"), ""
+                if kind == "ContainerResource":
+                    container = source.text("container", required="the container's name")
+                if (goal := resource_goal(source, resource, container, self._taken())) is not None:
+                    self._read.append(_Read(goal, False, place))
+            else:
+                self._served(place, kind, source)
+            source.rest(f"{kind} metrics")
+            fields.rest("metrics")
         if not self._spec.sequence("metrics", _MOST_METRICS):
             self._spec.fault("metrics", None, "there is no metric to migrate")
         self._resolver.close()
@@ -136,23 +151,6 @@ class _Metrics:
             else:
                 note_mixed(self._spec, f"{self._spec.at('metrics')}[{one.place}]", one.goal.name)
         return goals
-
-    def _metric(self, place: int, fields: Fields) -> None:
-        kind = fields.get("type")
-        if not isinstance(kind, str) or kind not in _SOURCES:
-            fields.fault("type", kind, f"write one of {', '.join(_SOURCES)}")
-            return
-        source = fields.section(_SOURCES[kind])
-        fields.irrelevant(f"is not read for a metric of type {kind}", *(set(_SOURCES.values()) - {_SOURCES[kind]}))
-        if kind in {"Resource", "ContainerResource"}:
-            resource = source.get("name")
-            container = source.text("container", required="the container's name") if kind == "ContainerResource" else ""
-            if (goal := resource_goal(source, resource, container, self._taken())) is not None:
-                self._read.append(_Read(goal, False, place))
-        else:
-            self._served(place, kind, source)
-        source.rest(f"{kind} metrics")
-        fields.rest("metrics")
 
     def _served(self, place: int, kind: str, source: Fields) -> None:
         metric = _selected(kind, source)

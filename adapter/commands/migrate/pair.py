@@ -114,6 +114,21 @@ class Goal:
         """Whether its values are shares of a capacity."""
         return any("of" in one for one in self.source.values())
 
+    def manifest(self, low_percent: int | None) -> dict[str, Any]:
+        """The metric as a policy has it; `low_percent` makes two watermarks of a target."""
+        values = {"target": self.target, "highWatermark": self.high, "lowWatermark": self.low}
+        if self.target is not None and low_percent is None:
+            values = {"target": self.target}
+        elif self.target is not None and low_percent is not None:
+            values = {"highWatermark": self.target, "lowWatermark": self.target * low_percent / 100}
+        metric: dict[str, Any] = {"name": self.name, **self.source}
+        for key, value in values.items():
+            if value is not None:
+                percent = value * 100
+                whole = self.is_ratio and percent.denominator == 1
+                metric[key] = f"{percent.numerator}%" if whole else quantity(value)
+        return metric
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
@@ -204,7 +219,7 @@ def write(draft: Draft, style: Style) -> Migrated:
             **({} if name == draft.identity.name else {"hpa": draft.identity.name}),
             **({"strategy": "Ratio"} if by_target and style.low_percent is None else {}),
             **draft.spec,
-            "metrics": [_metric(goal, style) for goal in draft.goals],
+            "metrics": [goal.manifest(style.low_percent) for goal in draft.goals],
         },
     }
     # With the original's name, so that a new HPA takes the place of an old one.
@@ -262,24 +277,3 @@ def _metadata(identity: ObjectIdentity, name: str) -> dict[str, Any]:
     if identity.labels:
         metadata["labels"] = dict(identity.labels)
     return metadata
-
-
-def _metric(goal: Goal, style: Style) -> dict[str, Any]:
-    metric: dict[str, Any] = {"name": goal.name, **goal.source}
-    high, low = goal.high, goal.low
-    if goal.target is not None:
-        if style.low_percent is None:
-            return {**metric, "target": _value(goal, goal.target)}
-        high, low = goal.target, goal.target * style.low_percent / 100
-    if high is not None:
-        metric["highWatermark"] = _value(goal, high)
-    if low is not None:
-        metric["lowWatermark"] = _value(goal, low)
-    return metric
-
-
-def _value(goal: Goal, value: Fraction) -> str:
-    percent = value * 100
-    if goal.is_ratio and percent.denominator == 1:
-        return f"{percent.numerator}%"
-    return quantity(value)

@@ -191,10 +191,9 @@ class RulesResolver(Resolver):
                 unclear = unclear or f"{rule.path} may be for it, but {error}"
                 continue
             if series:
-                return self._found(rule, series, metric, fields)
-        return unclear or "no rule is for it"
-
-    def _found(self, rule: Rule, series: str, metric: SelectedMetric, fields: Fields) -> Found | str:
+                break
+        else:
+            return unclear or "no rule is for it"
         try:
             text = _filled(rule, series, metric)
         except Unclear as error:

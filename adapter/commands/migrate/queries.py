@@ -38,23 +38,19 @@ def syntax_fault(path: str, text: str) -> Fault | None:
 def one_number(text: str) -> str:
     """The query with every label of its result taken away, so that it is one number for the service."""
     text = text.strip()
-    return text if _has_no_labels(text) else f"sum({text}\n)" if "#" in text else f"sum({text})"
-
-
-def _has_no_labels(text: str) -> bool:
-    """Whether the whole text is one aggregation without grouping."""
+    summed = f"sum({text}\n)" if "#" in text else f"sum({text})"
     try:
         tokens = [token.text for token in tokenize(text)]
     except PromqlError:
-        return False
+        return summed
     if len(tokens) < 3 or tokens[0].lower() not in _AGGREGATORS or tokens[1] != "(" or tokens[-1] != ")":
-        return False
+        return summed
     depth = 0
-    for number, text_of in enumerate(tokens):
-        depth += {"(": 1, ")": -1}.get(text_of, 0)
+    for number, token in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(token, 0)
         if depth == 0 and 0 < number < len(tokens) - 1:
-            return False
-    return True
+            return summed
+    return text  # the whole of it is one aggregation without grouping
 
 
 def matcher(label: str, sign: str, value: str) -> str:

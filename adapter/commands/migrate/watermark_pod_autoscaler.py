@@ -83,7 +83,14 @@ class _Reader:
         if algorithm != "average":
             self._policy["average"] = "Total"
         tolerance = self._tolerance()
-        self._read_metrics(tolerance)
+        if spec.has("recommender"):
+            spec.fault("recommender", None, "a recommender's answers have no equivalent; only metrics can be migrated")
+        spec.get("recommender")
+        for fields in spec.sections("metrics", MOST_METRICS):
+            self._metric(fields, tolerance)
+        if not spec.sequence("metrics", MOST_METRICS) and not spec.has("recommender"):
+            advice = "there is no metric; the controller shrinks such a target step by step to its minimum"
+            spec.fault("metrics", None, advice)
         original = Wpa(
             metrics=tuple(self._metrics),
             average=algorithm == "average",
@@ -160,17 +167,6 @@ class _Reader:
             spec.note(NoteKind.DIFFERS, "tolerance", f"the controller rounds it up to {milli}m, which is kept")
         self._policy["tolerance"] = tolerance_text(spec.notes, spec.at("tolerance"), Fraction(milli, 1000))
         return milli
-
-    def _read_metrics(self, tolerance: int) -> None:
-        spec = self._spec
-        if spec.has("recommender"):
-            spec.fault("recommender", None, "a recommender's answers have no equivalent; only metrics can be migrated")
-        spec.get("recommender")
-        for fields in spec.sections("metrics", MOST_METRICS):
-            self._metric(fields, tolerance)
-        if not spec.sequence("metrics", MOST_METRICS) and not spec.has("recommender"):
-            advice = "there is no metric; the controller shrinks such a target step by step to its minimum"
-            spec.fault("metrics", None, advice)
 
     def _metric(self, fields: Fields, tolerance: int) -> None:
         kind = fields.get("type")

@@ -6,7 +6,7 @@ Here the command `effective-load render` is declared; what runs it is imported o
 import argparse
 
 from adapter.commands.migrate import add_kubernetes
-from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
 
 _MOST_REPLICAS = 2**31 - 1
 
@@ -27,11 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-replicas",
         metavar="N",
-        type=_replicas,
+        type=whole_number(_MOST_REPLICAS),
         help="default: the least with which the policy's watermarks do not flap (strategy Step: minPods)",
     )
     parser.add_argument(
-        "--max-replicas", metavar="N", type=_replicas, help="default: the largest maximum of the policy's schedules"
+        "--max-replicas",
+        metavar="N",
+        type=whole_number(_MOST_REPLICAS),
+        help="default: the largest maximum of the policy's schedules",
     )
     add_kubernetes(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
@@ -59,12 +62,6 @@ def run(parsed: argparse.Namespace) -> int:
     rendered = command.from_hpas(file, text, wanted) if parsed.from_hpa else command.from_policies(file, text, wanted)
     output.print_text(command.as_json(rendered) if parsed.output == "json" else command.as_yaml(rendered))
     return OK
-
-
-def _replicas(text: str) -> int:
-    if text.isascii() and text.isdecimal() and 0 < int(text[:11]) <= _MOST_REPLICAS:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {_MOST_REPLICAS}")
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ within `run`.
 import argparse
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,11 +43,13 @@ class Command:
 
 def declare(commands: Any, command: Command) -> None:
     """Add a command to the subparsers of the command line."""
+    examples = [f"{_filled(f'# {one.does}', '  ', '  # ')}\n  {one.line}" for one in command.examples]
+    statuses = [_filled(f"{status}  {meaning}", "  ", "     ") for status, meaning in command.statuses.items()]
     parser = commands.add_parser(
         command.name,
         help=command.summary,
         description=_filled(command.description),
-        epilog="\n".join(_epilog(command)),
+        epilog="\n".join(["examples:", *examples, "", "exit status:", *statuses]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add(parser)
@@ -65,15 +67,15 @@ def add_document(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def _epilog(command: Command) -> Iterator[str]:
-    yield "examples:"
-    for example in command.examples:
-        yield _filled(f"# {example.does}", "  ", "  # ")
-        yield f"  {example.line}"
-    yield ""
-    yield "exit status:"
-    for status, meaning in command.statuses.items():
-        yield _filled(f"{status}  {meaning}", "  ", "     ")
+def whole_number(most: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from 1 to `most`."""
+
+    def parse(text: str) -> int:
+        if text.isascii() and text.isdecimal() and 0 < int(text[:11]) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {most}")
+
+    return parse
 
 
 def _filled(text: str, first: str = "", rest: str = "") -> str:
