@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapter.apiserver.document_writer import pieces, pod_object
 from adapter.commands.decide.decision import decided, decision_json
-from adapter.commands.decide.reader import DecisionCase, _DocumentReader, read_document
+from adapter.commands.decide.reader import DecisionCase, DocumentReader, read_document
 from adapter.kube.pods import PodDecoder
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.explanation import explain
@@ -55,7 +55,7 @@ def told(case: DecisionCase) -> tuple[Any, ...]:
 def test_documents_of_random_services_decide_as_their_inputs_do(seed: int) -> None:
     memory = Memory()
     for data in sequence(seed):
-        case = _DocumentReader(data).case()
+        case = DocumentReader(data).case()
         # As in the server, the memory never was JSON.
         case = case._replace(inputs=replace(case.inputs, memory=memory))
         again = read_again(case, data["policy"]["spec"])

@@ -26,7 +26,7 @@ def reduced(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def adapters(given: dict[str, Any], memory: dict[str, Any] | None) -> dict[str, Any]:
-    read = reader._DocumentReader(given | ({"memory": memory} if memory is not None else {}))
+    read = reader.DocumentReader(given | ({"memory": memory} if memory is not None else {}))
     return decision.decision_json(read.case())
 
 

@@ -12,7 +12,7 @@ from adapter.load.spec import Scale
 
 def served(given: dict[str, Any], memory: dict[str, Any] | None, rng: Random) -> dict[str, Any]:
     """The document with its memory as a server writes it: assessed a while ago, at a count that may have changed."""
-    case = reader._DocumentReader(given | ({"memory": memory} if memory is not None else {})).case()
+    case = reader.DocumentReader(given | ({"memory": memory} if memory is not None else {})).case()
     observing = case.now - rng.choice((0, 20, 90, 1000))
     known = replace(case.inputs.memory, observing_since=observing)
     scale = case.scale

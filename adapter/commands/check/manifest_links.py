@@ -1,7 +1,7 @@
 """How policies, HPAs, workloads and settings of files fit together. Pure; sentences are those of the live check."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from adapter.commands.check.findings import dangling_hpas, stops, targets_at_limit
 from adapter.commands.check.load_sources import catalog_of
@@ -14,7 +14,7 @@ from adapter.commands.check.manifest_objects import (
     read_objects,
     read_stream,
 )
-from adapter.commands.check.report import Finding, FindingLevel, Place, ReportSection
+from adapter.commands.check.report import Finding, FindingLevel, ReportSection
 from adapter.kube.cluster import ListedPolicy
 from adapter.kube.selectors import LabelSelector, Operator
 from adapter.load.conditions import Reason
@@ -94,12 +94,13 @@ def check_links(objects: Objects) -> None:
     folder = _Folder(objects)
     for policy in objects.policies:
         section = objects.section(policy.at)
-        section.findings += _policy(folder, policy)
+        _sources(folder, policy, section)
+        _policy(folder, policy, section)
         if not section.findings:
             section.ok("it is valid and fits its HPA")
     for hpa in objects.hpas:
         section = objects.section(hpa.at)
-        section.findings += _hpa(folder, hpa)
+        _hpa(folder, hpa, section)
         if not section.findings:
             section.ok("it is valid")
     listed = [ListedPolicy(policy.value.namespace, policy.value.name, policy.value) for policy in objects.policies]
@@ -117,45 +118,36 @@ def check_links(objects: Objects) -> None:
                 text = f"HPA {hpa.value.name} follows a WatermarkPolicy, and none of its namespace is among the files"
                 section.skipped(text, place=place)
     for hpa in objects.hpas:
-        objects.section(hpa.at).findings += _overlaps(folder, hpa)
+        _overlaps(folder, hpa, objects.section(hpa.at))
 
 
-def _wrong(text: str, at: Located, path: str = "") -> Finding:
-    return Finding(FindingLevel.WRONG, text, at.place(path))
-
-
-def _skip(text: str, place: Place) -> Finding:
-    return Finding(FindingLevel.SKIPPED, f"not checked: {text}", place)
-
-
-def _policy(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
-    """The findings about one policy: its HPA, its sources, and the workload's requests and limits."""
+def _policy(folder: _Folder, policy: Parsed[Policy], section: ReportSection) -> None:
+    """Add the findings about a policy and its HPA, and about the workload's requests and limits."""
     read, at = policy.value, policy.at
-    yield from _sources(folder, policy)
     hpa = folder.hpas.get((read.namespace, read.hpa))
     if hpa is None:
-        others, path = (
+        others, place = (
             sorted(folder.links[read.namespace].hpas),
-            "spec.hpa" if read.hpa != read.name else "metadata.name",
+            at.place("spec.hpa" if read.hpa != read.name else "metadata.name"),
         )
         if not others:
-            yield _skip(f"HPA {read.hpa}, which the policy names, is not among the files", at.place(path))
+            section.skipped(f"HPA {read.hpa}, which the policy names, is not among the files", place=place)
             return
         text = f"there is no HPA {read.hpa} in namespace {read.namespace}{closest(read.hpa, others)}; name one of"
-        yield _wrong(f"{text} {', '.join(others)} in spec.hpa, or write it with `effective-load render`", at, path)
+        text = f"{text} {', '.join(others)} in spec.hpa, or write it with `effective-load render`"
+        section.wrong(text, place=place)
         return
-    yield from (one for flaw, one in _flaws(folder, policy, hpa) if flaw.reason in _OF_POLICY)
-    workload = folder.workload_of(hpa.value)
+    section.findings += (finding for flaw, finding in _flaws(folder, policy, hpa) if flaw.reason in _OF_POLICY)
+    workload, target = folder.workload_of(hpa.value), hpa.value.target
     if workload is None:
-        target = hpa.value.target
         if any(metric.of is not None for metric in read.metrics):
             text = f"{target.kind} {target.name} is not among the files, so its requests and limits are unknown"
-            yield _skip(text, at.place("spec.metrics"))
+            section.skipped(text, place=at.place("spec.metrics"))
         return
     for index, metric in enumerate(read.metrics):
-        yield from (_wrong(text, at, f"spec.metrics[{index}]") for text in _lacks(metric, workload))
-        if fault := at_limit(read, [workload.value.pod]).get(metric.name):
-            yield _wrong(fault, at, f"spec.metrics[{index}]")
+        fault = at_limit(read, [workload.value.pod]).get(metric.name)
+        for text in (*_lacks(metric, workload), *([fault] if fault else ())):
+            section.wrong(text, place=at.place(f"spec.metrics[{index}]"))
 
 
 def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
@@ -177,8 +169,8 @@ def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
 # --- settings ---
 
 
-def _sources(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
-    """What the policy names and the settings have to define: queries, its registry, routes of notifications."""
+def _sources(folder: _Folder, policy: Parsed[Policy], section: ReportSection) -> None:
+    """Add what the policy names and the settings lack: queries, its registry, routes of notifications."""
     read, at, given = policy.value, policy.at, folder.objects.settings
     queries = [(index, metric.name, metric.query) for index, metric in enumerate(read.metrics) if metric.query]
     service = service_of(read)
@@ -186,32 +178,32 @@ def _sources(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
         needs = ["queries"] * bool(queries) + ["registry"] * (service is not None) + ["routes"] * bool(read.notify)
         if needs:
             why = "are not valid" if folder.objects.has_faulty_settings else "are not among the files (--settings FILE)"
-            yield _skip(f"its {', '.join(needs)}, for the settings {why}", at.place())
+            section.skipped(f"its {', '.join(needs)}, for the settings {why}", place=at.place())
         return
     for index, name, query in queries:
         asked = WorkloadQuery(query, read.namespace, read.name)
         resolved = [catalog_of(settings).resolve(asked) for settings in given]
         if all(isinstance(one, str) for one in resolved):
-            yield _wrong(f"metric {name}: {resolved[0]}", at, f"spec.metrics[{index}].query")
+            section.wrong(f"metric {name}: {resolved[0]}", place=at.place(f"spec.metrics[{index}].query"))
     if service is not None:
         refusals = [ServiceAllowlist(settings.registries).refusal(service, read.namespace) for settings in given]
         if all(refusals):
-            yield _wrong(refusals[0], at, "spec.registry")
+            section.wrong(refusals[0], place=at.place("spec.registry"))
     for name in read.notify:
         routes = (route for settings in given for route in settings.companion.notifications.routes)
         if not any(route.name == name and route.serves(read.namespace) for route in routes):
             text = f"the settings define no route {name} for namespace {read.namespace}; add it, or name another"
-            yield _wrong(text, at, "spec.notify")
+            section.wrong(text, place=at.place("spec.notify"))
 
 
 # --- HPAs ---
 
 
-def _hpa(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
-    """The findings about one HPA: its reference, its metrics, and how it follows its policies."""
+def _hpa(folder: _Folder, hpa: Parsed[Hpa], section: ReportSection) -> None:
+    """Add the findings about an HPA: its reference, its metrics, and how it follows its policies."""
     read, at = hpa.value, hpa.at
     for fault in reference_faults(*read.target):
-        yield _wrong(fault.advice, at, fault.path)
+        section.wrong(fault.advice, place=at.place(fault.path))
     policies = folder.links[read.namespace].policies
     for index, metric in enumerate(read.metrics):
         named = metric.described.name if metric.described is not None else metric.match_labels.get(POLICY_LABEL, "")
@@ -221,17 +213,17 @@ def _hpa(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
         known = [f"{prefix}{one.name}" for one in policy.metrics for prefix in ("effective_", "raw_")]
         if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *known}:
             text = (
-                f"WatermarkPolicy {policy.name} has no metric {metric.name}{closest(metric.name, [DESIRED_REPLICAS])}; "
-                f"ask for {DESIRED_REPLICAS}"
+                f"WatermarkPolicy {policy.name} has no metric {metric.name}{closest(metric.name, [DESIRED_REPLICAS])}"
             )
             source = f"{metric.kind[:1].lower()}{metric.kind[1:]}"
-            yield _wrong(text, at, f"spec.metrics[{index}].{source}.metric.name")
-    workload = folder.workload_of(read)
-    if workload is not None:
-        pod = workload.value.pod
-        yield from (_wrong(text, at, f"spec.metrics[{index}]") for index, text in targets_at_limit(read, [pod]))
+            place = at.place(f"spec.metrics[{index}].{source}.metric.name")
+            section.wrong(f"{text}; ask for {DESIRED_REPLICAS}", place=place)
+    if (workload := folder.workload_of(read)) is not None:
+        for index, text in targets_at_limit(read, [workload.value.pod]):
+            section.wrong(text, place=at.place(f"spec.metrics[{index}]"))
     for follower in folder.policies_of[read.namespace, read.name]:
-        yield from (one for flaw, one in _flaws(folder, follower, hpa) if flaw.reason not in _OF_POLICY)
+        found = _flaws(folder, follower, hpa)
+        section.findings += (finding for flaw, finding in found if flaw.reason not in _OF_POLICY)
 
 
 def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterator[tuple[Flaw, Finding]]:
@@ -249,8 +241,8 @@ def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterato
 # --- workloads ---
 
 
-def _overlaps(folder: _Folder, hpa: Parsed[Hpa]) -> Iterable[Finding]:
-    """The workloads whose pods the selector of the HPA's target selects as well."""
+def _overlaps(folder: _Folder, hpa: Parsed[Hpa], section: ReportSection) -> None:
+    """Add the workloads whose pods the selector of the HPA's target selects as well."""
     own = folder.workload_of(hpa.value)
     if own is None or own.value.selector is None:
         return
@@ -265,7 +257,8 @@ def _overlaps(folder: _Folder, hpa: Parsed[Hpa]) -> Iterable[Finding]:
             "act where another HPA scales them; give each a label of its own"
         )
         is_scaled = (namespace, reference.identity) in folder.scaled
-        yield Finding(FindingLevel.WRONG if is_scaled else FindingLevel.NOTE, text, own.at.place("spec.selector"))
+        level = FindingLevel.WRONG if is_scaled else FindingLevel.NOTE
+        section.findings.append(Finding(level, text, own.at.place("spec.selector")))
 
 
 def check_folder(folder: str, settings: Settings | None) -> list[ReportSection]:

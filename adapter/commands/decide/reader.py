@@ -84,10 +84,10 @@ def read_document(text: str) -> DecisionCase:
         raise DocumentError(first_faults(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
-    return _DocumentReader(data).case()
+    return DocumentReader(data).case()
 
 
-class _DocumentReader(MemoryReader):
+class DocumentReader(MemoryReader):
     """Reads one document; collects every fault before the decision."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -96,6 +96,7 @@ class _DocumentReader(MemoryReader):
         self._seen: dict[tuple[str, str], str] = {}
 
     def case(self) -> DecisionCase:
+        """The decision to make. Raises DocumentError with every fault."""
         self._unknown(self._data, _KNOWN, ())
         for key, advice in _REQUIRED.items():
             if self._data.get(key) is None:

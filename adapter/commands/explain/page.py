@@ -17,7 +17,6 @@ from adapter.commands.explain.reading import Explained
 from adapter.commands.explain.sentences import (
     COUNTED,
     DrawnBand,
-    InputRow,
     bands,
     differences,
     headline,
@@ -67,12 +66,16 @@ def page(explained: Explained) -> RenderableType:
         if otherwise := differences(explained, decision):
             parts.append(_section("The server decided otherwise", _lines(otherwise, first="bold red")))
         why = stage_sentences(assessment, decision, case.inputs.bounds, case.now)
+        inputs = Table.grid(padding=(0, 3, 0, 0))
+        for row in input_rows(explained, assessment):
+            sign = Text("✗", "red") if row.trouble else Text("✓", "green")
+            inputs.add_row(sign, _text(row.name), Text(row.age), Text(row.counts, "dim"), _text(row.trouble, "red"))
         drawn = (line for band in bands(policy, assessment, decision) for line in drawn_band(band))
         parts += [
             _section("Load", *drawn),
             _section("Why", _lines(why, bullet="→ ")),
             _section("Pods", _counts(assessment), _pods(policy, assessment)),
-            _section("Inputs", _inputs(input_rows(explained, assessment))),
+            _section("Inputs", inputs),
         ]
     if explained.hpa_trouble:
         parts.append(_section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red")))
@@ -158,12 +161,4 @@ def _pods(policy: Policy, assessment: Assessment) -> RenderableType:
         table.add_row(sign, _text(pod.pod.name), state, _text(why), *usage)
     if len(pods) > _MOST_ROWS:
         table.add_row("", f"… and {len(pods) - _MOST_ROWS} more (-o json lists all)")
-    return table
-
-
-def _inputs(rows: Iterable[InputRow]) -> RenderableType:
-    table = Table.grid(padding=(0, 3, 0, 0))
-    for row in rows:
-        sign = Text("✗", "red") if row.trouble else Text("✓", "green")
-        table.add_row(sign, _text(row.name), Text(row.age), Text(row.counts, "dim"), _text(row.trouble, "red"))
     return table

@@ -155,18 +155,19 @@ class _Spec(_Loose):
         whole = {name: amount for name, amount in self.resources.requests.items() if _POD_LEVEL.fullmatch(name)}
         if not whole:
             return {}
+
+        def of_containers(resource: str) -> int:
+            running = sum(one.resources.requests.get(resource, 0) for one in self.containers)
+            sidecars = most = 0
+            for container in self.init_containers:
+                amount = container.resources.requests.get(resource, 0)
+                most = max(most, sidecars + amount)
+                sidecars += amount if container.restart_policy == "Always" else 0
+            return max(running + sidecars, most)
+
         parts = (*self.containers, *self.init_containers)
         names = {"cpu", "memory", *whole, *self.overhead, *(name for part in parts for name in part.resources.requests)}
-        return {name: milli(whole.get(name, self._of_containers(name)) + self.overhead.get(name, 0)) for name in names}
-
-    def _of_containers(self, resource: str) -> int:
-        running = sum(one.resources.requests.get(resource, 0) for one in self.containers)
-        sidecars = most = 0
-        for container in self.init_containers:
-            amount = container.resources.requests.get(resource, 0)
-            most = max(most, sidecars + amount)
-            sidecars += amount if container.restart_policy == "Always" else 0
-        return max(running + sidecars, most)
+        return {name: milli(whole.get(name, of_containers(name)) + self.overhead.get(name, 0)) for name in names}
 
 
 class _Condition(_Loose):

@@ -26,6 +26,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Migrate the files. Raises FaultyDocument."""
+    from pathlib import Path
+
     from adapter.commands.migrate import migration
     from adapter.commands.migrate.pair import Style
     from adapter.commands.terminal import output
@@ -40,11 +42,18 @@ def run(parsed: argparse.Namespace) -> int:
     except KubeError as error:
         output.complain(f"effective-load migrate: the cluster's version: {error}")
         return FAILED
-    printed = migration.run(readable, style, parsed.out, json_wanted=parsed.output == "json")
-    for line in (*printed.remarks, *printed.refused):
-        output.complain(line)
-    output.print_text(printed.output)
-    return FAILED if printed.refused else OK
+    migrated = migration.migrate(readable, style)
+    remarks = [f"{pair.name}: {note}" for pair in migrated.pairs for note in pair.notes]
+    if parsed.out is not None:
+        migration.write_files(migrated, Path(parsed.out))
+        remarks = [*map(str, migrated.notes), *remarks]
+    for line in (*(remarks if parsed.output == "yaml" else ()), *migrated.refused):
+        output.complain(str(line))
+    if parsed.output == "json":
+        output.print_json(migration.as_json(migrated))
+    elif parsed.out is None:
+        output.print_text(migration.as_yaml(migrated))
+    return FAILED if migrated.refused else OK
 
 
 def add_kubernetes(parser: argparse.ArgumentParser) -> None:
@@ -64,24 +73,21 @@ def hpas_have_tolerance(parsed: argparse.Namespace) -> bool:
     """Whether the HPAs may have `tolerance`; asks the cluster of --kubeconfig. Raises KubeError."""
     import asyncio
 
-    from adapter.kube.cluster import TOLERANCE_SINCE
-
-    if parsed.kubeconfig:
-        return asyncio.run(_ask(parsed.kubeconfig))
-    return parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
-
-
-async def _ask(kubeconfig: str) -> bool:
-    from adapter.kube.cluster import has_tolerance, server_version
+    from adapter.kube.cluster import TOLERANCE_SINCE, has_tolerance, server_version
     from adapter.kube.errors import MalformedAnswer
     from adapter.kube.session import Session
 
-    async with await Session.open(kubeconfig) as session:
-        version = await server_version(session)
-        has_field = await has_tolerance(session, version)
-    if has_field is None:
-        raise MalformedAnswer(f"{version!r} is no version of Kubernetes; give {_KUBERNETES}")
-    return has_field
+    async def ask() -> bool:
+        async with await Session.open(parsed.kubeconfig) as session:
+            version = await server_version(session)
+            has_field = await has_tolerance(session, version)
+        if has_field is None:
+            raise MalformedAnswer(f"{version!r} is no version of Kubernetes; give {_KUBERNETES}")
+        return has_field
+
+    if parsed.kubeconfig:
+        return asyncio.run(ask())
+    return parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
 
 
 def _version(text: str) -> tuple[int, int]:

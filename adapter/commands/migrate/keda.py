@@ -210,17 +210,18 @@ def _fallback(fields: Fields, polling: int) -> dict[str, Any]:
 
 def _pauses(annotations: Mapping[str, str], notes: Notes) -> dict[str, Any]:
     """The policy's mode and velocity, as its fields, by the annotations that pause KEDA."""
-    left, policy = dict(annotations), dict[str, Any]()
-    paused, replicas = _is_on(left.pop(_PAUSED, None)), left.pop(_PAUSED_REPLICAS, None)
+    policy, replicas = dict[str, Any](), annotations.get(_PAUSED_REPLICAS)
+    on = {key for key, value in annotations.items() if value not in _FALSE}  # to KEDA what is no boolean is true
     if replicas is not None:
         path = f"metadata.annotations[{_PAUSED_REPLICAS}]"
         notes.add(NoteKind.TO_DO, path, replicas, "mode Paused keeps the count as it is; set that count by hand")
-    if replicas is not None or paused:
+    if replicas is not None or _PAUSED in on:
         policy["mode"] = "Paused"
     for keys, direction in ((_NO_DOWN, "scaleDownPercent"), (_NO_UP, "scaleUpPercent")):
-        are_on = [_is_on(left.pop(key, None)) for key in keys]
-        if any(are_on):
+        if not on.isdisjoint(keys):
             policy.setdefault("velocity", {})[direction] = 0
+    pausing = {_PAUSED, _PAUSED_REPLICAS, *_NO_DOWN, *_NO_UP}
+    left = {key: value for key, value in annotations.items() if key not in pausing}
     note_annotations(notes, left, dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes")))
     return policy
 
@@ -245,11 +246,6 @@ def _stock(
     kept = {goal.name for goal in triggers.goals}
     names = tuple(one.goal.name if one.goal.name in kept else "" for one in triggers.all)
     return None if hpa is None else StockHpa(hpa=hpa, names=names)
-
-
-def _is_on(value: str | None) -> bool:
-    """An annotation's truth as KEDA reads it: anything that is no boolean is true."""
-    return value is not None and value not in _FALSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,13 @@
 """From texts of any known kind to migrated pairs and the settings that they need, printed or in a folder."""
 
 import contextlib
-import json
-import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -29,7 +27,7 @@ from adapter.commands.migrate.original import (
 from adapter.commands.migrate.pair import Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import PolicyError, mapping_at
+from adapter.policy.field_reader import MAX_NAME_LENGTH, PolicyError, mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.policy.watermark_policy import KIND as POLICY_KIND
 from adapter.runtime.faults import Fault, first_faults
@@ -37,7 +35,6 @@ from adapter.runtime.faults import Fault, first_faults
 _TITLE = "the objects cannot be migrated"
 _MAKERS = {keda.KIND, watermark_pod_autoscaler.KIND}
 """The kinds whose controllers make HPAs of their own."""
-_LONGEST_NAME = 253
 SETTINGS_FILE = "settings-part.txt"
 """No name that `kubectl apply -f DIR` reads."""
 
@@ -116,7 +113,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
         if document.place in schedules.named:
             why = "is not needed any more: its times are schedules of the policies here"
         if why:
-            notes.add(NoteKind.IRRELEVANT, document.place, None, f"{_name(document)} {why}")
+            notes.add(NoteKind.IRRELEVANT, document.place, None, f"{document.full_name} {why}")
             continue
         # An object that is refused halfway leaves nothing behind.
         grown, named = copy(part), schedules.named.copy()
@@ -126,7 +123,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
         except MigrationError as error:
             schedules.named = named
             refused.append(
-                Refused(place=document.place, kind=document.kind, name=_name(document), faults=tuple(error.faults))
+                Refused(place=document.place, kind=document.kind, name=document.full_name, faults=tuple(error.faults))
             )
         else:
             pairs.append(pair)
@@ -140,11 +137,6 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     return Migration(pairs=tuple(pairs), settings=part.data(), notes=notes.all(), refused=tuple(refused))
 
 
-def _name(document: Document) -> str:
-    known = document.metadata
-    return "/".join(str(known[key])[:_LONGEST_NAME] for key in ("namespace", "name") if known.get(key))
-
-
 def _left_out(document: Document) -> str:
     """Why an object is left out: another autoscaler makes it, or it is migrated already; empty where it is not."""
     if document.kind == POLICY_KIND:
@@ -154,7 +146,7 @@ def _left_out(document: Document) -> str:
         return ""
     for owner in owners if isinstance(owners, list) else ():
         if isinstance(owner, dict) and owner.get("kind") in _MAKERS:
-            maker = f"{owner['kind']} {str(owner.get('name'))[:_LONGEST_NAME]}"
+            maker = f"{owner['kind']} {str(owner.get('name'))[:MAX_NAME_LENGTH]}"
             return f"is the HPA of {maker} and is left out: what to migrate is that object"
     with contextlib.suppress(PolicyError):
         if parse_hpa(document.data, DEFAULT_TOLERANCE).desired_metrics:
@@ -229,29 +221,8 @@ def _claim(pair: Migrated, seen: dict[tuple[str, ...], str]) -> None:
     seen |= dict.fromkeys(keys, pair.place)
 
 
-class Printed(NamedTuple):
-    """What goes to standard output, and the lines for standard error: remarks, then what could not be migrated."""
-
-    output: str
-    remarks: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-
-
-def run(texts: Sequence[tuple[str, str]], style: Style, folder: str | None, *, json_wanted: bool) -> Printed:
-    """Migrate the texts (each with its file's name) and write the files wanted. Raises MigrationError."""
-    migration = migrate(texts, style)
-    refused = tuple(map(str, migration.refused))
-    if folder is not None:
-        _write(migration, Path(folder))
-    if json_wanted:
-        return Printed(json.dumps(as_json(migration), indent=2) + "\n", refused=refused)
-    remarks = tuple(f"{pair.name}: {note}" for pair in migration.pairs for note in pair.notes)
-    if folder is None:
-        return Printed(as_yaml(migration), remarks, refused)
-    return Printed("", (*map(str, migration.notes), *remarks), refused)
-
-
-def _write(migration: Migration, folder: Path) -> None:
+def write_files(migration: Migration, folder: Path) -> None:
+    """Write a file for each pair, and one for the settings, where there is none yet. Raises MigrationError."""
     # No name has an underscore, so no two pairs have one file.
     files = {f"{pair.namespace}_{pair.name}.yaml".lstrip("_"): pair_yaml(pair) for pair in migration.pairs}
     if migration.settings:
@@ -275,30 +246,17 @@ def as_json(migration: Migration) -> dict[str, Any]:
                 "from": pair.place,
                 "policy": pair.policy,
                 "hpa": pair.hpa,
-                "notes": [_note(note) for note in pair.notes],
+                "notes": [note.data() for note in pair.notes],
             }
             for pair in migration.pairs
         ],
         "settings": migration.settings,
-        "notes": [_note(note) for note in migration.notes],
+        "notes": [note.data() for note in migration.notes],
         "refused": [
             {"from": one.place, "kind": one.kind, "name": one.name, "reasons": [str(fault) for fault in one.faults]}
             for one in migration.refused
         ],
     }
-
-
-def _note(note: Note) -> dict[str, Any]:
-    return {"kind": note.kind.value, "field": note.field, "value": _finite(note.value), "sentence": note.sentence}
-
-
-def _finite(value: Any) -> Any:
-    """The value with numbers that JSON does not have as texts."""
-    if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_yaml(migration: Migration) -> str:

@@ -61,6 +61,19 @@ class Note:
     def __str__(self) -> str:
         return printable(f"{self.kind.value}: {Fault(self.field, self.value, self.sentence)}")
 
+    def data(self) -> dict[str, Any]:
+        """The note as JSON data."""
+        return {"kind": self.kind.value, "field": self.field, "value": _finite(self.value), "sentence": self.sentence}
+
+
+def _finite(value: Any) -> Any:
+    """The value with numbers that JSON does not have as texts."""
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
 
 def printable(text: str) -> str:
     """The text with everything that is no printable character escaped, so that it stays on one line."""
@@ -163,6 +176,12 @@ class Document(UnparsedObject):
 
     place: str
 
+    @property
+    def full_name(self) -> str:
+        """Its namespace and name, as far as it has them, for people."""
+        values = (self.metadata.get(key) for key in ("namespace", "name"))
+        return "/".join(str(value)[:MAX_NAME_LENGTH] for value in values if value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectIdentity:
@@ -172,6 +191,11 @@ class ObjectIdentity:
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        """The metadata of a new object of this name."""
+        namespace = {"namespace": self.namespace} if self.namespace else {}
+        return {"name": name, **namespace, **({"labels": dict(self.labels)} if self.labels else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

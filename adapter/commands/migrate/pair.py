@@ -209,12 +209,12 @@ def write(draft: Draft, style: Style) -> Migrated:
     advice = f"has {len(draft.goals)} metrics; a policy has at most {MOST_METRICS}"
     if not draft.goals or len(draft.goals) > MOST_METRICS:
         none = "none of its metrics can be migrated, so there would be no policy"
-        raise _error(draft, [Fault("", None, advice if draft.goals else none)])
+        raise MigrationError([Fault(draft.place, None, advice if draft.goals else none)])
     by_target = any(goal.target is not None for goal in draft.goals)
     policy = {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": _metadata(draft.identity, name),
+        "metadata": draft.identity.metadata(name),
         "spec": {
             **({} if name == draft.identity.name else {"hpa": draft.identity.name}),
             **({"strategy": "Ratio"} if by_target and style.low_percent is None else {}),
@@ -223,7 +223,7 @@ def write(draft: Draft, style: Style) -> Migrated:
         },
     }
     # With the original's name, so that a new HPA takes the place of an old one.
-    metadata = _metadata(draft.identity, draft.identity.name)
+    metadata = draft.identity.metadata(draft.identity.name)
     if draft.annotations:
         metadata["annotations"] = draft.annotations
     bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
@@ -241,7 +241,7 @@ def write(draft: Draft, style: Style) -> Migrated:
             if flaw.reason is Reason.TOLERANCE:
                 draft.notes.add(NoteKind.TO_DO, "spec.tolerance", None, flaw.message)
     except PolicyError as error:
-        raise _error(draft, error.faults) from error
+        raise MigrationError([fault.within(draft.place, ": ") for fault in error.faults]) from error
     return Migrated(
         place=draft.place,
         source=draft.source,
@@ -264,16 +264,3 @@ def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any], faults: list[Fa
     except PolicyError as error:
         faults += error.faults
         return None
-
-
-def _error(draft: Draft, faults: Iterable[Fault]) -> MigrationError:
-    return MigrationError([fault.within(draft.place, ": ") for fault in faults])
-
-
-def _metadata(identity: ObjectIdentity, name: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": name}
-    if identity.namespace:
-        metadata["namespace"] = identity.namespace
-    if identity.labels:
-        metadata["labels"] = dict(identity.labels)
-    return metadata

@@ -175,7 +175,26 @@ class _Reader:
             return
         source = fields.section(kind.lower())
         fields.irrelevant(f"is not read for a metric of type {kind}", "resource" if kind == "External" else "external")
-        resource, name, reference = self._external(source) if kind == "External" else self._resource(source)
+        taken, resource = [goal.name for goal in self._goals], source.get("name") if kind == "Resource" else ""
+        if kind == "External":
+            wanted = source.text("metricName", required="the metric's name")
+            selector = _selector_text(source)
+            name = metric_name(wanted or "metric", taken)
+            query = self._part.placeholder(name)
+            source.notes.add(
+                NoteKind.TO_DO, source.at("metricName"), wanted,
+                f"a Datadog query cannot become PromQL: write query {query} of the settings (prometheus.queries), one "
+                f"number that is what {wanted or 'the metric'} is{selector}; until it has an answer the count stays",
+            )  # fmt: skip
+            reference: dict[str, Any] = {"query": {"name": query}}
+        else:
+            if resource not in ("cpu", "memory") or not isinstance(resource, str):
+                source.fault("name", resource, "write cpu or memory")
+                resource = "cpu"
+            if selector := _selector_text(source):
+                sentence = f"the usage is that of the target's own pods, not of all that are{selector}"
+                source.note(NoteKind.DIFFERS, "metricSelector", sentence)
+            name, reference = metric_name(resource, taken), {"resource": {"name": resource}}
         marks = _watermarks(source)
         source.rest(f"{kind.lower()} metrics")
         fields.rest("metrics")
@@ -196,29 +215,6 @@ class _Reader:
         upper = Fraction(high, 1000) if high else None
         lower = Fraction(low, 1000) - (_SMALLEST if low == high else 0) if low else None
         self._goals.append(Goal(name=name, source=reference, high=upper, low=lower))
-
-    def _external(self, source: Fields) -> tuple[str, str, dict[str, Any]]:
-        wanted = source.text("metricName", required="the metric's name")
-        selector = _selector_text(source)
-        name = metric_name(wanted or "metric", [goal.name for goal in self._goals])
-        query = self._part.placeholder(name)
-        source.notes.add(
-            NoteKind.TO_DO, source.at("metricName"), wanted,
-            f"a Datadog query cannot become PromQL: write query {query} of the settings (prometheus.queries), "
-            f"one number that is what {wanted or 'the metric'} is{selector}; until it has an answer the count stays",
-        )  # fmt: skip
-        return "", name, {"query": {"name": query}}
-
-    def _resource(self, source: Fields) -> tuple[str, str, dict[str, Any]]:
-        resource = source.get("name")
-        if resource not in ("cpu", "memory") or not isinstance(resource, str):
-            source.fault("name", resource, "write cpu or memory")
-            resource = "cpu"
-        if selector := _selector_text(source):
-            sentence = f"the usage is that of the target's own pods, not of all that are{selector}"
-            source.note(NoteKind.DIFFERS, "metricSelector", sentence)
-        name = metric_name(resource, [goal.name for goal in self._goals])
-        return resource, name, {"resource": {"name": resource}}
 
     def _factor(self, key: str, ours: str, default: int) -> int:
         """A limit factor in thousandths of a percent, and the policy's whole percentage."""

@@ -84,6 +84,30 @@ class Wanted:
     maximum: int | None = None
     tolerance: bool = True
 
+    def reference(self, policy: Policy) -> CrossVersionReference:
+        """What the HPA of a policy scales. Raises RenderError."""
+        version, _, name = (self.target or f"Deployment/{policy.hpa}").rpartition("/")
+        version, kind = version.rpartition("/")[::2] if "/" in version else ("", version)
+        version = version or KNOWN_VERSIONS.get(kind, "")
+        faults = list(reference_faults(version, kind, name)) if version else []
+        if not version:
+            faults = [Fault("", None, "write VERSION/KIND/NAME, such as apps/v1/Deployment/web")]
+        if faults:
+            raise RenderError([Fault("--target", self.target, str(replace(fault, path=""))) for fault in faults])
+        return CrossVersionReference(version, kind, name)
+
+    def bounds(self, policy: Policy) -> Bounds:
+        """The bounds of the arguments, else of the policy. Raises RenderError."""
+        least = self.minimum or fewest_replicas(policy)
+        most = self.maximum or most_replicas(policy)
+        if most is None:
+            raise RenderError([Fault("--max-replicas", None, "is required: the policy itself names no maximum")])
+        if least > most:
+            why = "" if self.minimum else ", the least with which this policy is steady"
+            advice = f"must be at least minReplicas ({least}{why}); raise it, or give --min-replicas"
+            raise RenderError([Fault("--max-replicas", most, advice)])
+        return Bounds(minimum=least, maximum=most)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
@@ -108,7 +132,7 @@ def from_policies(file: str, text: str, wanted: Wanted) -> list[Rendered]:
             policy = parse_policy(document.data)
             given = document.data["metadata"].get("namespace")
             metadata = {"name": policy.hpa, **({"namespace": given} if given else {})}
-            target, bounds, tolerance = _target(policy, wanted), _bounds(policy, wanted), wanted.tolerance
+            target, bounds, tolerance = wanted.reference(policy), wanted.bounds(policy), wanted.tolerance
             manifest = hpa_of(policy, metadata, target, bounds, tolerance=tolerance)
             wiring = Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
             remarks = tuple(flaw.message for flaw in flaws(wiring))
@@ -118,32 +142,6 @@ def from_policies(file: str, text: str, wanted: Wanted) -> list[Rendered]:
     if faults:
         raise RenderError(first_faults(faults), _TITLE)
     return rendered
-
-
-def _target(policy: Policy, wanted: Wanted) -> CrossVersionReference:
-    """The target of the argument. Raises RenderError."""
-    version, _, reference = (wanted.target or f"Deployment/{policy.hpa}").rpartition("/")
-    version, kind = version.rpartition("/")[::2] if "/" in version else ("", version)
-    version = version or KNOWN_VERSIONS.get(kind, "")
-    faults = list(reference_faults(version, kind, reference)) if version else []
-    if not version:
-        faults = [Fault("", None, "write VERSION/KIND/NAME, such as apps/v1/Deployment/web")]
-    if faults:
-        raise RenderError([Fault("--target", wanted.target, str(replace(fault, path=""))) for fault in faults])
-    return CrossVersionReference(version, kind, reference)
-
-
-def _bounds(policy: Policy, wanted: Wanted) -> Bounds:
-    """The bounds of the arguments, else of the policy. Raises RenderError."""
-    least = wanted.minimum or fewest_replicas(policy)
-    most = wanted.maximum or most_replicas(policy)
-    if most is None:
-        raise RenderError([Fault("--max-replicas", None, "is required: the policy itself names no maximum")])
-    if least > most:
-        why = "" if wanted.minimum else ", the least with which this policy is steady"
-        advice = f"must be at least minReplicas ({least}{why}); raise it, or give --min-replicas"
-        raise RenderError([Fault("--max-replicas", most, advice)])
-    return Bounds(minimum=least, maximum=most)
 
 
 def from_hpas(file: str, text: str, wanted: Wanted) -> list[Rendered]:
