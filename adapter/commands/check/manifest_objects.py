@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 import yaml
@@ -273,6 +273,28 @@ class DeclaredWorkload:
     pod: Pod
     selector: LabelSelector | None = None
 
+    @classmethod
+    def of(cls, at: Located) -> Self | None:
+        """The workload that an object is; None for one without a template of pods."""
+        template = mapping_at(at.data, "spec", "template")
+        inner = mapping_at(template, "spec")
+        if not isinstance(inner.get("containers"), list) or not at.name:
+            return None
+        labels = {key: one for key, one in mapping_at(template, "metadata", "labels").items() if isinstance(one, str)}
+        metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
+        version = str(at.data.get("apiVersion"))
+        try:
+            pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
+            without_status = {key: value for key, value in at.data.items() if key != "status"}
+            scale = target_decoder(version, at.kind, BUILT_IN)(msgspec.json.encode(without_status)).scale
+        except (msgspec.MsgspecError, TypeError):
+            return None
+        selector = None
+        with contextlib.suppress(SelectorError):
+            selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
+        reference = CrossVersionReference(version, at.kind, at.name)
+        return cls(namespace=at.namespace, reference=reference, pod=pod, selector=selector)
+
 
 @dataclass(slots=True, kw_only=True)
 class Objects:
@@ -324,7 +346,7 @@ def read_objects(located: Sequence[Located], settings: Settings | None) -> Objec
                 objects.policies.append(Parsed(at, policy))
         elif (at.group, at.kind) == ("autoscaling", HPA_KIND):
             _add_hpa(at, objects, tolerance)
-        elif (workload := _workload(at)) is not None:
+        elif (workload := DeclaredWorkload.of(at)) is not None:
             objects.workloads.append(Parsed(at, workload))
     return objects
 
@@ -349,28 +371,6 @@ def _add_hpa(at: Located, objects: Objects, tolerance: Fraction) -> None:
                 text = f"is no field of an HPA{closest(str(key), known)}; there are {names}"
                 section.wrong(text, place=at.place(f"{path}.{key}"))
     objects.hpas.append(Parsed(at, hpa))
-
-
-def _workload(at: Located) -> DeclaredWorkload | None:
-    """The workload; None for an object without a template of pods."""
-    template = mapping_at(at.data, "spec", "template")
-    inner = mapping_at(template, "spec")
-    if not isinstance(inner.get("containers"), list) or not at.name:
-        return None
-    labels = {key: one for key, one in mapping_at(template, "metadata", "labels").items() if isinstance(one, str)}
-    metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
-    version = str(at.data.get("apiVersion"))
-    try:
-        pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
-        without_status = {key: value for key, value in at.data.items() if key != "status"}
-        scale = target_decoder(version, at.kind, BUILT_IN)(msgspec.json.encode(without_status)).scale
-    except (msgspec.MsgspecError, TypeError):
-        return None
-    selector = None
-    with contextlib.suppress(SelectorError):
-        selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
-    reference = CrossVersionReference(version, at.kind, at.name)
-    return DeclaredWorkload(namespace=at.namespace, reference=reference, pod=pod, selector=selector)
 
 
 def _add_settings(at: Located, objects: Objects) -> None:

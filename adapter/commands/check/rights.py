@@ -113,16 +113,13 @@ def _server(settings: Settings) -> Iterator[Right]:
         role = "effective-load-certificates"
         yield Right(verbs=("get", "patch"), resource="secrets", namespace=tls.namespace, name=tls.secret, role=role)
     if tls.inject_ca_bundle:
-        for name in ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"):
-            yield _api_service(name, "effective-load-apiservices", _BASE)
+        role, external = "effective-load-apiservices", f"{_COMPONENTS}/external-metrics/rbac.yaml"
+        served = [(f"{version}.custom.metrics.k8s.io", role, _BASE) for version in ("v1beta2", "v1beta1")]
         if server.external_metrics:
-            file = f"{_COMPONENTS}/external-metrics/rbac.yaml"
-            yield _api_service("v1beta1.external.metrics.k8s.io", "effective-load-external-apiservice", file)
-
-
-def _api_service(name: str, role: str, file: str) -> Right:
-    group = "apiregistration.k8s.io"
-    return Right(verbs=("get", "patch"), group=group, resource="apiservices", name=name, role=role, file=file)
+            served.append(("v1beta1.external.metrics.k8s.io", "effective-load-external-apiservice", external))
+        verbs, group = ("get", "patch"), "apiregistration.k8s.io"
+        for name, role, file in served:
+            yield Right(verbs=verbs, group=group, resource="apiservices", name=name, role=role, file=file)
 
 
 def _companion(settings: Settings) -> Iterator[Right]:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -156,7 +156,7 @@ class DocumentReader(MemoryReader):
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
         """The target's pods; labels and owners that the document leaves out exclude none."""
         decode, read = PodDecoder(), []
-        for index, one in self._objects("pods"):
+        for index, one in enumerate(self.sequence(self._data.get("pods"), ("pods",))):
             at = ("pods", index, "metadata")
             pod = self._decoded(decode, one, ("pods", index))
             if pod is not None and not pod.name:
@@ -197,7 +197,7 @@ class DocumentReader(MemoryReader):
     def _slices(self) -> Mapping[str, list[EndpointSlice]]:
         """EndpointSlices by the name of the pod that each endpoint targets."""
         slices: dict[str, list[EndpointSlice]] = defaultdict(list)
-        for index, item in self._objects("endpointSlices"):
+        for index, item in enumerate(self.sequence(self._data.get("endpointSlices"), ("endpointSlices",))):
             one = self._decoded(_SLICES.decode, item, ("endpointSlices", index))
             for endpoint in (one.endpoints or ()) if one is not None else ():
                 if one is not None and endpoint.target_ref is not None:
@@ -221,7 +221,7 @@ class DocumentReader(MemoryReader):
 
     def _resources(self, now: float) -> ResourceSamples:
         pods: dict[str, Usage] = {}
-        for index, one in self._objects("usage"):
+        for index, one in enumerate(self.sequence(self._data.get("usage"), ("usage",))):
             window, at = one.get("window") if isinstance(one, Mapping) else None, ("usage", index)
             is_short = isinstance(window, str) and len(window) <= _LONGEST_DURATION
             if window and not (is_short and (window[:1] == "0" or parse_go_duration(window) > 0)):
@@ -331,10 +331,6 @@ class DocumentReader(MemoryReader):
         first = self._seen.setdefault((kind, key), path_of(at))
         if first != path_of(at):
             self.fault(at, shown, f"is a duplicate of {first}; keep one of them")
-
-    def _objects(self, key: str) -> Iterator[tuple[int, Any]]:
-        """The objects of a list of the document, with their indices."""
-        yield from enumerate(self.sequence(self._data.get(key), (key,)))
 
     def _unknown(self, given: Mapping[str, Any], known: tuple[str, ...], at: Path) -> None:
         """Add a fault for each key that is not known."""

@@ -23,6 +23,8 @@ _TITLE = "the HPA cannot be played"
 _DEFAULT_METRIC = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
 """What the API server sets where an HPA names no metric."""
 
+_WHOLE = {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
+"""Metrics with one value for the service; others are by pod."""
 _MOST_STEPS = 100_000
 _POD_LEVEL = re.compile(r"cpu|memory|hugepages-.+")
 """Resources that may be requested for a pod as a whole."""
@@ -274,7 +276,7 @@ def play(document: HpaDocument) -> Iterator[Played]:
         running = [pod for pod in pods if pod.phase == "Running"]
         values = tuple(  # a single value of a metric that is by pod is that of every running pod
             {pod.name: ModelSample(answer[0], pod.ready_since) for pod in running}
-            if _is_by_pod(metric) and not isinstance(answer, str | Mapping)
+            if metric.kind not in _WHOLE and not isinstance(answer, str | Mapping)
             else answer
             for metric, answer in zip(document.hpa.metrics, step.values, strict=True)
         )
@@ -384,7 +386,7 @@ def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, .
     if given is None:
         return f"the step has no value of {metric.name}"
     if isinstance(given, Mapping):
-        if not _is_by_pod(metric):
+        if metric.kind in _WHOLE:
             faults.append(Fault(path_of(at), given, "must be one value; only Pods and resource metrics are by pod"))
             return ""
         samples: dict[str, ModelSample] = {}
@@ -400,10 +402,6 @@ def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, .
         found = [_quantity(value, (*at, index), faults) for index, value in enumerate(given)]
         return [milli(value) for value in found]
     return [milli(_quantity(given, at, faults))]
-
-
-def _is_by_pod(metric: HpaMetric) -> bool:
-    return metric.kind not in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
 
 
 def _quantity(given: object, at: tuple[str | int, ...], faults: list[Fault]) -> int:

@@ -10,6 +10,7 @@ from adapter.commands.migrate.original import (
     NoteKind,
     Resolver,
     SelectedMetric,
+    quantity,
     read_bounds,
     read_identity,
     read_target,
@@ -21,7 +22,6 @@ from adapter.commands.migrate.pair import (
     Goal,
     StockHpa,
     metric_name,
-    quantity,
     stock_hpa,
     tolerance_text,
 )
@@ -153,7 +153,7 @@ class _Metrics:
         return goals
 
     def _served(self, place: int, kind: str, source: Fields) -> None:
-        metric = _selected(kind, source)
+        metric = SelectedMetric.read(kind, source)
         target = source.section("target")
         goal = read_goal_target(target, allowed=("AverageValue",) if kind == "Pods" else ("AverageValue", "Value"))
         target.rest("targets")
@@ -170,7 +170,7 @@ class _Metrics:
             found = "per-replica with an averageValue divides by the replicas twice"
         if isinstance(found, str):
             if metric.kind == "External":
-                self.kept.append({"type": "External", "external": _external(metric, *goal)})
+                self.kept.append({"type": "External", "external": metric.external(value, average=not by_value)})
                 self.annotations |= self._resolver.keep(metric)
                 served_by = self._resolver.served_by() or "its adapter"
                 source.notes.add(
@@ -199,21 +199,6 @@ def note_mixed(fields: Fields, path: str, name: str) -> None:
         "its target is for the whole service (type Value) and the others' are for one pod, which no policy has "
         "together; it is left out",
     )  # fmt: skip
-
-
-def _external(metric: SelectedMetric, by_value: bool, value: Fraction) -> dict[str, Any]:
-    """An External metric as an HPA has it."""
-    selector: dict[str, Any] = {"matchLabels": dict(metric.labels)} if metric.labels else {}
-    expressions = [
-        {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
-        for key, operator, values in metric.expressions
-    ]
-    if expressions:
-        selector["matchExpressions"] = expressions
-    target = {"type": "Value", "value": quantity(value)}
-    if not by_value:
-        target = {"type": "AverageValue", "averageValue": quantity(value)}
-    return {"metric": {"name": metric.name, **({"selector": selector} if selector else {})}, "target": target}
 
 
 def resource_goal(source: Fields, resource: object, container: str, taken: list[str]) -> Goal | None:
@@ -264,39 +249,6 @@ def read_goal_target(target: Fields, allowed: tuple[str, ...]) -> tuple[bool, Fr
     if milli != given * 1000:
         target.note(NoteKind.DIFFERS, key, f"the HPA rounds it up to {milli}m, which is kept")
     return kind == "Value", Fraction(milli, 1000)
-
-
-def _selected(kind: str, source: Fields) -> SelectedMetric:
-    identifier = source.section("metric")
-    name = identifier.text("name", required="the metric's name")
-    selector = identifier.section("selector")
-    labels = selector.get("matchLabels")
-    expressions = []
-    for section in selector.sections("matchExpressions", 50):
-        values = tuple(str(value) for value in section.sequence("values", 50) if isinstance(value, str))
-        expressions.append((section.text("key", required="a label's name"), str(section.get("operator")), values))
-        section.rest("matchExpressions")
-    texts = isinstance(labels, Mapping) and all(isinstance(value, str) for value in labels.values())
-    if labels is not None and not texts:
-        selector.fault("matchLabels", labels, "write a mapping of texts")
-    selector.rest("selectors")
-    identifier.rest("metrics")
-    described = ("", "", "")
-    if kind == "Object":
-        reference = source.section("describedObject")
-        described = (
-            reference.optional_text("apiVersion"),
-            reference.text("kind", required="the kind of the described object"),
-            reference.text("name", required="the name of the described object"),
-        )
-        reference.rest("describedObject")
-    return SelectedMetric(
-        kind=kind,
-        name=name,
-        labels=dict(labels) if texts and isinstance(labels, Mapping) else {},
-        expressions=tuple(expressions),
-        described=described,
-    )
 
 
 class Behavior(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from adapter.load.quantity import QuantityError, parse_quantity
+from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, UnparsedObject, listed_objects
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.pacing_fields import MOST_REPLICAS
@@ -198,6 +198,11 @@ class ObjectIdentity:
         return {"name": name, **namespace, **({"labels": dict(self.labels)} if self.labels else {})}
 
 
+def quantity(value: Fraction) -> str:
+    """A value in units as a canonical quantity, rounded down to nano-units."""
+    return nano_text(value * NANO)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedMetric:
     """A Pods, Object or External metric of an HPA: what its adapter has to find a query for.
@@ -211,6 +216,49 @@ class SelectedMetric:
     labels: Mapping[str, str] = field(default_factory=dict)
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     described: tuple[str, str, str] = ("", "", "")
+
+    @classmethod
+    def read(cls, kind: str, source: Fields) -> Self:
+        """The metric of a source of this kind."""
+        identifier = source.section("metric")
+        name = identifier.text("name", required="the metric's name")
+        selector = identifier.section("selector")
+        labels = selector.get("matchLabels")
+        expressions = []
+        for section in selector.sections("matchExpressions", 50):
+            values = tuple(str(value) for value in section.sequence("values", 50) if isinstance(value, str))
+            expressions.append((section.text("key", required="a label's name"), str(section.get("operator")), values))
+            section.rest("matchExpressions")
+        texts = isinstance(labels, Mapping) and all(isinstance(value, str) for value in labels.values())
+        if labels is not None and not texts:
+            selector.fault("matchLabels", labels, "write a mapping of texts")
+        selector.rest("selectors")
+        identifier.rest("metrics")
+        described = ("", "", "")
+        if kind == "Object":
+            reference = source.section("describedObject")
+            described = (
+                reference.optional_text("apiVersion"),
+                reference.text("kind", required="the kind of the described object"),
+                reference.text("name", required="the name of the described object"),
+            )
+            reference.rest("describedObject")
+        labels = dict(labels) if texts and isinstance(labels, Mapping) else {}
+        return cls(kind=kind, name=name, labels=labels, expressions=tuple(expressions), described=described)
+
+    def external(self, value: Fraction, *, average: bool) -> dict[str, Any]:
+        """The External metric as an HPA has it, with this target."""
+        selector: dict[str, Any] = {"matchLabels": dict(self.labels)} if self.labels else {}
+        expressions = [
+            {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+            for key, operator, values in self.expressions
+        ]
+        if expressions:
+            selector["matchExpressions"] = expressions
+        target = {"type": "Value", "value": quantity(value)}
+        if average:
+            target = {"type": "AverageValue", "averageValue": quantity(value)}
+        return {"metric": {"name": self.name, **({"selector": selector} if selector else {})}, "target": target}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate.original import MigrationError, Note, NoteKind, Notes, ObjectIdentity
+from adapter.commands.migrate.original import MigrationError, Note, NoteKind, Notes, ObjectIdentity, quantity
 from adapter.load.conditions import Reason
-from adapter.load.quantity import NANO, nano_text
 from adapter.load.spec import Bounds
 from adapter.policy.behavior import following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws
@@ -182,11 +181,6 @@ def metric_name(wanted: str, taken: Iterable[str]) -> str:
     plain = _ODD.sub("_", wanted.lower()[:1000]).strip("-_")[: LONGEST_NAME - 4].strip("-_") or "metric"
     numbered = (plain if number == 1 else f"{plain}-{number}" for number in range(1, 2 * MOST_METRICS + len(used)))
     return next(name for name in numbered if name not in used)
-
-
-def quantity(value: Fraction) -> str:
-    """A value in units as a canonical quantity, rounded down to nano-units."""
-    return nano_text(value * NANO)
 
 
 def tolerance_text(notes: Notes, path: str, tolerance: Fraction) -> str:

@@ -269,14 +269,17 @@ def series_of(matches: str, as_name: str, metric: str, series_query: str) -> str
     capture = _CAPTURE.fullmatch(matches) if matches else None
     if capture is None:
         return _without_capture(matches, as_name, metric, series_query)
-    found = _captured(as_name or "$1", metric)
-    if found is None or (capture["inner"] == ".+" and not found):
+    references = list(_REFERENCE.finditer(as_name or "$1"))
+    if len(references) != 1:
+        raise Unclear(f"its name.as {as_name[:60]!r} has not exactly one reference to a group")
+    [one] = references
+    before, after = one.string[: one.start()], one.string[one.end() :]
+    text = metric[len(before) : len(metric) - len(after)]
+    if f"{before}{text}{after}" != metric or (capture["inner"] == ".+" and not text):
         return ""
-    number, text = found
-    if number == 1:
+    if int(one[1] or one[2]) == 1:
         return f"{capture['before']}{text}{capture['after']}"
-    begins, ends = text.startswith(capture["before"]), text.endswith(capture["after"])
-    return text if begins and ends else ""
+    return text if text.startswith(capture["before"]) and text.endswith(capture["after"]) else ""
 
 
 def _without_capture(matches: str, as_name: str, metric: str, series_query: str) -> str:
@@ -293,18 +296,6 @@ def _without_capture(matches: str, as_name: str, metric: str, series_query: str)
     if named is None or not named["name"]:
         raise Unclear("its seriesQuery names no single series")
     return named["name"]
-
-
-def _captured(as_name: str, metric: str) -> tuple[int, str] | None:
-    """Which group `as` refers to, and what it holds for the metric; None where the metric is not called so."""
-    references = list(_REFERENCE.finditer(as_name))
-    if len(references) != 1:
-        raise Unclear(f"its name.as {as_name[:60]!r} has not exactly one reference to a group")
-    [one] = references
-    before, after = as_name[: one.start()], as_name[one.end() :]
-    if len(metric) < len(before) + len(after) or not metric.startswith(before) or not metric.endswith(after):
-        return None
-    return int(one[1] or one[2]), metric[len(before) : len(metric) - len(after)]
 
 
 def selects(series_query: str, filters: Iterable[tuple[str, str]], series: str) -> bool:

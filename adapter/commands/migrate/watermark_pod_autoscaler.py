@@ -10,11 +10,12 @@ from adapter.commands.migrate.original import (
     NoteKind,
     ObjectIdentity,
     note_annotations,
+    quantity,
     read_bounds,
     read_identity,
     read_target,
 )
-from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Wpa, WpaMetric, metric_name, quantity, tolerance_text
+from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Wpa, WpaMetric, metric_name, tolerance_text
 from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.policy.watermark_policy import MOST_METRICS
