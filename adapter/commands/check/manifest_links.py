@@ -126,10 +126,8 @@ def _policy(folder: _Folder, policy: Parsed[Policy], section: ReportSection) -> 
     read, at = policy.value, policy.at
     hpa = folder.hpas.get((read.namespace, read.hpa))
     if hpa is None:
-        others, place = (
-            sorted(folder.links[read.namespace].hpas),
-            at.place("spec.hpa" if read.hpa != read.name else "metadata.name"),
-        )
+        others = sorted(folder.links[read.namespace].hpas)
+        place = at.place("spec.hpa" if read.hpa != read.name else "metadata.name")
         if not others:
             section.skipped(f"HPA {read.hpa}, which the policy names, is not among the files", place=place)
             return

@@ -225,10 +225,8 @@ class Reviewer:
                 for verb in verbs
                 if not await self.may(right, verb, namespace)
             ]
-            verbs, where = (
-                [verb for verb in verbs if verb in {lack for lack, _ in lacks}],
-                {place for _, place in lacks},
-            )
+            verbs = [verb for verb in verbs if verb in {lack for lack, _ in lacks}]
+            where = {place for _, place in lacks}
         if not verbs:
             return ""
         lack = replace(right, verbs=tuple(verbs))

@@ -48,13 +48,10 @@ def page(explained: Explained) -> RenderableType:
     case, hpa = explained.case, explained.hpa
     made = decided(case) if case is not None else None
     title = f"WatermarkPolicy {explained.namespace}/{explained.name}{'' if made is None else f' → {made[0].target}'}"
-    text, style = (
-        _text(headline(explained, made), "bold"),
-        "red" if made is None or made[1].error is not None else "green",
-    )
-    parts: list[RenderableType] = [
-        Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
-    ]
+    style = "red" if made is None or made[1].error is not None else "green"
+    text = _text(headline(explained, made), "bold")
+    panel = Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
+    parts: list[RenderableType] = [panel]
     if explained.trouble:
         parts.append(_section("No decision can be shown", _lines(explained.trouble, first="bold red")))
         # The companion wrote it last; the server does not answer.

@@ -362,14 +362,11 @@ def _steps(file: File, hpa: Hpa, faults: list[Fault]) -> Iterator[HpaStep]:
             faults.append(Fault(path_of((*at, "at")), step.at, "must be later than the step before"))
         before = step.at
         pods = _pods(step, (*at, "pods"), faults)
-        # `cpu/app` has the answer of a container where other metrics have that name too.
-        keys = [
-            key
-            if (key := f"{metric.name}/{metric.container}") in step.metrics
-            or (metric.container and names[metric.name] > 1)
-            else metric.name
-            for metric in hpa.metrics
-        ]
+        keys = []
+        for metric in hpa.metrics:
+            of_container = f"{metric.name}/{metric.container}"
+            shares_name = metric.container and names[metric.name] > 1
+            keys.append(of_container if shares_name or of_container in step.metrics else metric.name)
         for unknown in step.metrics.keys() - set(keys):
             advice = f"is no metric of the HPA; it has {', '.join(sorted(names))}"
             faults.append(Fault(path_of((*at, "metrics", unknown)), None, advice))
