@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.commands.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus, symptom_of
+from adapter.commands.check.load_sources import Scaled, check_metrics_server, check_prometheus, symptom_of
 from adapter.commands.check.report import FindingLevel, ReportSection, folded
 from adapter.kube.session import Session
 from adapter.load.pods import Pod, PodCondition
@@ -40,12 +40,9 @@ def scaled(*pods: Pod, **metric: Any) -> Scaled:
     return Scaled(parse_policy(policy), pods or (pod("web-1"), pod("web-2")), "web")
 
 
-def lines(report: LoadReport) -> list[str]:
-    """Each finding with its section, those of the policy last."""
-    own = ReportSection("policy", findings=report.about(scaled().policy).findings)
-    return [
-        f"{one.about}: {found.verdict.value}: {found.text}" for one in (*report.sections, own) for found in one.findings
-    ]
+def lines(sections: Iterable[ReportSection]) -> list[str]:
+    """Each finding with its section."""
+    return [f"{one.about}: {found.verdict.value}: {found.text}" for one in sections for found in one.findings]
 
 
 # --- metrics-server ---
@@ -59,11 +56,11 @@ def usage(*names: str, age: float = 10.0) -> Any:
 
 
 async def metrics_server(answer: Any, *policies: Scaled) -> list[str]:
-    report = LoadReport()
+    policies = policies or (scaled(),)
     async with FakeApi() as api, Session(api.load) as session:
         api.answers[USAGE] = answer
-        await check_metrics_server(session, Settings(), policies or (scaled(),), report)
-    return lines(report)
+        sections = await check_metrics_server(session, Settings(), policies)
+    return lines([*sections, *(policy.section for policy in policies)])
 
 
 async def test_an_answer_that_covers_every_ready_pod_is_in_order() -> None:
@@ -153,9 +150,8 @@ RPS = {"query": {"name": "rps"}}
 
 
 async def asked(settings: Settings, policy: Scaled, *, may_contact_sources: bool = True) -> list[str]:
-    report = LoadReport()
-    await check_prometheus(settings, [policy], time.time, report, may_contact_sources=may_contact_sources)
-    return lines(report)
+    sections = await check_prometheus(settings, [policy], time.time, may_contact_sources=may_contact_sources)
+    return lines([*sections, policy.section])
 
 
 async def test_a_query_that_answers_for_the_targets_pods_is_in_order(prometheus: Prometheus) -> None:
@@ -184,10 +180,9 @@ async def test_a_query_without_the_labels_of_its_pods_is_one_finding_with_them(
     prometheus: Prometheus, series: dict[str, str]
 ) -> None:
     prometheus[0].series = [series]
-    report = LoadReport()
-    await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, may_contact_sources=True)
-    sections = folded([*report.sections, report.about(scaled().policy)])
-    found = [one for section in sections for one in section.findings]
+    policy = scaled(**RPS)
+    sections = await check_prometheus(prometheus[1], [policy], time.time, may_contact_sources=True)
+    found = [one for section in folded([*sections, policy.section]) for one in section.findings]
     (fault,) = [one for one in found if one.verdict is FindingLevel.WRONG]
     assert "by (namespace, pod)" in fault.text
 
@@ -266,14 +261,13 @@ async def test_a_clock_that_differs_is_wrong(prometheus: Prometheus) -> None:
 @pytest.mark.parametrize("seconds", [0.0, 0.2])
 async def test_a_server_that_fails_explains_its_queries_even_slow_ones(prometheus: Prometheus, seconds: float) -> None:
     prometheus[0].fails, prometheus[0].query_seconds = True, seconds
-    report = LoadReport()
     unused = scaled(resource={"name": "cpu"})
-    await check_prometheus(prometheus[1], [unused], time.time, report, may_contact_sources=True)
-    server, query = report.sections[0].findings
+    sections = await check_prometheus(prometheus[1], [unused], time.time, may_contact_sources=True)
+    server, query = sections[0].findings
     assert server.cause == "prometheus/main"
     assert "cannot be asked: Prometheus main: " in server.text
     assert query.symptom_of == ("prometheus/main",)
-    assert folded(report.sections)[0].findings[0].explains == ()  # what it explains is its own section
+    assert folded(sections)[0].findings[0].explains == ()  # what it explains is its own section
 
 
 async def test_a_server_that_the_clusters_settings_name_is_not_asked_may_contact_sources(

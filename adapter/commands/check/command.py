@@ -36,7 +36,6 @@ from adapter.commands.check.installation import (
 )
 from adapter.commands.check.load_sources import (
     ONLY_WITH_SETTINGS,
-    LoadReport,
     Scaled,
     check_metrics_server,
     check_prometheus,
@@ -67,12 +66,16 @@ class ScopeError(Exception):
 
 @dataclass(slots=True)
 class _Way:
-    """The way from a policy to its pods, as far as it can be read; `fault` says what ends it, unless it is refused."""
+    """The way from a policy to its pods, as far as it can be read; `fault` says what ends it, unless it is refused.
+
+    `load` has what the sources of the load say about the policy.
+    """
 
     policy: Policy
     wiring: Wiring | None = None
     target: WiredTarget | None = None
     fault: str = ""
+    load: ReportSection = field(default_factory=lambda: ReportSection("policy"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +156,11 @@ class _Check:
             and self.scope.registry in {"", one.policy.registry.name if one.policy.registry else KUBERNETES}
         ]
         ways = await self._ways(policies)
-        load = await self._load_sources(cluster.session, ways) if cluster is not None and whole else LoadReport()
+        load = await self._load_sources(cluster.session, ways) if cluster is not None and whole else []
         sections, probes = await self._registry_sections(policies)
         of_policies = []
         for way in ways:
-            of_policies.append(self._policy_section(way, probes, load))
+            of_policies.append(self._policy_section(way, probes))
             sections.append(of_policies[-1])
             if (wiring := way.wiring) is not None:
                 known = has_tolerance is None or wiring.has_tolerance
@@ -173,7 +176,7 @@ class _Check:
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
-        found = causes + self.notes + load.sections + sections
+        found = causes + self.notes + load + sections
         if any(finding.cause in ANSWERS for section in found for finding in section.findings):
             for section in of_policies:
                 section.wrong("its HPA is not answered", symptom_of=ANSWERS)
@@ -239,16 +242,17 @@ class _Check:
         self.notes += [section] * bool(denied)
         return ways
 
-    async def _load_sources(self, session: Session, ways: Iterable[_Way]) -> LoadReport:
-        report, unknown = LoadReport(), ((), "")
+    async def _load_sources(self, session: Session, ways: Iterable[_Way]) -> list[ReportSection]:
+        """The findings about the sources; those about policies are added to the policies' ways."""
         scaled = [
-            Scaled(way.policy, *((way.target.pods, way.target.target.name) if way.target else unknown)) for way in ways
+            Scaled(way.policy, *((way.target.pods, way.target.target.name) if way.target else ((), "")), way.load)
+            for way in ways
         ]
-        await check_metrics_server(session, self.settings, scaled, report)
+        sections = await check_metrics_server(session, self.settings, scaled)
         if self.settings_known:
             may_contact = self.may_contact_sources
-            await check_prometheus(self.settings, scaled, session.now, report, may_contact_sources=may_contact)
-        return report
+            sections += await check_prometheus(self.settings, scaled, session.now, may_contact_sources=may_contact)
+        return sections
 
     async def _registry_sections(
         self, policies: Sequence[Policy]
@@ -269,9 +273,7 @@ class _Check:
         sections += [service_section(key, probes[key.registry]) for key in named]
         return sections, probes
 
-    def _policy_section(
-        self, way: _Way, probes: Mapping[str, Sequence[ProbeResult]], load: LoadReport
-    ) -> ReportSection:
+    def _policy_section(self, way: _Way, probes: Mapping[str, Sequence[ProbeResult]]) -> ReportSection:
         """Findings about a policy: whether it may name its service, and its pods and their load."""
         policy = way.policy
         section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
@@ -289,7 +291,7 @@ class _Check:
                 section.note(f"{pods} wait for a valid answer")
             else:
                 add_pod_matches(section, registry, way.target.target, way.target.pods, roster)
-        section.findings += load.about(policy).findings
+        section.findings += way.load.findings
         if way.target is not None:
             serving = [pod for pod in way.target.pods if pod.is_ready and not pod.deleting]
             of_hpa = (text for _, text in targets_at_limit(way.target.wiring.hpa, serving))

@@ -42,28 +42,20 @@ _LOOK = "kubectl -n kube-system get pods -l k8s-app=metrics-server, and kubectl 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A policy with the pods of its target, and the target's name; without both where they are unknown."""
+    """A policy with the pods of its target, and the target's name; without both where they are unknown.
+
+    `section` has what the sources say about the policy, for the policy's own section.
+    """
 
     policy: Policy
     pods: Sequence[Pod]
     workload: str
+    section: ReportSection = field(default_factory=lambda: ReportSection("policy"))
 
     def settled(self, now: float) -> list[Pod]:
         """The pods that have been Ready for so long that every source knows them."""
         ready = [pod for pod in self.pods if pod.is_ready and not pod.deleting]
         return [pod for pod in ready if now - max(pod.ready_since, pod.created_at) > SETTLED_SECONDS]
-
-
-@dataclass(slots=True)
-class LoadReport:
-    """The sections of the sources, and for each policy (namespace, name) what to add to its own section."""
-
-    sections: list[ReportSection] = field(default_factory=list)
-    of_policy: dict[tuple[str, str], ReportSection] = field(default_factory=dict)
-
-    def about(self, policy: Policy) -> ReportSection:
-        """What to add to the section of a policy."""
-        return self.of_policy.setdefault((policy.namespace, policy.name), ReportSection(f"policy {policy.name}"))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -73,13 +65,10 @@ def _names(names: Iterable[str]) -> str:
 # --- metrics-server ---
 
 
-async def check_metrics_server(session: Session, settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> None:
-    """Add the findings about metrics.k8s.io: of each namespace with policies on cpu or memory."""
+async def check_metrics_server(session: Session, settings: Settings, scaled: Sequence[Scaled]) -> list[ReportSection]:
+    """The findings about metrics.k8s.io: of each namespace with policies on cpu or memory."""
     using = [one for one in scaled if any(metric.resource is not None for metric in one.policy.metrics)]
-    if not using:
-        return
     section, options = ReportSection("metrics.k8s.io"), settings.resource_metrics
-    to.sections.append(section)
     for namespace in sorted({one.policy.namespace for one in using}):
         path, limit = POD_METRICS.collection(namespace), Limit(options.max_answer_mib * MIB)
         try:
@@ -89,7 +78,7 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
                 usages = await decode_usages(body)
         except Forbidden as error:
             section.skipped(f"the usage of pods, for {reason(error)}")
-            return
+            break
         except (KubeError, SourceError) as error:
             section.wrong(
                 f"it does not answer, so policies on cpu and memory hold their counts: {error}; install metrics-"
@@ -97,19 +86,15 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
                 cause=METRICS_SERVER,
             )
             for one in using:
-                to.about(one.policy).wrong("metrics.k8s.io does not answer", symptom_of=(METRICS_SERVER,))
-            return
+                one.section.wrong("metrics.k8s.io does not answer", symptom_of=(METRICS_SERVER,))
+            break
         here = [one for one in using if one.policy.namespace == namespace]
-        _usages(section, to, here, usages, session.now(), options.max_age_seconds)
+        _usages(section, here, usages, session.now(), options.max_age_seconds)
+    return [section] * bool(using)
 
 
 def _usages(
-    section: ReportSection,
-    to: LoadReport,
-    scaled: Sequence[Scaled],
-    usages: Mapping[str, Usage],
-    now: float,
-    max_age: float,
+    section: ReportSection, scaled: Sequence[Scaled], usages: Mapping[str, Usage], now: float, max_age: float
 ) -> None:
     """The findings about the answer of one namespace."""
     namespace = scaled[0].policy.namespace
@@ -133,28 +118,29 @@ def _usages(
         without = [pod.name for pod in settled if pod.name not in usages]
         if without:
             text = f"metrics.k8s.io has no sample of {len(without)} of {len(settled)} Ready pods ({_names(without)})"
-            to.about(one.policy).wrong(f"{text}: {_LOOK}", symptom_of=(METRICS_SERVER,))
+            one.section.wrong(f"{text}: {_LOOK}", symptom_of=(METRICS_SERVER,))
         elif settled:
-            to.about(one.policy).ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods")
+            one.section.ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods")
 
 
 # --- Prometheus ---
 
 
 async def check_prometheus(
-    settings: Settings, scaled: Sequence[Scaled], now: Callable[[], float], to: LoadReport, *, may_contact_sources: bool
-) -> None:
-    """Add the findings about every Prometheus server and about the queries of the policies.
+    settings: Settings, scaled: Sequence[Scaled], now: Callable[[], float], *, may_contact_sources: bool
+) -> list[ReportSection]:
+    """The findings about every Prometheus server; those about the queries of policies are added to the policies.
 
     Without `may_contact_sources` no server is asked: the settings are not from this place, and the credentials that
     they name must not be sent from here to where they say.
     """
     servers, catalog = settings.prometheus.servers, catalog_of(settings)
     source: Prometheus | None = None
+    sections: list[ReportSection] = []
     if not may_contact_sources:
         for server in servers:
             section = ReportSection(f"Prometheus {server.name}")
-            to.sections.append(section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}"))
+            sections.append(section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}"))
     elif servers:
         probes = {one.name: WorkloadQuery(Query(prom_ql="vector(1)", server=one.name), _NOWHERE, "") for one in servers}
         asked = [query for one, _, query in _queries(scaled) if one.workload]
@@ -163,14 +149,15 @@ async def check_prometheus(
         used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
         for server in servers:
             section, cause = ReportSection(f"Prometheus {server.name}"), cause_of(server.name)
-            to.sections.append(section)
+            sections.append(section)
             _server(section, source.samples(*probes[server.name]), server.url, cause)
             shared = {query.name for query in settings.prometheus.queries if query.server == server.name}
             for result in source.named_results():
                 if result.name in shared - used and result.error:
                     section.wrong(f"query {result.name}: {result.error}", symptom_of=(cause,))
     for one, metric, query in _queries(scaled):
-        _add_query(to, one, metric, query, catalog.resolve(query), source, now())
+        _add_query(one, metric, query, catalog.resolve(query), source, now())
+    return sections
 
 
 def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, WorkloadQuery]]:
@@ -260,7 +247,6 @@ def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -
 
 
 def _add_query(
-    to: LoadReport,
     scaled: Scaled,
     metric: Metric,
     query: WorkloadQuery,
@@ -269,7 +255,7 @@ def _add_query(
     now: float,
 ) -> None:
     """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
-    section = to.about(scaled.policy)
+    section = scaled.section
     if isinstance(resolved, str):
         section.wrong(f"metric {metric.name}: {resolved}")
         return

@@ -92,14 +92,12 @@ def needed_rights(account: Account, settings: Settings) -> Iterator[Right]:
     yield from _server(settings) if account is Account.SERVER else _companion(settings)
 
 
-def _scales(verbs: tuple[str, ...], role: str, file: str) -> Iterator[Right]:
-    for group, plural in _TARGETS:
-        yield Right(verbs=verbs, group=group, resource=f"{plural}/scale", namespaced=True, role=role, file=file)
-
-
 def _server(settings: Settings) -> Iterator[Right]:
     tls, server = settings.server.tls, settings.server
-    yield from _scales(("get",), "effective-load-scales", _BASE)
+    for group, plural in _TARGETS:
+        yield Right(
+            verbs=("get",), group=group, resource=f"{plural}/scale", namespaced=True, role="effective-load-scales"
+        )
     role = "effective-load-authorization"
     yield Right(verbs=("create",), group="authorization.k8s.io", resource="subjectaccessreviews", role=role)
     yield Right(
@@ -140,8 +138,8 @@ def _companion(settings: Settings) -> Iterator[Right]:
     if features.events:
         yield _component("effective-load-companion-events", ("create", "patch"), "events.k8s.io", "events")
     if features.fast_scale_up:
-        role = "effective-load-companion-fast-scale-up"
-        yield from _scales(("get", "update"), role, f"{_COMPONENTS}/companion-fast-scale-up/rbac.yaml")
+        for group, plural in _TARGETS:
+            yield _component("effective-load-companion-fast-scale-up", ("get", "update"), group, f"{plural}/scale")
     if features.deletion_cost:
         yield _component("effective-load-companion-deletion-cost", ("patch",), "", "pods")
     if features.hpa_wiring:
