@@ -66,8 +66,10 @@ class SeriesGroup:
 
     def __init__(self) -> None:
         self.sets: list[LabelSet] = []
-        self.by_pod: dict[str, list[LabelSet]] = {}
-        """The label sets of each pod, mostly one."""
+        self.by_pod: dict[str, LabelSet] = {}
+        """The first label set of each pod."""
+        self.several: dict[str, list[LabelSet]] = {}
+        """The label sets of pods with more than one."""
         self.index: LabelIndex[int, LabelSet] = LabelIndex(lambda: ((each.number, each) for each in self.sets))
 
     def add(self, labels: LabelSet) -> None:
@@ -75,7 +77,15 @@ class SeriesGroup:
         self.sets.append(labels)
         self.index.change(labels.number, None, labels)
         if labels.pod:
-            self.by_pod.setdefault(labels.pod, []).append(labels)
+            first = self.by_pod.setdefault(labels.pod, labels)
+            if first is not labels:
+                self.several.setdefault(labels.pod, [first]).append(labels)
+
+    def of_pod(self, pod: str) -> Sequence[LabelSet]:
+        """The label sets of one pod."""
+        if pod in self.several:
+            return self.several[pod]
+        return (self.by_pod[pod],) if pod in self.by_pod else ()
 
 
 class SeriesTable:
@@ -216,12 +226,12 @@ class SeriesList(Sequence[Series]):
 
     def of_pod(self, pod: str) -> Sequence[Series]:
         """The series of one pod."""
-        return tuple(self._columns.series(self._group.by_pod.get(pod, ())))
+        return tuple(self._columns.series(self._group.of_pod(pod)))
 
     def of_repeated_pods(self, selector: LabelSelector | None) -> Sequence[Series]:
         """The matching series of pods with several matching series; empty for a correct query."""
         if self._several is None:
-            live = (list(self._columns.series(sets)) for sets in self._group.by_pod.values() if len(sets) > 1)
+            live = (list(self._columns.series(sets)) for sets in self._group.several.values())
             self._several = [series for series in live if len(series) > 1]
         selector = selector or LabelSelector()
         matching = ([each for each in series if selector.matches(each.labels)] for series in self._several)
@@ -239,7 +249,7 @@ class _Points(Mapping[str, Point]):
 
     def get(self, pod: str, default: object = None) -> "Point | None":  # type: ignore[override]
         """The point of a pod; a pod without one costs no exception."""
-        for labels in self._group.by_pod.get(pod, ()):
+        for labels in self._group.of_pod(pod):
             if (point := self._columns.point(labels)) is not None:
                 return point
         return default  # type: ignore[return-value]
@@ -251,7 +261,7 @@ class _Points(Mapping[str, Point]):
         return point
 
     def __contains__(self, pod: object) -> bool:
-        return isinstance(pod, str) and any(map(self._columns.has, self._group.by_pod.get(pod, ())))
+        return isinstance(pod, str) and any(map(self._columns.has, self._group.of_pod(pod)))
 
     def __iter__(self) -> Iterator[str]:
         return filter(self.__contains__, self._group.by_pod)
