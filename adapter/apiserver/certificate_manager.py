@@ -141,7 +141,7 @@ class CertificateManager:
 
     async def _renew(self) -> None:
         renewed = await self._update_secret(
-            lambda known, now: certificates.with_new_leaf(known, self._options.names, now)
+            lambda certificates_now, now: certificates.with_new_leaf(certificates_now, self._options.names, now)
         )
         self._serve(renewed.serving)
 

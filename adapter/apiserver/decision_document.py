@@ -69,7 +69,7 @@ def _check_counts(inputs: AssessmentInputs) -> None:
     rosters = {"registered instances": inputs.roster, "instances remembered": inputs.memory.last_valid}
     memory = {"pods remembered": len(inputs.memory.pods), "departed pods remembered": len(inputs.memory.departed)}
     counts = {"pods": len(inputs.pods), **memory}
-    counts |= {name: len(one.instances) for name, one in rosters.items() if one is not None}
+    counts |= {name: len(roster.instances) for name, roster in rosters.items() if roster is not None}
     for what, count in counts.items():
         if count > MOST_ITEMS:
             policy = f"{inputs.policy.namespace}/{inputs.policy.name}"

@@ -228,8 +228,10 @@ def pod_object(pod: Pod) -> Object:
     conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
     if pod.containers_ready:
         conditions.append(_condition("ContainersReady", PodCondition(status=True)))
-    told = {condition["type"] for condition in conditions}
-    conditions += [_condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in told]
+    given_types = {condition["type"] for condition in conditions}
+    conditions += [
+        _condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in given_types
+    ]
     status = _present(
         phase=pod.phase,
         conditions=conditions,

@@ -105,7 +105,7 @@ def _items(
         return
     name = base_metric(view, request.metric) or ""
     result = require_metric(view, assessment, name)
-    metric = next(own for own in view.policy.metrics if own.name == name)
+    metric = next(metric for metric in view.policy.metrics if metric.name == name)
     some_out = any(pod.state is PodState.PULLED_OUT for pod in pods)
     pulled_out_value = _pulled_out_value(index, view, result, request.metric) if some_out else None
     for pod in assessment.with_usage(pods):

@@ -64,7 +64,7 @@ def base_metric(view: PolicyView, metric: str) -> str | None:
     """The `<name>` in `effective_<name>` or `raw_<name>` if the policy's spec has a metric of that name, else None."""
     if metric in COMMON_METRICS:
         return None
-    names = (own.name for own in view.policy.metrics)
+    names = (own_metric.name for own_metric in view.policy.metrics)
     return next((name for name in names if metric in {EFFECTIVE_PREFIX + name, RAW_PREFIX + name}), None)
 
 

@@ -214,17 +214,21 @@ def _unknown_on_pods(index: SnapshotIndex, request: RequestInfo) -> StatusError:
     if request.metric.startswith(EFFECTIVE_PREFIX) and any(base_metric(view, request.metric) for view in views):
         return not_found(f"metricLabelSelector {request.series} selects no policy with {request.metric}")
     queries = (name for name, query in index.snapshot.queries.items() if query.by_pod)
-    known = _known(chain(queries, (EFFECTIVE_PREFIX + own.name for view in views for own in view.policy.metrics)))
+    existing = _known(
+        chain(queries, (EFFECTIVE_PREFIX + metric.name for view in views for metric in view.policy.metrics))
+    )
     return not_found(
-        f"no metric {request.metric} on pods in namespace {request.namespace}; {known}", name=request.metric
+        f"no metric {request.metric} on pods in namespace {request.namespace}; {existing}", name=request.metric
     )
 
 
 def _known(names: Iterable[str]) -> str:
     """The names in a sentence, a few of many: a tenant may have ten thousand, and ask for another one all the time."""
     first = sorted(set(islice(names, 10 * _MAX_LISTED_METRICS)))
-    more = ", …" if len(first) > _MAX_LISTED_METRICS else ""
-    return f"there are {', '.join(first[:_MAX_LISTED_METRICS])}{more}" if first else "no policy and no query is here"
+    ellipsis = ", …" if len(first) > _MAX_LISTED_METRICS else ""
+    return (
+        f"there are {', '.join(first[:_MAX_LISTED_METRICS])}{ellipsis}" if first else "no policy and no query is here"
+    )
 
 
 async def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
@@ -283,9 +287,9 @@ async def policies_of_series(index: SnapshotIndex, request: RequestInfo) -> tupl
         raise _no_series(request)
     if len(views) > 1:
         names = ", ".join(view.policy.name for view in views[:_MAX_LISTED])
-        more = ", …" if len(views) > _MAX_LISTED else ""
+        ellipsis = ", …" if len(views) > _MAX_LISTED else ""
         raise bad_request(
-            f"{len(views)} policies are selected ({names}{more}), and the HPA would add up "
+            f"{len(views)} policies are selected ({names}{ellipsis}), and the HPA would add up "
             f"their {metric}; select one: matchLabels: {{policy: NAME}}"
         )
     return views
@@ -296,9 +300,9 @@ def unknown_external_metric(index: SnapshotIndex, request: RequestInfo) -> Statu
     views = index.policies(request.namespace)
     if any(has_metric(view, request.metric) for view in views):
         return _no_series(request)
-    known = _known(chain(index.snapshot.queries, (name for view in views for name in metric_names(view))))
+    existing = _known(chain(index.snapshot.queries, (name for view in views for name in metric_names(view))))
     return not_found(
-        f"no external metric {request.metric} in namespace {request.namespace}; {known}", name=request.metric
+        f"no external metric {request.metric} in namespace {request.namespace}; {existing}", name=request.metric
     )
 
 

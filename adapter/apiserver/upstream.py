@@ -114,7 +114,9 @@ _MANY = Decoder(list[_Resource])
 _RESOURCES = array("resources")
 
 
-async def read_listing(reply: SegmentedReply, group: str, version: str, own: OwnNames) -> tuple[ListedParent, ...]:
+async def read_listing(
+    reply: SegmentedReply, group: str, version: str, own_names: OwnNames
+) -> tuple[ListedParent, ...]:
     """The metrics that the upstream lists and that are not ours, sorted. Raises StatusError and SourceError."""
     refuse_error(reply)
     listed: dict[str, bool] = {}
@@ -133,7 +135,9 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
             else:
                 resources = _MANY.decode(piece.text)
             listed |= {
-                resource.name: resource.namespaced for resource in resources if _is_listed(resource.name, group, own)
+                resource.name: resource.namespaced
+                for resource in resources
+                if _is_listed(resource.name, group, own_names)
             }
             await slices.breathe()
     except (msgspec.MsgspecError, Uncut) as error:
@@ -142,14 +146,14 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
     return await encode_in_slices(group, {name: listed[name] for name in names})
 
 
-def _is_listed(name: str, group: str, own: OwnNames) -> bool:
+def _is_listed(name: str, group: str, own_names: OwnNames) -> bool:
     resource, metric = "", name
     if group == CUSTOM:
         resource, _, metric = name.partition("/")
         if not _RESOURCE.fullmatch(resource):
             return False
     is_name = bool(metric) and metric.isprintable() and "/" not in metric and len(metric) <= _LONGEST_METRIC
-    return is_name and not own.includes(group, resource, metric)
+    return is_name and not own_names.includes(group, resource, metric)
 
 
 class UpstreamAdapter:
@@ -159,7 +163,7 @@ class UpstreamAdapter:
         self,
         group: str,
         settings: UpstreamSettings,
-        own: OwnNames,
+        own_names: OwnNames,
         metrics: Metrics,
         *,
         names: Mapping[str, KeptNames] | None = None,
@@ -168,7 +172,7 @@ class UpstreamAdapter:
         """`names`: those of an earlier connection to the same server, by version."""
         self.settings = settings
         self.names = dict(names or {})
-        self.own = own
+        self.own = own_names
         self.group = group
         self._clock = clock
         self._client = Client(
@@ -216,7 +220,9 @@ class UpstreamAdapter:
             async with gate.slot(f"namespace {namespace}", seconds / 2):
                 with circuit.request(), self._circuit.request(namespace, after=after):
                     selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
-                    url = self._address(request.segments, {name: str(one) for name, one in selectors.items() if one})
+                    url = self._address(
+                        request.segments, {name: str(selector) for name, selector in selectors.items() if selector}
+                    )
                     left = ends - self._clock()
                     async with self._client.answer("GET", url, deadline=left, headers=_VIA) as reply:
                         answer = await metric_list(reply, request)

@@ -34,18 +34,18 @@ class Upstreams:
 
     def apply_settings(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery]) -> None:
         """Replaces the upstreams whose settings changed; requests under way end with the old ones."""
-        own = OwnNames.of(queries)
+        own_names = OwnNames.of(queries)
         for group, wanted in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
             current = self._by_group.get(group)
             names = None
             if current is not None:
-                if (wanted, own) == (current.settings, current.own):
+                if (wanted, own_names) == (current.settings, current.own):
                     continue
                 self._retired.append(self._by_group.pop(group))
-                if wanted is not None and (wanted.url, own) == (current.settings.url, current.own):
+                if wanted is not None and (wanted.url, own_names) == (current.settings.url, current.own):
                     names = current.names
             if wanted is not None:
-                self._by_group[group] = UpstreamAdapter(group, wanted, own, self._metrics, names=names)
+                self._by_group[group] = UpstreamAdapter(group, wanted, own_names, self._metrics, names=names)
             elif current is not None:
                 self._metrics.upstream_up.remove_by_labels({"group": group})
             else:
@@ -66,7 +66,7 @@ class Upstreams:
 
     def warning(self) -> str | None:
         """Which upstream does not answer, and why; None if all do."""
-        problems = [problem for one in self._by_group.values() if (problem := one.problem())]
+        problems = [problem for upstream in self._by_group.values() if (problem := upstream.problem())]
         return "; ".join(problems) or None
 
     async def run(self) -> None:

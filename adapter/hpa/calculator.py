@@ -180,8 +180,8 @@ def _mean(values: Mapping[str, int]) -> int:
 
 def _utilization(usage: Mapping[str, int], requests: Mapping[str, int]) -> tuple[int, int]:
     """Whole percent of the requests, and the average usage; samples of unknown pods count in neither."""
-    known = [name for name in usage if name in requests]
-    total, requested = sum(usage[name] for name in known), sum(requests[name] for name in known)
+    names = [name for name in usage if name in requests]
+    total, requested = sum(usage[name] for name in names), sum(requests[name] for name in names)
     if requested == 0:
         raise CalculationError("no metrics returned matched known pods")
-    return wrap_int32(quotient(wrap_int64(total * 100), requested)), quotient(total, len(known))
+    return wrap_int32(quotient(wrap_int64(total * 100), requested)), quotient(total, len(names))

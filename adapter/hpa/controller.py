@@ -238,8 +238,8 @@ class Controller:
         self._conditions[kind] = HpaCondition(status, reason, _MESSAGES[reason])
 
 
-def _tolerance(own: Fraction | None, default: float) -> float:
-    return default if own is None else approximate_float(own)
+def _tolerance(own_tolerance: Fraction | None, default: float) -> float:
+    return default if own_tolerance is None else approximate_float(own_tolerance)
 
 
 def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal:

@@ -104,7 +104,11 @@ class LabelSelector:
 
     def value(self, key: str) -> str | None:
         """The one value of this label that it selects; None where it does not name one."""
-        named = (one.values for one in self.requirements if one.key == key and one.operator is Operator.IN)
+        named = (
+            requirement.values
+            for requirement in self.requirements
+            if requirement.key == key and requirement.operator is Operator.IN
+        )
         return next((values[0] for values in named if len(values) == 1), None)
 
     def __str__(self) -> str:

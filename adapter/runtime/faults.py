@@ -89,8 +89,8 @@ def _pieces(value: object) -> Iterator[str]:
 
 def first_names(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{rest}"
 
 
 def path_of(parts: Iterable[str | int]) -> str:

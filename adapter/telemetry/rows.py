@@ -53,13 +53,13 @@ def format_row(families: Sequence[Family[R]], row: R) -> list[str]:
     place = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, row.label_values, strict=True))
     pieces = []
     for family in families:
-        own = f",{family.label}=" if family.label else ""
+        label_prefix = f",{family.label}=" if family.label else ""
         text = ""
         for label, value in family.values(row):
             if value is not None:
-                more = f'{own}"{_escaped(label)}"' if own else ""
+                label_text = f'{label_prefix}"{_escaped(label)}"' if label_prefix else ""
                 number = repr(float(value))
-                text += f"{family.name}{{{place}{more}}} {_SPECIAL.get(number, number)}\n"
+                text += f"{family.name}{{{place}{label_text}}} {_SPECIAL.get(number, number)}\n"
         pieces.append(text)
     return pieces
 

@@ -142,9 +142,9 @@ class QueryResult:
         return QuerySamples(total=total, reads=reads, max_age=max_age, fetched_at=self.fetched_at)
 
 
-def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+def _same(first: Sequence[object], other: Sequence[object]) -> bool:
     """Whether two columns are equal; a shorter one lacks the series that were added since."""
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((first, other), key=len)
     return long[: len(short)] == short and not any(each is not None for each in long[len(short) :])
 
 
@@ -174,7 +174,7 @@ async def build_result(
         for namespace, group in vector.table.groups.items()
         if namespace in shape.usable
     }
-    pods = {namespace: one.points for namespace, one in series.items() if namespace and shape.by_pod}
+    pods = {namespace: in_namespace.points for namespace, in_namespace in series.items() if namespace and shape.by_pod}
     return QueryResult(
         by_pod=shape.by_pod,
         fetched_at=fetched_at,

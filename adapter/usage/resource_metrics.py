@@ -106,13 +106,13 @@ def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
     usages: dict[str, dict[int, Mapping[str, str | int | float]]] = {}
     for item in items:
         containers = item.containers or ()
-        shape = tuple([shared(one.name) for one in containers])
+        shape = tuple([shared(of_container.name) for of_container in containers])
         row = builder.add(item.metadata.name, _seconds(item.timestamp), parse_go_duration(item.window), shape)
-        for one in containers:
-            by_row = usages.get(one.name)
+        for of_container in containers:
+            by_row = usages.get(of_container.name)
             if by_row is None:
-                by_row = usages[shared(one.name)] = {}
-            by_row[row] = one.usage
+                by_row = usages[shared(of_container.name)] = {}
+            by_row[row] = of_container.usage
     for container, by_row in usages.items():
         for resource in dict.fromkeys(chain.from_iterable(by_row.values())):
             builder.fill(container, resource, by_row, _nanos([usage.get(resource) for usage in by_row.values()]))

@@ -132,8 +132,8 @@ class SeriesTable:
 
     def shared(self, text: bytes) -> bytes:
         """The same text, in memory once."""
-        known = self._known.get(text)
-        return text if known is None else known.text
+        shared = self._known.get(text)
+        return text if shared is None else shared.text
 
     def known_place(self, namespace: str, pod: str) -> int:
         """The number of a place; -1 if it has none."""

@@ -194,7 +194,7 @@ class Windows:
                 distances: defaultdict[Place, list[float]] = defaultdict(list)
                 add = functools.partial(self._add_distances, distances)
                 await ask(scrapes_query(window, seconds, self._query.pod_label, pods), add)
-                self._intervals[number] = {place: known for place, known in intervals.items() if place in counts}
+                self._intervals[number] = {place: interval for place, interval in intervals.items() if place in counts}
                 self._note(number, distances)
                 self._learned_at = at
             # What was asked for a window ago: by now, the times would have shown a shorter interval.
@@ -225,12 +225,12 @@ class Windows:
             return
         usual, intervals = self._usual[number] or _interval(together), self._intervals[number]
         for place, apart in distances.items():
-            interval, known = _interval(apart), intervals.get(place, usual)
-            if not known / _ALIKE < interval < known * _ALIKE:
+            interval, usual_interval = _interval(apart), intervals.get(place, usual)
+            if not usual_interval / _ALIKE < interval < usual_interval * _ALIKE:
                 self._explained.pop((number, place), None)
             if max(apart) <= _SPREAD * min(apart):
                 self._explained[number, place] = self._counts[number].get(place, 0)
-            if max(apart) <= _ALIKE * interval or interval <= _ALIKE * known:
+            if max(apart) <= _ALIKE * interval or interval <= _ALIKE * usual_interval:
                 intervals[place] = interval
         self._usual[number] = statistics.median_low(intervals.values()) if intervals else usual
 

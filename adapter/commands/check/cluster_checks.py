@@ -74,19 +74,23 @@ async def installation_sections(
     """The API server, rights, APIServices and certificates; and whether HPAs have a tolerance here (None: unknown)."""
     session = cluster.session
     plane, has_tolerance = await control_plane_section(session, hpas)
-    own, accounts = await own_name(session), installation.accounts()
+    identity, accounts = await own_name(session), installation.accounts()
     prefix = f"system:serviceaccount:{installation.namespace}:"
-    if not accounts and own.startswith(prefix):  # the account that this process runs as
-        name = own.removeprefix(prefix)
+    if not accounts and identity.startswith(prefix):  # the account that this process runs as
+        name = identity.removeprefix(prefix)
         accounts[Account.COMPANION if "companion" in name else Account.SERVER] = name
     rights = await asyncio.gather(
         *(
-            rights_section(session, settings, account, installation.namespace, name, own)
+            rights_section(session, settings, account, installation.namespace, name, identity)
             for account, name in accounts.items()
         )
     )
     api_sections, api_services = await api_service_sections(session, settings, settings_known=settings_known)
-    ours = {name: one for name, one in api_services.items() if one.spec.service == own_service(settings)}
+    ours = {
+        name: api_service
+        for name, api_service in api_services.items()
+        if api_service.spec.service == own_service(settings)
+    }
     addresses: list[str] = []
     with contextlib.suppress(KubeError):
         addresses = await cluster.addresses(settings.server.tls.namespace, settings.server.tls.service)
@@ -102,7 +106,7 @@ def hpa_sections(
 
     Unless `every` is asked for, those that a finding about the policy explains are left out.
     """
-    of_policy = {(one.namespace, one.policy.hpa): one for one in policies if one.policy is not None}
+    of_policy = {(policy.namespace, policy.policy.hpa): policy for policy in policies if policy.policy is not None}
     by_name = {section.about: section for section in sections}
     found = []
     for hpa in hpas:
@@ -110,7 +114,7 @@ def hpa_sections(
             continue
         name = f"HPA {hpa.namespace}/{hpa.name}"
         policy = of_policy.get((hpa.namespace, hpa.name))
-        explained = any(one in by_name and not all_ok([by_name[one]]) for one in (name, f"policy {policy}"))
+        explained = any(subject in by_name and not all_ok([by_name[subject]]) for subject in (name, f"policy {policy}"))
         if explained and not every:
             continue
         section = by_name.get(f"{name} of policy {policy.name}" if policy else name)
@@ -170,15 +174,15 @@ async def certificate_section(
     """
     section, now = ReportSection("certificates"), session.now()
     bundles: dict[str, list[str]] = {}
-    for name, one in api_services.items():
-        if authority := authority_of(one):
+    for name, api_service in api_services.items():
+        if authority := authority_of(api_service):
             bundles.setdefault(authority, []).append(name)
     for pem, names in bundles.items():
-        _add(section, f"the CA in the caBundle of APIService {' and '.join(names)}", _newest(pem), now, own=True)
-    served = await asyncio.gather(*(_served(one) for one in addresses))
+        _add(section, f"the CA in the caBundle of APIService {' and '.join(names)}", _newest(pem), now, is_own=True)
+    served = await asyncio.gather(*(_served(address) for address in addresses))
     for address, certificate in zip(addresses, served, strict=True):
         if certificate is not None:
-            _add(section, f"the serving certificate of {address}", certificate, now, own=True)
+            _add(section, f"the serving certificate of {address}", certificate, now, is_own=True)
     if addresses and not any(served):
         section.skipped("the ends of the serving certificates, for no server can be reached from here")
     # The CA by which every server of an aggregated API knows the API server.
@@ -191,7 +195,7 @@ async def certificate_section(
             f"ConfigMap {_NAMESPACE}/{_CONFIG_MAP} names no {_KEY}: no aggregated API knows who asks; start the API "
             "server with --requestheader-client-ca-file"
         )
-    _add(section, "the front proxy's CA", _newest(data[_KEY]), now, own=False)
+    _add(section, "the front proxy's CA", _newest(data[_KEY]), now, is_own=False)
     return section
 
 
@@ -200,7 +204,7 @@ def _newest(pem: str) -> x509.Certificate | None:
     certificates: list[x509.Certificate] = []
     with contextlib.suppress(ValueError):
         certificates = x509.load_pem_x509_certificates(pem.encode())
-    return max(certificates, key=lambda one: one.not_valid_after_utc, default=None)
+    return max(certificates, key=lambda certificate: certificate.not_valid_after_utc, default=None)
 
 
 async def _served(address: str) -> x509.Certificate | None:
@@ -222,8 +226,8 @@ async def _served(address: str) -> x509.Certificate | None:
         writer.transport.abort()
 
 
-def _add(section: ReportSection, what: str, certificate: x509.Certificate | None, now: float, *, own: bool) -> None:
-    remedy = "see serving_certificate_failed in the server's log" if own else "renew it (kubeadm certs renew)"
+def _add(section: ReportSection, what: str, certificate: x509.Certificate | None, now: float, *, is_own: bool) -> None:
+    remedy = "see serving_certificate_failed in the server's log" if is_own else "renew it (kubeadm certs renew)"
     if certificate is None:
         section.wrong(f"{what} cannot be read; {remedy}")
         return

@@ -105,18 +105,22 @@ async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | Non
         scope = _completed(scope, {registry.name: registry for registry in given.registries})
     notes: list[ReportSection] = []
     async with _cluster(kubeconfig, given, scope, notes) as cluster:
-        settings, known = given or Settings(), given is not None
+        settings, is_known = given or Settings(), given is not None
         installation = None
         if cluster is not None and (given is None or not scope.is_registry):
             installation = await find_installation(cluster.session, settings)
         if given is None and cluster is not None and installation is not None:
-            settings, known, section = await installed_settings(cluster.session, installation)
+            settings, is_known, section = await installed_settings(cluster.session, installation)
             notes.append(section)
         if given is None:
             scope = _completed(scope, {registry.name: registry for registry in settings.registries})
         asked = None if scope.service else cluster  # a service is asked about in its registry alone
         check = _Check(
-            settings=settings, scope=scope, cluster=asked, settings_known=known, may_contact_sources=given is not None
+            settings=settings,
+            scope=scope,
+            cluster=asked,
+            settings_known=is_known,
+            may_contact_sources=given is not None,
         )
         return folded(notes + await check.run(installation))
 
@@ -150,10 +154,11 @@ class _Check:
             causes = sections + causes
         listed = await self._read_policies() if cluster else []
         policies = [
-            one.policy
-            for one in listed
-            if one.policy
-            and self.scope.registry in {"", one.policy.registry.name if one.policy.registry else KUBERNETES}
+            listed_policy.policy
+            for listed_policy in listed
+            if listed_policy.policy
+            and self.scope.registry
+            in {"", listed_policy.policy.registry.name if listed_policy.policy.registry else KUBERNETES}
         ]
         ways = await self._ways(policies)
         load = await self._load_sources(cluster.session, ways) if cluster is not None and whole else []
@@ -163,15 +168,15 @@ class _Check:
             of_policies.append(self._policy_section(way, probes))
             sections.append(of_policies[-1])
             if (wiring := way.wiring) is not None:
-                known = has_tolerance is None or wiring.has_tolerance
-                sections.append(hpa_section(wiring if known else replace(wiring, has_tolerance=has_tolerance)))
-        sections = [one for one in sections if one.findings]
+                is_certain = has_tolerance is None or wiring.has_tolerance
+                sections.append(hpa_section(wiring if is_certain else replace(wiring, has_tolerance=has_tolerance)))
+        sections = [section for section in sections if section.findings]
         if cluster:
             every = bool(self.scope.policy)
             by_name = {section.about: section for section in sections}
-            checked = [one for one in listed if f"policy {one}" in by_name]
-            for one in checked:
-                add_policy_error(by_name[f"policy {one}"], one, cluster.now(), every=every)
+            checked = [listed_policy for listed_policy in listed if f"policy {listed_policy}" in by_name]
+            for checked_policy in checked:
+                add_policy_error(by_name[f"policy {checked_policy}"], checked_policy, cluster.now(), every=every)
             sections += status_sections(checked, cluster.now(), written=settings.companion.features.status)
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
@@ -187,7 +192,7 @@ class _Check:
     ) -> list[ReportSection]:
         if self.scope.policy:  # where the policy is missing or not valid, the HPA has its error too
             name = self.scope.policy.partition("/")[2]
-            named = {one.policy.hpa for one in listed if one.policy is not None} or {name}
+            named = {listed_policy.policy.hpa for listed_policy in listed if listed_policy.policy is not None} or {name}
             asking = [hpa for hpa in hpas if any(metric.names(name) for metric in hpa.desired_metrics)]
             return hpa_sections(
                 [hpa for hpa in hpas if hpa.name in named or hpa in asking], listed, sections, every=True

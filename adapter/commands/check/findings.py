@@ -205,16 +205,16 @@ def hpa_section(wiring: Wiring) -> ReportSection:
 
 def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iterator[ReportSection]:
     """A section for each HPA that names a policy, or a scale target of one, that does not exist in its namespace."""
-    for namespace in sorted({one.namespace for one in hpas}):
+    for namespace in sorted({hpa.namespace for hpa in hpas}):
         here = [policy for policy in policies if policy.namespace == namespace]
-        own = [one for one in hpas if one.namespace == namespace]
+        hpas_here = [hpa for hpa in hpas if hpa.namespace == namespace]
         followed = {policy.policy.hpa for policy in here if policy.policy is not None}
-        scaled = frozenset(one.target.identity for one in own if one.name in followed)
+        scaled = frozenset(hpa.target.identity for hpa in hpas_here if hpa.name in followed)
         # The target of a policy that is not valid is unknown.
-        known = scaled if all(policy.policy is not None for policy in here) else None
-        for hpa in sorted(own, key=lambda one: one.name):
+        known_targets = scaled if all(policy.policy is not None for policy in here) else None
+        for hpa in sorted(hpas_here, key=lambda hpa: hpa.name):
             section = ReportSection(f"HPA {namespace}/{hpa.name}", SubjectKind.HPA)
-            for text in dict.fromkeys(_dangling_metrics(hpa, here, known)):
+            for text in dict.fromkeys(_dangling_metrics(hpa, here, known_targets)):
                 section.wrong(text, symptom_of=(DEFINITION,))
             if section.findings:
                 yield section

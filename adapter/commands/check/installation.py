@@ -137,7 +137,7 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
             if (deployment.metadata.labels or {}).get(_COMPONENT) == Account.SERVER
         ]
         homes = [server.metadata.namespace for server in servers]
-        home = next((one for one in (*preferred, *homes) if one in homes), namespace)
+        home = next((namespace for namespace in (*preferred, *homes) if namespace in homes), namespace)
         parts = {
             Account(component): InstalledPart.of(deployment)
             for deployment in deployments
@@ -153,7 +153,7 @@ async def installed_settings(session: Session, installation: Installation) -> tu
     section = ReportSection("settings")
     part = installation.parts.get(Account.SERVER) or InstalledPart(deployment="", account="")
     where = f"ConfigMap {installation.namespace}/{part.config_map}"
-    settings, known = Settings(), False
+    settings, is_known = Settings(), False
     try:
         body = await session.get(CONFIG_MAPS.path(installation.namespace, part.config_map))
         text = (decode(body, ConfigMap).data or {})[part.key]
@@ -177,8 +177,8 @@ async def installed_settings(session: Session, installation: Installation) -> tu
             section.wrong(f"{where}: {fault}; a running server keeps its last ones, a new one does not start")
     else:
         section.ok(f"they are those of {where}")
-        known = True
-    return with_namespace(settings, installation.namespace), known, section
+        is_known = True
+    return with_namespace(settings, installation.namespace), is_known, section
 
 
 def with_namespace(settings: Settings, namespace: str) -> Settings:
@@ -260,21 +260,21 @@ async def api_service_sections(
         section = ReportSection(f"APIService {name}")
         sections.append(section)
         try:
-            one = await read_api_service(session, name)
+            api_service = await read_api_service(session, name)
         except Forbidden as error:
             section.skipped(f"who serves the metrics APIs, for {reason(error)}")
             break
         except (KubeError, msgspec.MsgspecError) as error:
             section.skipped(f"who serves it: {error}")
             continue
-        if one is not None:
-            known[name] = one
-        is_ours = one is not None and one.spec.service == own_service(settings)
+        if api_service is not None:
+            known[name] = api_service
+        is_ours = api_service is not None and api_service.spec.service == own_service(settings)
         wanted = name != EXTERNAL or settings.server.external_metrics or (is_ours and not settings_known)
         beside = known.get(CUSTOM[0])
         waits = beside is not None and beside.spec.service == own_service(settings) and unavailable(beside) is None
-        _add(section, name, one, settings, wanted=wanted, waits=name == EXTERNAL and waits)
-    return [one for one in sections if one.findings], known
+        _add(section, name, api_service, settings, wanted=wanted, waits=name == EXTERNAL and waits)
+    return [section for section in sections if section.findings], known
 
 
 def own_service(settings: Settings) -> ServiceReference:
@@ -283,25 +283,25 @@ def own_service(settings: Settings) -> ServiceReference:
 
 
 def _add(
-    section: ReportSection, name: str, one: ApiService | None, settings: Settings, *, wanted: bool, waits: bool
+    section: ReportSection, name: str, api_service: ApiService | None, settings: Settings, *, wanted: bool, waits: bool
 ) -> None:
     """Add what is found. `waits`: the servers answer another group, so they have not read the settings."""
     expected = own_service(settings)
-    service = one.spec.service if one is not None else None
+    service = api_service.spec.service if api_service is not None else None
     cause = CUSTOM_METRICS if name == CUSTOM[0] else name
     if not wanted:
-        if one is not None and service == expected:
+        if api_service is not None and service == expected:
             section.wrong(
                 f"it names {_named(expected)}, and the settings do not serve it (server.externalMetrics): set that, or "
                 "delete it"
             )
-        elif one is not None:
+        elif api_service is not None:
             section.ok(f"it is served by {_named(service)}, and the settings do not want it")
         return
-    if one is None:
+    if api_service is None:
         section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}", cause=cause)
     elif service != expected:
-        condition = unavailable(one)
+        condition = unavailable(api_service)
         answers = "its adapter answers the HPAs" if condition is None else f"which does not answer ({condition.reason})"
         section.wrong(
             f"it is served by {_named(service)}, not by {_named(expected)}: {answers}; "
@@ -309,9 +309,9 @@ def _add(
             "(upstreams in the settings)",
             cause=cause,
         )
-    elif (condition := unavailable(one)) is not None:
-        shown = next((remedy for part, remedy in _OF_MESSAGE.items() if part in condition.message), "")
-        remedy = shown or _REMEDIES.get(condition.reason, "look at kubectl describe apiservice")
+    elif (condition := unavailable(api_service)) is not None:
+        advice = next((remedy for part, remedy in _OF_MESSAGE.items() if part in condition.message), "")
+        remedy = advice or _REMEDIES.get(condition.reason, "look at kubectl describe apiservice")
         remedy = remedy.format(namespace=expected.namespace)
         if waits:
             remedy = (

@@ -67,9 +67,13 @@ def _names(names: Iterable[str]) -> str:
 
 async def check_metrics_server(session: Session, settings: Settings, scaled: Sequence[Scaled]) -> list[ReportSection]:
     """The findings about metrics.k8s.io: of each namespace with policies on cpu or memory."""
-    using = [one for one in scaled if any(metric.resource is not None for metric in one.policy.metrics)]
+    using = [
+        scaled_policy
+        for scaled_policy in scaled
+        if any(metric.resource is not None for metric in scaled_policy.policy.metrics)
+    ]
     section, options = ReportSection("metrics.k8s.io"), settings.resource_metrics
-    for namespace in sorted({one.policy.namespace for one in using}):
+    for namespace in sorted({scaled_policy.policy.namespace for scaled_policy in using}):
         path, limit = POD_METRICS.collection(namespace), Limit(options.max_answer_mib * MIB)
         try:
             async with session.reading(
@@ -85,10 +89,10 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
                 f"server, or find out why it fails ({_LOOK})",
                 cause=METRICS_SERVER,
             )
-            for one in using:
-                one.section.wrong("metrics.k8s.io does not answer", symptom_of=(METRICS_SERVER,))
+            for scaled_policy in using:
+                scaled_policy.section.wrong("metrics.k8s.io does not answer", symptom_of=(METRICS_SERVER,))
             break
-        here = [one for one in using if one.policy.namespace == namespace]
+        here = [scaled_policy for scaled_policy in using if scaled_policy.policy.namespace == namespace]
         _usages(section, here, usages, session.now(), options.max_age_seconds)
     return [section] * bool(using)
 
@@ -100,7 +104,7 @@ def _usages(
     namespace = scaled[0].policy.namespace
     newest = max((usage.at for usage in usages.values()), default=None)
     if newest is None:
-        if any(one.settled(now) for one in scaled):
+        if any(scaled_policy.settled(now) for scaled_policy in scaled):
             section.wrong(f"it has no sample of any pod of namespace {namespace} ({_LOOK})", cause=METRICS_SERVER)
         return
     age = now - newest
@@ -113,14 +117,14 @@ def _usages(
         section.wrong(f"its newest sample of namespace {namespace} is dated {-age:.0f} s ahead: set the nodes' clocks")
     else:
         section.ok(f"it answers for namespace {namespace}: {len(usages)} pods, the newest sample {age:.0f} s old")
-    for one in scaled:
-        settled = one.settled(now)
+    for scaled_policy in scaled:
+        settled = scaled_policy.settled(now)
         without = [pod.name for pod in settled if pod.name not in usages]
         if without:
             text = f"metrics.k8s.io has no sample of {len(without)} of {len(settled)} Ready pods ({_names(without)})"
-            one.section.wrong(f"{text}: {_LOOK}", symptom_of=(METRICS_SERVER,))
+            scaled_policy.section.wrong(f"{text}: {_LOOK}", symptom_of=(METRICS_SERVER,))
         elif settled:
-            one.section.ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods")
+            scaled_policy.section.ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods")
 
 
 # --- Prometheus ---
@@ -142,8 +146,11 @@ async def check_prometheus(
             section = ReportSection(f"Prometheus {server.name}")
             sections.append(section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}"))
     elif servers:
-        probes = {one.name: WorkloadQuery(Query(prom_ql="vector(1)", server=one.name), _NOWHERE, "") for one in servers}
-        asked = [query for one, _, query in _queries(scaled) if one.workload]
+        probes = {
+            server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), _NOWHERE, "")
+            for server in servers
+        }
+        asked = [query for scaled_policy, _, query in _queries(scaled) if scaled_policy.workload]
         allowed = {query for query in asked if isinstance(catalog.resolve(query), InstantQuery)}
         source = await _polled(settings, {*probes.values(), *allowed}, now)
         used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
@@ -155,17 +162,23 @@ async def check_prometheus(
             for result in source.named_results():
                 if result.name in shared - used and result.error:
                     section.wrong(f"query {result.name}: {result.error}", symptom_of=(cause,))
-    for one, metric, query in _queries(scaled):
-        _add_query(one, metric, query, catalog.resolve(query), source, now())
+    for scaled_policy, metric, query in _queries(scaled):
+        _add_query(scaled_policy, metric, query, catalog.resolve(query), source, now())
     return sections
 
 
 def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, WorkloadQuery]]:
     """The policies' metrics that are queries."""
-    for one in scaled:
-        for metric in one.policy.metrics:
+    for scaled_policy in scaled:
+        for metric in scaled_policy.policy.metrics:
             if metric.query is not None:
-                yield one, metric, WorkloadQuery(metric.query, one.policy.namespace, one.workload or one.policy.hpa)
+                yield (
+                    scaled_policy,
+                    metric,
+                    WorkloadQuery(
+                        metric.query, scaled_policy.policy.namespace, scaled_policy.workload or scaled_policy.policy.hpa
+                    ),
+                )
 
 
 def symptom_of(message: str) -> tuple[str, ...]:
@@ -221,7 +234,7 @@ async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * slowest + MARGIN_SECONDS):
             while not running.done() and (
-                left or any(one.fetched_at is None and not one.error for one in source.named_results())
+                left or any(result.fetched_at is None and not result.error for result in source.named_results())
             ):
                 changed.clear()
                 await changed.wait()

@@ -110,7 +110,7 @@ def check_links(objects: Objects) -> None:
     for dangling in dangling_hpas([hpa.value for hpa in folder.hpas.values()], listed):
         hpa = sections_of[dangling.about]
         section, place = objects.section(hpa.at), hpa.at.place("spec.metrics")
-        section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
+        section.findings = [finding for finding in section.findings if finding.verdict is not FindingLevel.OK]
         for finding in dangling.findings:
             if hpa.value.namespace in with_policies:
                 section.wrong(finding.text, place=place)
@@ -208,7 +208,7 @@ def _hpa(folder: _Folder, hpa: Parsed[Hpa], section: ReportSection) -> None:
         policy = policies.get(named)
         if policy is None or not metric.names(named):
             continue
-        known = [f"{prefix}{one.name}" for one in policy.metrics for prefix in ("effective_", "raw_")]
+        known = [f"{prefix}{is_here.name}" for is_here in policy.metrics for prefix in ("effective_", "raw_")]
         if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *known}:
             text = (
                 f"WatermarkPolicy {policy.name} has no metric {metric.name}{closest(metric.name, [DESIRED_REPLICAS])}"
@@ -241,22 +241,22 @@ def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterato
 
 def _overlaps(folder: _Folder, hpa: Parsed[Hpa], section: ReportSection) -> None:
     """Add the workloads whose pods the selector of the HPA's target selects as well."""
-    own = folder.workload_of(hpa.value)
-    if own is None or own.value.selector is None:
+    workload = folder.workload_of(hpa.value)
+    if workload is None or workload.value.selector is None:
         return
-    namespace, target = hpa.value.namespace, own.value.reference
-    for other in folder.selected(namespace, own.value.selector):
+    namespace, target = hpa.value.namespace, workload.value.reference
+    for other in folder.selected(namespace, workload.value.selector):
         reference = other.value.reference
         if reference.identity == target.identity:
             continue
         text = (
-            f"the selector of {target.kind} {target.name} ({own.value.selector}) also selects the pods of "
+            f"the selector of {target.kind} {target.name} ({workload.value.selector}) also selects the pods of "
             f"{reference.kind} {reference.name} ({other.at.place()}); an HPA counts those as its own, and does not "
             "act where another HPA scales them; give each a label of its own"
         )
         is_scaled = (namespace, reference.identity) in folder.scaled
         level = FindingLevel.WRONG if is_scaled else FindingLevel.NOTE
-        section.findings.append(Finding(level, text, own.at.place("spec.selector")))
+        section.findings.append(Finding(level, text, workload.at.place("spec.selector")))
 
 
 def check_folder(folder: str, settings: Settings | None) -> list[ReportSection]:
@@ -287,5 +287,5 @@ def _checked(
         result.append(ReportSection(about).note("there is no WatermarkPolicy among the files"))
     for section in result:  # each finding once, and those that are ok only where no others are
         found = list(dict.fromkeys(section.findings))
-        section.findings = [one for one in found if one.verdict is not FindingLevel.OK] or found
+        section.findings = [fault for fault in found if fault.verdict is not FindingLevel.OK] or found
     return result

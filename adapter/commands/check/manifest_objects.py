@@ -78,7 +78,7 @@ class DocumentLines:
             found = list(yaml.compose_all(self._text.removeprefix("\ufeff"), Loader=_Loader))
         except (yaml.YAMLError, RecursionError):  # JSON that is no YAML
             return []
-        return [one for one in found if one is not None and one.tag != _NULL]
+        return [root for root in found if root is not None and root.tag != _NULL]
 
     def _nodes(self, document: int, path: str) -> Iterator[yaml.Node]:
         """The nodes on the way to a field, as far as they exist: of a mapping its keys, then the value."""
@@ -183,8 +183,10 @@ def _read_all(
         which = f"{first_names(templates, _NAMED)} {'are templates' if len(templates) > 1 else 'is a template'}"
         section.skipped(f"{which}; check what `helm template` prints")
         sections.append(section)
-    patches = {path for one in found for path in _patches(one)}
-    return [one if Path(one.file).resolve() not in patches else replace(one, patch=True) for one in found], sections
+    patches = {path for located in found for path in _patches(located)}
+    return [
+        located if Path(located.file).resolve() not in patches else replace(located, patch=True) for located in found
+    ], sections
 
 
 def _add_syntax(section: ReportSection, file: str, text: str) -> None:
@@ -236,11 +238,11 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str] 
         for prefix, data in listed_objects(document):
             if not isinstance(data, Mapping):
                 continue
-            one = Located(data=data, file=file, document=number, lines=lines, prefix=prefix)
+            located = Located(data=data, file=file, document=number, lines=lines, prefix=prefix)
             lack = "apiVersion" if "apiVersion" not in data else "kind" if "kind" not in data else ""
             if lack and isinstance(data.get("metadata"), Mapping):  # what has no metadata is no object
-                section.wrong(f"has no {lack}, so the API server refuses it", place=one.place())
-            yield one
+                section.wrong(f"has no {lack}, so the API server refuses it", place=located.place())
+            yield located
 
 
 def _patches(located: Located) -> Iterator[Path]:

@@ -114,12 +114,12 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
     """
     kept = list(sections)
     wrong = [finding for section in kept for finding in section.findings if finding.verdict is FindingLevel.WRONG]
-    causes = {one.cause for one in wrong} - {""}
-    parents = {one.cause: _parent(one, causes) for one in wrong if one.cause}
+    causes = {section.cause for section in wrong} - {""}
+    parents = {section.cause: _parent(section, causes) for section in wrong if section.cause}
     explained: dict[str, dict[str, None]] = {cause: {} for cause in causes}
     result = []
     for section in kept:
-        own = []
+        own_findings = []
         for finding in section.findings:
             root = _parent(finding, causes)
             seen = {root}
@@ -129,14 +129,16 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
             if root and root != finding.cause:  # causes in a circle do not hide each other
                 explained[root][section.about] = None
             else:
-                own.append(finding)
-        result.append(ReportSection(section.about, section.kind, own, len(own) < len(section.findings)))
+                own_findings.append(finding)
+        result.append(
+            ReportSection(section.about, section.kind, own_findings, len(own_findings) < len(section.findings))
+        )
     for section in result:
         section.findings = [
-            replace(one, explains=tuple(name for name in explained.pop(one.cause) if name != section.about))
-            if one.cause in explained
-            else one
-            for one in section.findings
+            replace(finding, explains=tuple(name for name in explained.pop(finding.cause) if name != section.about))
+            if finding.cause in explained
+            else finding
+            for finding in section.findings
         ]
     return result
 
@@ -160,19 +162,19 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
     """
     kept, has_others = list(sections), False
     for section in kept:
-        shown = [one for one in section.findings if verbose or one.verdict is not FindingLevel.OK]
-        if shown:
+        findings = [finding for finding in section.findings if verbose or finding.verdict is not FindingLevel.OK]
+        if findings:
             has_others = True
             yield section.about
-            for finding in shown:
+            for finding in findings:
                 place = f"{finding.place}: " if finding.place else ""
                 yield f"  {finding.verdict.value:5}  {place}{finding.text}"
                 if finding.explains:
                     yield f"         this explains faults of {first_names(finding.explains, _NAMED)}"
     well = counted(
-        one
-        for one in kept
-        if {finding.verdict for finding in one.findings} == {FindingLevel.OK} and not one.is_explained
+        section
+        for section in kept
+        if {finding.verdict for finding in section.findings} == {FindingLevel.OK} and not section.is_explained
     )
     if well and not verbose and has_others:
         yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"

@@ -173,11 +173,11 @@ class Reviewer:
     As itself where it is that account, else by SubjectAccessReview, else by impersonation.
     """
 
-    def __init__(self, session: Session, own: str, namespace: str, account: str) -> None:
+    def __init__(self, session: Session, own_namespace: str, namespace: str, account: str) -> None:
         self._session = session
         self._user = f"system:serviceaccount:{namespace}:{account}"
         self._groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-        self._is_own = own == self._user
+        self._is_own = own_namespace == self._user
         self._impersonates = False
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -232,11 +232,11 @@ class Reviewer:
 
 
 async def rights_section(
-    session: Session, settings: Settings, account: Account, namespace: str, name: str, own: str
+    session: Session, settings: Settings, account: Account, namespace: str, name: str, own_namespace: str
 ) -> ReportSection:
     """Whether a service account has the rights that it needs: a finding for each role that does not grant them."""
     section, cause = ReportSection(f"rights of service account {namespace}/{name}"), f"{CAUSE}/{account.value}"
-    reviewer = Reviewer(session, own, namespace, name)
+    reviewer = Reviewer(session, own_namespace, namespace, name)
     rights = list(needed_rights(account, settings))
     try:
         await reviewer.choose()

@@ -156,15 +156,15 @@ class DocumentReader(MemoryReader):
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
         """The target's pods; labels and owners that the document leaves out exclude none."""
         decode, read = PodDecoder(), []
-        for index, one in enumerate(self.sequence(self._data.get("pods"), ("pods",))):
+        for index, given_pod in enumerate(self.sequence(self._data.get("pods"), ("pods",))):
             at = ("pods", index, "metadata")
-            pod = self._decoded(decode, one, ("pods", index))
+            pod = self._decoded(decode, given_pod, ("pods", index))
             if pod is not None and not pod.name:
                 self.fault((*at, "name"), None, "is required")
             elif pod is not None:
                 self._once("pod", f"{pod.namespace}/{pod.name}", pod.name, (*at, "name"))
                 self._once("UID", pod.uid or pod.name, pod.uid or pod.name, (*at, "uid"))
-                self._check_times(one, ("pods", index))
+                self._check_times(given_pod, ("pods", index))
                 # A document may leave out the UID; the name replaces it.
                 read.append(pod if pod.uid else replace(pod, uid=pod.name))
         slices = self._slices()
@@ -198,10 +198,12 @@ class DocumentReader(MemoryReader):
         """EndpointSlices by the name of the pod that each endpoint targets."""
         slices: dict[str, list[EndpointSlice]] = defaultdict(list)
         for index, item in enumerate(self.sequence(self._data.get("endpointSlices"), ("endpointSlices",))):
-            one = self._decoded(_SLICES.decode, item, ("endpointSlices", index))
-            for endpoint in (one.endpoints or ()) if one is not None else ():
-                if one is not None and endpoint.target_ref is not None:
-                    slices[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
+            endpoint_slice = self._decoded(_SLICES.decode, item, ("endpointSlices", index))
+            for endpoint in (endpoint_slice.endpoints or ()) if endpoint_slice is not None else ():
+                if endpoint_slice is not None and endpoint.target_ref is not None:
+                    slices[endpoint.target_ref.name].append(
+                        msgspec.structs.replace(endpoint_slice, endpoints=[endpoint])
+                    )
         return slices
 
     def _samples(self, policy: Policy | None, now: float) -> Samples:
@@ -238,14 +240,14 @@ class DocumentReader(MemoryReader):
 
     def _source(self, given: Mapping[str, Any], answered_at: float | None, at: Path) -> dict[str, Any]:
         """What the document says of a source, and `answered_at` where it has sources but no word on this."""
-        told = self._optional_time(given, "answeredAt", at)
+        given_time = self._optional_time(given, "answeredAt", at)
         knows = bool(given.keys() & _SOURCE_KEYS)
         max_age = self._seconds(given, "maxAgeSeconds", _MAX_AGE, _LONGEST_WINDOW, at)
         error = given.get("error")
         if error is not None and not isinstance(error, str):
             self.fault((*at, "error"), error, "must be a text")
         return {
-            "fetched_at": told if told is not None or knows else answered_at,
+            "fetched_at": given_time if given_time is not None or knows else answered_at,
             "max_age": max_age,
             "error": error if error and isinstance(error, str) else None,
         }
@@ -326,17 +328,17 @@ class DocumentReader(MemoryReader):
             self.fault((*at, *inner), value, advice)
             return None
 
-    def _once(self, kind: str, key: str, shown: str, at: Path) -> None:
+    def _once(self, kind: str, key: str, name: str, at: Path) -> None:
         """Add a fault for a second occurrence of `key`."""
         first = self._seen.setdefault((kind, key), path_of(at))
         if first != path_of(at):
-            self.fault(at, shown, f"is a duplicate of {first}; keep one of them")
+            self.fault(at, name, f"is a duplicate of {first}; keep one of them")
 
-    def _unknown(self, given: Mapping[str, Any], known: tuple[str, ...], at: Path) -> None:
+    def _unknown(self, given: Mapping[str, Any], fields: tuple[str, ...], at: Path) -> None:
         """Add a fault for each key that is not known."""
         for key, value in given.items():
-            if key not in known:
-                self.fault((*at, key), value, f"is unknown here; known are {', '.join(known)}")
+            if key not in fields:
+                self.fault((*at, key), value, f"is unknown here; known are {', '.join(fields)}")
 
     def _seconds(self, given: Mapping[str, Any], key: str, default: float, most: int, at: Path) -> float:
         """A number of seconds from 0 to `most`; the default where the key is absent."""

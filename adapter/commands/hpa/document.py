@@ -204,8 +204,8 @@ class PodForm(_Loose):
             started=self.status.started,
             requests=self.spec.pod_requests(),
             containers={
-                one.name: {name: milli(nano) for name, nano in one.resources.requests.items()}
-                for one in (*self.spec.containers, *sidecars)
+                container.name: {name: milli(nano) for name, nano in container.resources.requests.items()}
+                for container in (*self.spec.containers, *sidecars)
             },
         )
 
@@ -304,8 +304,8 @@ def as_data(document: HpaDocument, played: Played) -> dict[str, Any]:
         "reason": sync.reason or None,
         "metrics": metrics,
         "conditions": {
-            kind: {"status": str(one.status), "reason": one.reason, "message": one.message}
-            for kind, one in sorted(sync.conditions.items())
+            kind: {"status": str(condition.status), "reason": condition.reason, "message": condition.message}
+            for kind, condition in sorted(sync.conditions.items())
         },
     }
 
@@ -328,10 +328,10 @@ def _validated(kind: type[T], data: object, at: tuple[str | int, ...], faults: l
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            place = [step for step in one["loc"] if step not in _UNION_STEPS]
-            advice = one["msg"].removeprefix("Value error, ")
-            faults.append(Fault(path_of((*at, *place)), None if one["type"] == "missing" else one["input"], advice))
+        for fault in error.errors(include_url=False):
+            place = [step for step in fault["loc"] if step not in _UNION_STEPS]
+            advice = fault["msg"].removeprefix("Value error, ")
+            faults.append(Fault(path_of((*at, *place)), None if fault["type"] == "missing" else fault["input"], advice))
         return None
 
 

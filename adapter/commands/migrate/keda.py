@@ -132,7 +132,9 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
             idle=idle,
             cooldown=float(cooldown),
             polling=float(polling),
-            activations={one.goal.name: one.activation for one in triggers.all if one.activation is not None},
+            activations={
+                trigger.goal.name: trigger.activation for trigger in triggers.all if trigger.activation is not None
+            },
         ),
     )
 
@@ -244,7 +246,7 @@ def _stock(
         spec.faults,
     )
     kept = {goal.name for goal in triggers.goals}
-    names = tuple(one.goal.name if one.goal.name in kept else "" for one in triggers.all)
+    names = tuple(trigger.goal.name if trigger.goal.name in kept else "" for trigger in triggers.all)
     return None if hpa is None else StockHpa(hpa=hpa, names=names)
 
 
@@ -298,19 +300,21 @@ class Triggers:
         if self.unwritten and not self.all:
             rest = "; ".join(self.unwritten)
             self.spec.fault("triggers", None, f"no trigger becomes a metric, and a policy needs one: {rest}")
-        self.is_total = bool(self.all) and all(one.total for one in self.all)
-        for one in self.all:
-            if one.total is self.is_total:
-                self.goals.append(one.goal)
+        self.is_total = bool(self.all) and all(trigger.total for trigger in self.all)
+        for trigger in self.all:
+            if trigger.total is self.is_total:
+                self.goals.append(trigger.goal)
             else:
-                note_mixed(self.spec, one.path, one.goal.name)
+                note_mixed(self.spec, trigger.path, trigger.goal.name)
         return self
 
     def _unwritten(self, fields: Fields, kind: str, advice: str) -> None:
         """A trigger that becomes nothing: a note beside other triggers, a fault where there is none."""
-        shown = " ".join(filter(None, (f"trigger {kind}", _word(fields, "name"))))
-        self.unwritten.append(f"{shown}: {advice}")
-        fields.notes.add(NoteKind.LOST, fields.path, fields.data, f"{shown}: the count no longer follows it; {advice}")
+        subject = " ".join(filter(None, (f"trigger {kind}", _word(fields, "name"))))
+        self.unwritten.append(f"{subject}: {advice}")
+        fields.notes.add(
+            NoteKind.LOST, fields.path, fields.data, f"{subject}: the count no longer follows it; {advice}"
+        )
 
     def _cron(self, place: int, fields: Fields, metadata: Fields) -> None:
         """Times with a least count: KEDA's HPA never goes below `desiredReplicas` between `start` and `end`."""
@@ -363,7 +367,7 @@ class Triggers:
         source = {"name": kind, "target": target}
         # Read as the metric of the HPA that KEDA makes of it; faults name the trigger.
         hpa = Fields(source, metadata.path, fields.faults, fields.notes)
-        goal = resource_goal(hpa, kind, container, [one.goal.name for one in self.all])
+        goal = resource_goal(hpa, kind, container, [trigger.goal.name for trigger in self.all])
         if goal is None:
             return
         metric = {"type": "Resource", "resource": source}
@@ -404,7 +408,7 @@ class Triggers:
             return
         self.part.inline()
         source = {"query": {"promQL": queries.one_number(query), "server": server}}
-        name = metric_name(wanted, [one.goal.name for one in self.all])
+        name = metric_name(wanted, [trigger.goal.name for trigger in self.all])
         goal = Goal(name=name, source=source, target=Fraction(threshold, 1000))
         key = "value" if kind == _WHOLE_SERVICE else "averageValue"
         target = {"type": kind, key: f"{threshold}m"}
@@ -422,7 +426,7 @@ class Triggers:
         options: dict[str, Any] = {}
         if _word(metadata, "unsafeSsl").lower() in {"true", "t", "1"}:
             options["insecureSkipVerify"] = True
-        pairs = [one.partition("=") for one in _word(metadata, "customHeaders").split(",") if one.strip()]
+        pairs = [header.partition("=") for header in _word(metadata, "customHeaders").split(",") if header.strip()]
         if any(not sign or not name.strip() for name, sign, _ in pairs):
             metadata.fault("customHeaders", metadata.get("customHeaders"), "write name=value, with commas between them")
         headers = {name.strip(): value.strip() for name, _, value in pairs}
@@ -460,11 +464,11 @@ def _duration(start: str, end: str) -> tuple[int | None, str]:
         stops = list(itertools.islice(ends, 2 * _COMPARED_TIMES))
     except CronSimError as error:
         return None, f"its start or end is no cron expression ({error})"
-    lasts = {next(((stop - one).total_seconds() for stop in stops if stop > one), 0.0) for one in starts} - {0.0}
+    lasts = {next(((stop - start).total_seconds() for stop in stops if stop > start), 0.0) for start in starts} - {0.0}
     if len(lasts) != 1:
         return None, "its times do not last equally long"
     seconds = int(lasts.pop())
-    begun = {one + timedelta(seconds=seconds) for one in starts}
+    begun = {start + timedelta(seconds=seconds) for start in starts}
     if any(starts[0] < stop < starts[-1] and stop not in begun for stop in stops):
         return None, "it also ends where it has not begun, and KEDA keeps its count from there to the next beginning"
     return (seconds, "") if seconds <= _WEEK else (None, "its times last longer than a week")

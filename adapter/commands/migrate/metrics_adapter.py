@@ -71,8 +71,8 @@ class Annotations(Resolver):
 
     def keep(self, metric: SelectedMetric) -> Mapping[str, str]:
         """The annotations of a metric that stays, which the new HPA has as well."""
-        own = [name for name in self._keys if name[:2] == (metric.kind, metric.name)]
-        return {self._keys.pop(name): self._configs[name[:3]][name[3]] for name in own}
+        own_keys = [name for name in self._keys if name[:2] == (metric.kind, metric.name)]
+        return {self._keys.pop(name): self._configs[name[:3]][name[3]] for name in own_keys}
 
     def close(self) -> None:
         """Note the annotations that no metric used."""
@@ -89,7 +89,7 @@ class Annotations(Resolver):
         name = (metric.kind, metric.name, _COLLECTOR)
         config = self._configs.get(name)
         if config is None:
-            collectors = [one for kind, known, one in self._configs if (kind, known) == name[:2]]
+            collectors = [config for kind, config_name, config in self._configs if (kind, config_name) == name[:2]]
             return (
                 f"collector {collectors[0][:80]} does not read Prometheus" if collectors else "no annotation is for it"
             )

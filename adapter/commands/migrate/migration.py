@@ -89,7 +89,7 @@ class Migration:
     @property
     def faults(self) -> list[Fault]:
         """Every reason why an object was refused."""
-        return [fault for one in self.refused for fault in one.faults]
+        return [fault for refusal in self.refused for fault in refusal.faults]
 
 
 def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Migration:
@@ -100,11 +100,11 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     """
     notes, part = Notes(), SettingsPart()
     objects = read_objects(texts)
-    rules = _rules([one for one in objects if prometheus_adapter.is_rules(one)], notes)
+    rules = _rules([document for document in objects if prometheus_adapter.is_rules(document)], notes)
     pairs: list[Migrated] = []
     refused: list[Refused] = []
     seen: dict[tuple[str, ...], str] = {}
-    schedules = ScalingSchedules(one for one in objects if is_schedule(one))
+    schedules = ScalingSchedules(document for document in objects if is_schedule(document))
     # Those that an HPA names are known once every HPA was read.
     for document in sorted(objects, key=is_schedule):
         if prometheus_adapter.is_rules(document):
@@ -129,7 +129,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
             pairs.append(pair)
             part = grown
     if refused and not pairs:
-        raise MigrationError(first_faults([fault for one in refused for fault in one.faults]), _TITLE)
+        raise MigrationError(first_faults([fault for refusal in refused for fault in refusal.faults]), _TITLE)
     if not pairs:
         left_out = (note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT)
         nothing = f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
@@ -253,8 +253,13 @@ def as_json(migration: Migration) -> dict[str, Any]:
         "settings": migration.settings,
         "notes": [note.data() for note in migration.notes],
         "refused": [
-            {"from": one.place, "kind": one.kind, "name": one.name, "reasons": [str(fault) for fault in one.faults]}
-            for one in migration.refused
+            {
+                "from": refusal.place,
+                "kind": refusal.kind,
+                "name": refusal.name,
+                "reasons": [str(fault) for fault in refusal.faults],
+            }
+            for refusal in migration.refused
         ],
     }
 

@@ -142,14 +142,14 @@ class _Metrics:
         if not self._spec.sequence("metrics", _MOST_METRICS):
             self._spec.fault("metrics", None, "there is no metric to migrate")
         self._resolver.close()
-        self.is_total = bool(self._read) and all(one.total for one in self._read)
+        self.is_total = bool(self._read) and all(metric.total for metric in self._read)
         goals = []
-        for one in self._read:
-            if one.total is self.is_total:
-                goals.append(one.goal)
-                self.names[one.place] = one.goal.name
+        for metric in self._read:
+            if metric.total is self.is_total:
+                goals.append(metric.goal)
+                self.names[metric.place] = metric.goal.name
             else:
-                note_mixed(self._spec, f"{self._spec.at('metrics')}[{one.place}]", one.goal.name)
+                note_mixed(self._spec, f"{self._spec.at('metrics')}[{metric.place}]", metric.goal.name)
         return goals
 
     def _served(self, place: int, kind: str, source: Fields) -> None:
@@ -189,7 +189,7 @@ class _Metrics:
         self._read.append(_Read(Goal(name=name, source=found.source, target=value), total, place))
 
     def _taken(self) -> list[str]:
-        return [one.goal.name for one in self._read]
+        return [metric.goal.name for metric in self._read]
 
 
 def note_mixed(fields: Fields, path: str, name: str) -> None:

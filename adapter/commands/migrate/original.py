@@ -79,7 +79,7 @@ def printable(text: str) -> str:
     """The text with everything that is no printable character escaped, so that it stays on one line."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 class Notes:
@@ -120,8 +120,8 @@ class Fields(FieldReader):
 
     def sections(self, key: str, most: int) -> Iterator["Fields"]:
         """The mappings of the list at `key`."""
-        for index, one in enumerate(self.sequence(key, most)):
-            yield Fields({} if one is None else one, f"{self.at(key)}[{index}]", self.faults, self.notes)
+        for index, section in enumerate(self.sequence(key, most)):
+            yield Fields({} if section is None else section, f"{self.at(key)}[{index}]", self.faults, self.notes)
 
     def optional_text(self, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
         """A text; empty where absent or empty."""
@@ -345,25 +345,25 @@ def _texts(fields: Fields, key: str) -> dict[str, str]:
     if mapping is None:
         return {}
     right = isinstance(mapping, Mapping) and len(mapping) <= _MOST_LABELS
-    if not right or not all(isinstance(one, str) and len(one) <= _LONGEST_VALUE for one in mapping.values()):
+    if not right or not all(isinstance(value, str) and len(value) <= _LONGEST_VALUE for value in mapping.values()):
         fields.fault(key, mapping, f"write a mapping of at most {_MOST_LABELS} texts")
         return {}
     return dict(mapping)
 
 
 def note_annotations(
-    notes: Notes, annotations: Mapping[str, str], known: Mapping[str, tuple[NoteKind, str]] | None = None
+    notes: Notes, annotations: Mapping[str, str], explanations: Mapping[str, tuple[NoteKind, str]] | None = None
 ) -> None:
-    """Note annotations that the caller did not use; `known` says what those mean that the controller reads."""
-    told = known or {}
-    for key, (kind, sentence) in told.items():
+    """Note annotations that the caller did not use; `explanations` says what those mean that the controller reads."""
+    explained = explanations or {}
+    for key, (kind, sentence) in explained.items():
         if key in annotations:
             notes.add(kind, f"metadata.annotations[{key}]", annotations[key], sentence)
     for key, value in annotations.items():
         path = f"metadata.annotations[{key}]"
         if key in _WRITTEN_BY_TOOLS:
             notes.add(NoteKind.IRRELEVANT, path, None, "is kubectl's own")
-        elif key not in told:
+        elif key not in explained:
             notes.add(NoteKind.LOST, path, value, "is not carried over; add it to the new objects if a tool needs it")
 
 

@@ -62,9 +62,9 @@ class Rule:
 
     def label(self, resource: str, group: str = "") -> str:
         """The Prometheus label of a resource, empty where the rule has none."""
-        known = self.overrides.get((resource, group))
-        if known is not None or not self.template:
-            return known or ""
+        label = self.overrides.get((resource, group))
+        if label is not None or not self.template:
+            return label or ""
         parts = {"Group": group.replace(".", "_"), "Resource": resource}
         return _GROUP_RESOURCE.sub(lambda match: parts[match[1]], self.template)
 
@@ -132,10 +132,10 @@ def _rule(fields: Fields) -> Rule:
     overrides = {}
     given = resources.get("overrides")
     for label, of in given.items() if isinstance(given, Mapping) and len(given) <= _MOST_RULES else ():
-        one = Fields(of, f"{resources.at('overrides')}.{label}", fields.faults, fields.notes)
-        resource = one.text("resource", required="a resource, such as pod")
-        overrides[_singular(resource), one.text("group") if one.get("group") else ""] = str(label)
-        one.rest("overrides")
+        part = Fields(of, f"{resources.at('overrides')}.{label}", fields.faults, fields.notes)
+        resource = part.text("resource", required="a resource, such as pod")
+        overrides[_singular(resource), part.text("group") if part.get("group") else ""] = str(label)
+        part.rest("overrides")
     filters = []
     for section in fields.sections("seriesFilters", 50):
         filters += [(kind, text(section, kind)) for kind in ("is", "isNot") if section.has(kind)]
@@ -152,8 +152,8 @@ def _rule(fields: Fields) -> Rule:
         metrics_query=text(fields, "metricsQuery") or "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
         namespaced=resources.flag("namespaced", default=True),
     )
-    for one, of in ((resources, "resources"), (name, "name"), (fields, "rules")):
-        one.rest(of)
+    for part, of in ((resources, "resources"), (name, "name"), (fields, "rules")):
+        part.rest(of)
     return rule
 
 
@@ -305,10 +305,10 @@ def selects(series_query: str, filters: Iterable[tuple[str, str]], series: str) 
         raise Unclear("its seriesQuery is no plain selector of series")
     if query["name"] and query["name"] != series:
         return False
-    for one in _NAME_MATCHER.finditer(query["matchers"] or ""):
-        value, is_regex = one["value"], "~" in one["sign"]
+    for matcher in _NAME_MATCHER.finditer(query["matchers"] or ""):
+        value, is_regex = matcher["value"], "~" in matcher["sign"]
         fits = _search(f"^({value})$", series) if is_regex else value == series
-        if fits == one["sign"].startswith("!"):
+        if fits == matcher["sign"].startswith("!"):
             return False
     return all(_search(pattern, series) is (kind == "is") for kind, pattern in filters if pattern)
 

@@ -81,8 +81,8 @@ class SettingsPart:
     def server(self, url: str, options: Mapping[str, Any] | None = None) -> str:
         """The name of the server with this URL and these further keys, added where it is new."""
         wanted = {"url": url or UNKNOWN_URL, **(options or {})}
-        for name, known in self._servers.items():
-            if known == wanted:
+        for name, settings in self._servers.items():
+            if settings == wanted:
                 return name
         name = "prometheus" if not self._servers else f"prometheus-{len(self._servers) + 1}"
         self._servers = {**self._servers, name: wanted}
@@ -98,7 +98,7 @@ class SettingsPart:
         Until then it asks for a series that does not exist: no answer, so the count stays.
         """
         numbered = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-        free = next(one for one in numbered if one not in self._queries)
+        free = next(candidate for candidate in numbered if candidate not in self._queries)
         text = f"write_here_the_promql_of_{free.replace('-', '_').replace('.', '_')}"
         query = {"name": free, "server": self.server(""), "query": text, "scope": "Service"}
         self._queries = {**self._queries, free: query}

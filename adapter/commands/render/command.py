@@ -120,7 +120,7 @@ class Rendered:
 
 def from_policies(file: str, text: str, wanted: Wanted) -> list[Rendered]:
     """The HPA of each policy in a text. Raises MigrationError for what is no object, RenderError for the rest."""
-    documents = [one for one in read_objects([(file, text)]) if one.kind == KIND]
+    documents = [located for located in read_objects([(file, text)]) if located.kind == KIND]
     if not documents:
         raise RenderError([Fault(file, None, f"has no {KIND}; give the file of one, or --from-hpa")], _TITLE)
     if len(documents) > 1 and wanted.target is not None:
@@ -170,16 +170,16 @@ def from_hpas(file: str, text: str, wanted: Wanted) -> list[Rendered]:
 def as_yaml(rendered: Iterable[Rendered]) -> str:
     """The manifests as documents, each group below its remarks as comments."""
     groups = []
-    for one in rendered:
-        lines = list(migration.comments((one.heading, *one.remarks)))
-        documents = "\n---\n".join(migration.dump(manifest) for manifest in one.objects)
+    for pair in rendered:
+        lines = list(migration.comments((pair.heading, *pair.remarks)))
+        documents = "\n---\n".join(migration.dump(manifest) for manifest in pair.objects)
         groups.append("\n".join([*lines, documents]))
     return "\n---\n".join(groups) + "\n"
 
 
 def as_json(rendered: Iterable[Rendered]) -> str:
     """The groups as JSON: `objects` and `remarks`."""
-    data = [{"objects": list(one.objects), "remarks": list(one.remarks)} for one in rendered]
+    data = [{"objects": list(pair.objects), "remarks": list(pair.remarks)} for pair in rendered]
     return json.dumps({"rendered": data}, indent=2) + "\n"
 
 
@@ -200,7 +200,7 @@ def pair_of(document: Document, style: Style) -> Migrated:
     if root.faults or draft is None:
         raise MigrationError([fault.within(document.place, ": ") for fault in root.faults], _HPA_TITLE)
     pair = write(_with_bands(draft, style), style)
-    return replace(pair, notes=tuple(one for one in pair.notes if one.kind is not NoteKind.IRRELEVANT))
+    return replace(pair, notes=tuple(note for note in pair.notes if note.kind is not NoteKind.IRRELEVANT))
 
 
 class _NoAdapter(Resolver):

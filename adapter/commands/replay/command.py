@@ -229,7 +229,7 @@ def further_metrics(service: Service) -> list[Metric]:
     """The metrics that the other autoscalers of the comparison need beside the policy's."""
     others = list(service.against[0].metrics) if service.against else []
     stock = service.stock.metrics if service.stock else ()
-    return others + [Metric(name=one.name, resource=ResourceMetric(name=one.name)) for one in stock]
+    return others + [Metric(name=metric.name, resource=ResourceMetric(name=metric.name)) for metric in stock]
 
 
 def needed_metrics(service: Service) -> Mapping[str, str]:
@@ -311,12 +311,12 @@ def _only_policy(manifests: Manifests, file: str) -> Policy:
     return manifests.policies[0]
 
 
-def _require_known(argument: str, given: Iterable[str], known: Collection[str]) -> None:
+def _require_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     """Raise for a metric that an argument names and nothing has: it would be passed over in silence."""
     faults = [
-        Fault(argument, name, f"there is no such metric{closest(name, known)}; there are {', '.join(sorted(known))}")
+        Fault(argument, name, f"there is no such metric{closest(name, names)}; there are {', '.join(sorted(names))}")
         for name in given
-        if name not in known
+        if name not in names
     ]
     if faults:
         raise FaultyDocument(faults, _TITLE)

@@ -106,5 +106,5 @@ class CsvHistory:
 
 def _instead(name: str, columns: Sequence[str]) -> str:
     """`, so rename CPU to cpu` where a column differs in its case, else as `closest`."""
-    other = next((one for one in columns if one.lower() == name.lower()), "")
+    other = next((column for column in columns if column.lower() == name.lower()), "")
     return f", so rename {other} to {name}" if other else closest(name, columns)

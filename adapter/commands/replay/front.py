@@ -95,8 +95,10 @@ def lines(front: Front) -> Iterator[str]:
     yield ""
     rows = [["SHORTFALL", *front.levels]]
     for index, shortfall in enumerate(SHORTFALLS):
-        levels = [one[index] for one in front.levels.values()]
-        cells = ("never so small" if one is None else f"{one.pod_hours:.1f} ({_text(front, one)})" for one in levels)
+        levels = [level[index] for level in front.levels.values()]
+        cells = (
+            "never so small" if level is None else f"{level.pod_hours:.1f} ({_text(front, level)})" for level in levels
+        )
         rows.append([f"{100 * shortfall:g} %", *cells])
     yield from aligned(rows)
 

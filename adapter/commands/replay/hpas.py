@@ -34,7 +34,7 @@ def hpa_following(policy: Policy, hpa: Hpa | None) -> Hpa:
     if hpa is None:
         return following
     rules = (hpa.scale_up, hpa.scale_down)
-    up, down = (DEFAULT_TOLERANCE if one.tolerance is None else one.tolerance for one in rules)
+    up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
     within = HpaTolerance(up, down) if up or down else None
     metrics = hpa.metrics if hpa.desired_metrics else following.metrics
     return replace(hpa, metrics=metrics, bounds=replace(hpa.bounds, tolerance=within, last_scale=None))
@@ -62,7 +62,9 @@ def stock_hpa_for(policy: Policy, hpa: Hpa | None, setup: Setup, totals: Collect
 
 def scaled_targets(hpa: Hpa, share: Fraction) -> Hpa:
     """The HPA with this share of each of its targets."""
-    metrics = [replace(one, aim=None if one.aim is None else max(1, round(one.aim * share))) for one in hpa.metrics]
+    metrics = [
+        replace(metric, aim=None if metric.aim is None else max(1, round(metric.aim * share))) for metric in hpa.metrics
+    ]
     return replace(hpa, metrics=tuple(metrics))
 
 

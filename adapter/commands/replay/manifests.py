@@ -48,7 +48,14 @@ class Manifests:
     def workload_of(self, policy: Policy, hpa: Hpa | None) -> Workload | None:
         """The workload that the policy's HPA scales."""
         name = policy.hpa if hpa is None else hpa.target.name
-        return next((one for one in self.workloads if (one.namespace, one.name) == (policy.namespace, name)), None)
+        return next(
+            (
+                workload
+                for workload in self.workloads
+                if (workload.namespace, workload.name) == (policy.namespace, name)
+            ),
+            None,
+        )
 
 
 def read_manifests(text: str, name: str) -> Manifests:
@@ -93,7 +100,9 @@ def _workload(data: Mapping[str, Any]) -> Workload | None:
         return None
     inits = template.get("initContainers")
     sidecars = (
-        [one for one in inits if mapping_at(one).get("restartPolicy") == "Always"] if isinstance(inits, list) else []
+        [container for container in inits if mapping_at(container).get("restartPolicy") == "Always"]
+        if isinstance(inits, list)
+        else []
     )
 
     def amounts(holder: object, key: str) -> dict[str, int]:
@@ -104,7 +113,7 @@ def _workload(data: Mapping[str, Any]) -> Workload | None:
         return readable
 
     def of_pod(key: str) -> dict[str, int]:
-        return sums([amounts(one, key) for one in (*containers, *sidecars)]) | amounts(template, key)
+        return sums([amounts(container, key) for container in (*containers, *sidecars)]) | amounts(template, key)
 
     return Workload(
         namespace=str(metadata.get("namespace") or "default"),
@@ -116,5 +125,5 @@ def _workload(data: Mapping[str, Any]) -> Workload | None:
 
 def sums(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """The sums by resource that every container has; a container without one makes it unknown."""
-    names = set.intersection(*(set(one) for one in amounts)) if amounts else set()
-    return {name: sum(one[name] for one in amounts) for name in sorted(names)}
+    names = set.intersection(*(set(amount) for amount in amounts)) if amounts else set()
+    return {name: sum(amount[name] for amount in amounts) for name in sorted(names)}

@@ -36,10 +36,10 @@ def read_original(text: str, file: str, policy: Policy) -> AgainstOriginal:
     Its metrics have the names that the migration gives them.
     """
     pairs = migrate([(file, text)]).pairs
-    chosen = [one for one in pairs if (one.namespace or "default", one.name) == (policy.namespace, policy.name)]
+    chosen = [pair for pair in pairs if (pair.namespace or "default", pair.name) == (policy.namespace, policy.name)]
     chosen = chosen or list(pairs)
     if len(chosen) != 1:
-        names = ", ".join(one.name for one in pairs)
+        names = ", ".join(pair.name for pair in pairs)
         advice = f"has several originals ({names}) and none that becomes policy {policy.name}; give a file with one"
         raise MigrationError([Fault(file, None, advice)], "this cannot be replayed")
     (pair,) = chosen
@@ -64,12 +64,14 @@ class StockAutoscaler:
 
     def __init__(self, stock: StockHpa, name: str) -> None:
         self.name = name
-        self._places = [place for place, known in enumerate(stock.names) if known]
+        self._places = [place for place, name in enumerate(stock.names) if name]
         self._per_replica = stock.per_replica
         metrics = [stock.hpa.metrics[place] for place in self._places]
         self._asked = [replace(stock.hpa.metrics[place], name=stock.names[place]) for place in self._places]
         # A history has whole pods only.
-        whole = [replace(one, kind=_RESOURCE, container="") if one.kind in _RESOURCES else one for one in metrics]
+        whole = [
+            replace(metric, kind=_RESOURCE, container="") if metric.kind in _RESOURCES else metric for metric in metrics
+        ]
         self._controller = Controller(replace(stock.hpa, metrics=tuple(whole)))
         self._models = ModelPods()
 
@@ -77,11 +79,11 @@ class StockAutoscaler:
         """One sync of the controller."""
         values: list[Values] = []
         for place, metric in zip(self._places, self._asked, strict=True):
-            known = answer(metric, view)
-            if place in self._per_replica and not isinstance(known, str | Mapping) and view.status_replicas:
+            name = answer(metric, view)
+            if place in self._per_replica and not isinstance(name, str | Mapping) and view.status_replicas:
                 # kube-metrics-adapter divides in floats, and cuts to milli-units.
-                known = [int(value / 1000 / view.status_replicas * 1000) for value in known]
-            values.append(known)
+                name = [int(value / 1000 / view.status_replicas * 1000) for value in name]
+            values.append(name)
         pods = self._models.of(view.pods)
         return self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas).replicas
 
@@ -142,10 +144,10 @@ class WpaAutoscaler:
     def sync(self, view: View) -> int:
         """One reconciliation."""
         found = [_proposal_of(self._wpa, metric, view) for metric in self._wpa.metrics]
-        proposals = [one for one in found if one is not None]
+        proposals = [found_value for found_value in found if found_value is not None]
         if len(proposals) < len(found):
             proposals = []  # one that fails ends the reconciliation
-        above, below = any(one.above for one in proposals), any(one.below for one in proposals)
+        above, below = any(proposal.above for proposal in proposals), any(proposal.below for proposal in proposals)
         for is_above, holds in ((True, above), (False, below)):
             if holds:
                 self._since.setdefault(is_above, view.now)
@@ -154,7 +156,7 @@ class WpaAutoscaler:
         if not proposals:
             return view.replicas  # the bounds are not enforced either
         ready = ready_pods(view, self._wpa.readiness_delay).ready
-        desired = limited(self._wpa, view.replicas, max(one.replicas for one in proposals), ready)
+        desired = limited(self._wpa, view.replicas, max(proposal.replicas for proposal in proposals), ready)
         rescales = self._may(view, desired, is_stable=not (above or below))
         forced = _forced(self._wpa, view)
         if forced is not None:

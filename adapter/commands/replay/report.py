@@ -146,7 +146,9 @@ def run_data(run: Run, price: Fraction | None) -> dict[str, Any]:
         "overshoot": summary.overshoot,
         "podHours": round(summary.pod_hours, 3),
         "cost": None if price is None else round(cost(summary, price), 4),
-        "changes": [{"at": format_time(one.at), "before": one.before, "after": one.after} for one in run.changes],
+        "changes": [
+            {"at": format_time(change.at), "before": change.before, "after": change.after} for change in run.changes
+        ],
         "chart": [
             {
                 "at": format_time(bucket.at),

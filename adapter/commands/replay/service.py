@@ -196,7 +196,7 @@ class Bucket:
         self.out += other.out
         self.carried += other.carried
         self.carrying += other.carrying
-        self.highest = max((one for one in (self.highest, other.highest) if one is not None), default=None)
+        self.highest = max((highest for highest in (self.highest, other.highest) if highest is not None), default=None)
 
 
 class Summary(NamedTuple):

@@ -47,7 +47,7 @@ def simulate(
     lasted = setup.sync
     for tick in with_gaps(history, setup.lasts):
         if previous is None:
-            loops = [ServiceLoop(setup, one, judge, tick, skip=skip) for one in autoscalers]
+            loops = [ServiceLoop(setup, autoscaler, judge, tick, skip=skip) for autoscaler in autoscalers]
         else:
             lasted = tick.at - previous.at if previous.load else lasted
             for loop in loops:
@@ -75,7 +75,7 @@ def with_gaps(history: History, lasts: float) -> Iterator[Tick]:
             return
         step = ahead[0].at - tick.at
         if step > lasts:
-            steps = sorted([*before, step, *(after.at - one.at for one, after in pairwise(ahead))])
+            steps = sorted([*before, step, *(after.at - before.at for before, after in pairwise(ahead))])
             holds = max(lasts, _STEPS_BRIDGED * steps[len(steps) // 2])
             if holds < step:
                 yield Tick(tick.at + holds, {}, tick.pulled_out)
@@ -339,9 +339,9 @@ class Sampler:
         length, load = sum(spans), {}
         for name in covered[0].load:
             values = [part.load.get(name) for part in covered]
-            known = [value * span for value, span in zip(values, spans, strict=True) if value is not None]
-            if len(known) == len(values):
-                load[name] = -(-sum(known) // max(1, length))
+            loads = [value * span for value, span in zip(values, spans, strict=True) if value is not None]
+            if len(loads) == len(values):
+                load[name] = -(-sum(loads) // max(1, length))
         return load
 
     def _averaged(self, at: float, covered: list[_Part]) -> Measurement:

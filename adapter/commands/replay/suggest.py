@@ -123,7 +123,7 @@ class Suggestions:
     @property
     def recommended(self) -> Candidate | None:
         """The candidate that is recommended; None where the present policy is best."""
-        return next((one for one in self.candidates if one.is_recommended), None)
+        return next((candidate for candidate in self.candidates if candidate.is_recommended), None)
 
     def recommendation(self) -> str:
         """One sentence: what to do, and what it brings."""
@@ -259,7 +259,9 @@ class _Search:
             calm = {shape: level for shape, level in tried.items() if self._is_calm(level.flaps)} or tried
             same = min(level.pod_hours for level in calm.values()) * _SAME
             narrow = [shape for shape, level in calm.items() if level.pod_hours <= same]
-            shape = max(narrow, key=lambda one: (one.ratio or 0, -abs(one.saturation - factor), -calm[one].pod_hours))
+            shape = max(
+                narrow, key=lambda shape: (shape.ratio or 0, -abs(shape.saturation - factor), -calm[shape].pod_hours)
+            )
         self.chosen = [self._plan(shape, Fraction(tried[shape].share) * share) for share in _FINE]
         self.try_all(self.chosen)
 
@@ -307,7 +309,7 @@ class _Search:
         """Those that no other one beats in cost and risk, by falling cost; none with much more risk than aimed at."""
         best: list[Plan] = []
         most = max(2 * self.aim, _MOST_RISK[self.measure.is_capacity])
-        for plan in sorted(self.figures, key=lambda one: (self.cost(one), self.risk(one))):
+        for plan in sorted(self.figures, key=lambda shape: (self.cost(shape), self.risk(shape))):
             is_safer = not best or self.risk(plan) < self.risk(best[-1])
             if is_safer and self.risk(plan) <= most and self._is_calm(self.figures[plan].flaps):
                 best.append(plan)

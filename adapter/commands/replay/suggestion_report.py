@@ -40,16 +40,16 @@ def lines(suggestions: Suggestions, manifest: Mapping[str, Any]) -> Iterator[str
     yield suggestions.recommendation()
     yield ""
     rows: list[tuple[str, ...]] = [_TITLES]
-    for known in suggestions.candidates:
-        learned, later, searched = known.learned, known.checked, known.policy.metrics[0]
+    for candidate in suggestions.candidates:
+        learned, later, searched = candidate.learned, candidate.checked, candidate.policy.metrics[0]
         checked = ("", "", "")
         if later is not None:
             checked = (f"{later.pod_hours:.1f}", f"{later.minutes_over:.1f}", str(later.flaps))
         row = (
-            known.name,
+            candidate.name,
             watermark_text(searched, searched.high),
             watermark_text(searched, searched.low),
-            *behavior_texts(known.plan).values(),
+            *behavior_texts(candidate.plan).values(),
             f"{learned.pod_hours:.1f}",
             f"{learned.minutes_over:.1f}",
             "" if learned.shortfall is None else f"{100 * learned.shortfall:.3f} %",
@@ -58,10 +58,10 @@ def lines(suggestions: Suggestions, manifest: Mapping[str, Any]) -> Iterator[str
         rows.append((*row, *checked))
     yield from aligned(rows, left=True)
     yield ""
-    for known in others:
-        yield f"# Candidate {known.name}. Nothing is applied: kubectl patch --type merge --patch-file"
-        yield from (f"# Warning: {warning}" for warning in known.warnings)
-        yield from patch_text(present.policy, known.plan, manifest).splitlines()
+    for candidate in others:
+        yield f"# Candidate {candidate.name}. Nothing is applied: kubectl patch --type merge --patch-file"
+        yield from (f"# Warning: {warning}" for warning in candidate.warnings)
+        yield from patch_text(present.policy, candidate.plan, manifest).splitlines()
         yield "---"
 
 
@@ -74,7 +74,11 @@ def sentence(suggestions: Suggestions) -> str:
     marks = f"highWatermark {watermark_text(metric, metric.high)}, lowWatermark {watermark_text(metric, metric.low)}"
     pace = "; ".join(f"{name} {text}" for name, text in behavior_texts(best.plan).items())
     return " ".join(
-        [suggestions.recommendation(), f"{metric.name}: {marks}; {pace}.", *(f"But {one}." for one in best.warnings)]
+        [
+            suggestions.recommendation(),
+            f"{metric.name}: {marks}; {pace}.",
+            *(f"But {warning}." for warning in best.warnings),
+        ]
     )
 
 
@@ -83,7 +87,7 @@ def behavior_texts(plan: Plan) -> dict[str, str]:
     pace = ["as now"]
     if plan.down is not None:
         policies = (
-            f"{one.value} {'%' if one.kind == 'Percent' else 'pods'}/{one.period}s" for one in plan.down.policies
+            f"{rule.value} {'%' if rule.kind == 'Percent' else 'pods'}/{rule.period}s" for rule in plan.down.policies
         )
         pace = [f"{plan.down.stabilization}s", *policies]
     return {
@@ -105,33 +109,33 @@ def data(suggestions: Suggestions, manifest: Mapping[str, Any]) -> dict[str, Any
         "policiesPlayed": suggestions.tried,
         "candidates": [
             {
-                "name": known.name,
-                "isPresent": known.is_present,
-                "highWatermark": watermark_text(known.policy.metrics[0], known.policy.metrics[0].high) or None,
-                "lowWatermark": watermark_text(known.policy.metrics[0], known.policy.metrics[0].low) or None,
+                "name": candidate.name,
+                "isPresent": candidate.is_present,
+                "highWatermark": watermark_text(candidate.policy.metrics[0], candidate.policy.metrics[0].high) or None,
+                "lowWatermark": watermark_text(candidate.policy.metrics[0], candidate.policy.metrics[0].low) or None,
                 "velocity": {
-                    "scaleUpPercent": known.policy.velocity.up,
-                    "scaleDownPercent": known.policy.velocity.down,
+                    "scaleUpPercent": candidate.policy.velocity.up,
+                    "scaleDownPercent": candidate.policy.velocity.down,
                 },
                 "cooldown": {
-                    "scaleUpSeconds": known.policy.cooldown.up,
-                    "scaleDownSeconds": known.policy.cooldown.down,
+                    "scaleUpSeconds": candidate.policy.cooldown.up,
+                    "scaleDownSeconds": candidate.policy.cooldown.down,
                 },
-                "isRecommended": known.is_recommended,
-                "saturationFactor": float(known.policy.saturation_factor),
-                "scaleUp": None if known.plan.up is None else {"stabilizationWindowSeconds": known.plan.up},
+                "isRecommended": candidate.is_recommended,
+                "saturationFactor": float(candidate.policy.saturation_factor),
+                "scaleUp": None if candidate.plan.up is None else {"stabilizationWindowSeconds": candidate.plan.up},
                 "scaleDown": None
-                if known.plan.down is None
+                if candidate.plan.down is None
                 else {
-                    "stabilizationWindowSeconds": known.plan.down.stabilization,
-                    "policies": [one._asdict() for one in known.plan.down.policies],
+                    "stabilizationWindowSeconds": candidate.plan.down.stabilization,
+                    "policies": [rule._asdict() for rule in candidate.plan.down.policies],
                 },
-                "chosenOn": _figures(known.learned),
-                "checkedOn": None if known.checked is None else _figures(known.checked),
-                "warnings": list(known.warnings),
-                "patch": None if known.is_present else patch_text(present, known.plan, manifest),
+                "chosenOn": _figures(candidate.learned),
+                "checkedOn": None if candidate.checked is None else _figures(candidate.checked),
+                "warnings": list(candidate.warnings),
+                "patch": None if candidate.is_present else patch_text(present, candidate.plan, manifest),
             }
-            for known in suggestions.candidates
+            for candidate in suggestions.candidates
         ],
     }
 
@@ -154,7 +158,7 @@ def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
     of the policy that no patch writes: its text would not be what was played.
     """
     wanted = plan.policy
-    kept = [one.name for one in fields(Policy) if one.name not in WRITTEN]
+    kept = [field.name for field in fields(Policy) if field.name not in WRITTEN]
     if unwritten := [name for name in kept if getattr(wanted, name) != getattr(present, name)]:
         raise ValueError(f"a patch cannot write {', '.join(unwritten)}")
     metrics = [dict(metric) for metric in manifest["spec"]["metrics"]]

@@ -14,7 +14,7 @@ def printable(text: str) -> str:
     return (
         text
         if text.isprintable()
-        else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+        else "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
     )
 
 

@@ -91,7 +91,7 @@ def missed(state: State, action: WriteEvent, result: ActionResult, now: float) -
         return state
     if not action.series.written:
         return after(state, action, now)
-    series = {key: one for key, one in state.events.series.items() if key != action.subject}
+    series = {key: series for key, series in state.events.series.items() if key != action.subject}
     return replace(state, events=replace(state.events, series=series))
 
 
@@ -163,7 +163,9 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
                 warning = _is_trouble(type_, now_is) and type_ != ConditionType.ACTIVE  # a mode of rest is no trouble
                 key, note = SeriesKey(now_is.reason, type_, warning), condition.message
             events = _added(events, context, key, ASSESS, f"{type_}: {note}")
-        conditions = {name: one for name, one in {**conditions, type_: now_is}.items() if one is not None}
+        conditions = {
+            name: condition for name, condition in {**conditions, type_: now_is}.items() if condition is not None
+        }
     if pending == events.pending and conditions is events.conditions:
         return events
     return replace(events, conditions=conditions, pending=pending)

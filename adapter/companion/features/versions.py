@@ -74,8 +74,8 @@ def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) ->
     for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
         name, count = names.get(revision, ""), "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
         versions.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
-    shown = ", ".join(versions[:_SHOWN]) + (" …" if len(versions) > _SHOWN else "")
-    return f"the serving pods run {len(versions)} versions: {shown}"
+    listed = ", ".join(versions[:_SHOWN]) + (" …" if len(versions) > _SHOWN else "")
+    return f"the serving pods run {len(versions)} versions: {listed}"
 
 
 def _tags(samples: Mapping[str, Pod]) -> dict[str, str]:

@@ -210,27 +210,30 @@ class Ranking(NamedTuple):
     @property
     def saved(self) -> float:
         """Pod-hours that the policies save together."""
-        return sum(one.saved for one in self.all)
+        return sum(service.saved for service in self.all)
 
     @property
     def saved_cost(self) -> float | None:
         """What those cost; None without a price."""
-        costs = [one.saved_cost for one in self.all if one.saved_cost is not None]
+        costs = [service.saved_cost for service in self.all if service.saved_cost is not None]
         return sum(costs) if costs else None
 
     @property
     def avoided(self) -> float:
         """Seconds over a high watermark that the policies avoid together."""
-        return sum(one.avoided for one in self.all)
+        return sum(service.avoided for service in self.all)
 
 
 def rank(part: FleetPart) -> Ranking:
     """Rank all services of a run. Equal ones are in order of their names."""
     services = [Ranked(row, row.runs[0], row.runs[SUBJECT]) for row in part.services if row.error is None]
     return Ranking(
-        saves=sorted((one for one in services if one.saved > 0), key=lambda one: -one.saved),
-        avoids=sorted((one for one in services if one.avoided > 0), key=lambda one: -one.avoided),
-        at_risk=sorted((one for one in services if one.risks), key=lambda one: (one.avoided, -_shortfall(one.policy))),
+        saves=sorted((service for service in services if service.saved > 0), key=lambda service: -service.saved),
+        avoids=sorted((service for service in services if service.avoided > 0), key=lambda service: -service.avoided),
+        at_risk=sorted(
+            (service for service in services if service.risks),
+            key=lambda service: (service.avoided, -_shortfall(service.policy)),
+        ),
         failed=[row for row in part.services if row.error is not None],
         all=services,
     )
@@ -249,22 +252,25 @@ def data(part: FleetPart) -> dict[str, Any]:
         "savedPodHours": round(ranking.saved, 3),
         "savedCost": None if ranking.saved_cost is None else round(ranking.saved_cost, 4),
         "avoidedOverHighSeconds": ranking.avoided,
-        "mostSaved": [str(one.row.policy) for one in ranking.saves],
-        "mostAvoided": [str(one.row.policy) for one in ranking.avoids],
-        "atRisk": [{"policy": str(one.row.policy), "risks": list(one.risks)} for one in ranking.at_risk],
+        "mostSaved": [str(service.row.policy) for service in ranking.saves],
+        "mostAvoided": [str(service.row.policy) for service in ranking.avoids],
+        "atRisk": [{"policy": str(service.row.policy), "risks": list(service.risks)} for service in ranking.at_risk],
         "failed": [{"policy": str(row.policy), "error": row.error} for row in ranking.failed],
         "services": [
             {
-                "policy": {"namespace": one.row.policy.namespace, "name": one.row.policy.name},
-                "savedPodHours": round(one.saved, 3),
-                "savedCost": None if one.saved_cost is None else round(one.saved_cost, 4),
-                "avoidedOverHighSeconds": one.avoided,
-                "risks": list(one.risks),
-                "podHours": {"stock": one.stock.pod_hours, "policy": one.policy.pod_hours},
-                "overHighSeconds": {"stock": one.stock.over_high_seconds, "policy": one.policy.over_high_seconds},
-                "shortfallRatio": {"stock": one.stock.shortfall_ratio, "policy": one.policy.shortfall_ratio},
+                "policy": {"namespace": service.row.policy.namespace, "name": service.row.policy.name},
+                "savedPodHours": round(service.saved, 3),
+                "savedCost": None if service.saved_cost is None else round(service.saved_cost, 4),
+                "avoidedOverHighSeconds": service.avoided,
+                "risks": list(service.risks),
+                "podHours": {"stock": service.stock.pod_hours, "policy": service.policy.pod_hours},
+                "overHighSeconds": {
+                    "stock": service.stock.over_high_seconds,
+                    "policy": service.policy.over_high_seconds,
+                },
+                "shortfallRatio": {"stock": service.stock.shortfall_ratio, "policy": service.policy.shortfall_ratio},
             }
-            for one in ranking.all
+            for service in ranking.all
         ],
     }
 
@@ -284,7 +290,7 @@ def lines(part: FleetPart, top: int) -> Iterator[str]:
     ):
         if services:
             yield from ("", title)
-            yield from aligned([_COLUMNS, *(_cells(one) for one in services[:top])])
+            yield from aligned([_COLUMNS, *(_cells(service) for service in services[:top])])
             yield from _more(len(services), top)
     if ranking.failed:
         yield from ("", "NOT REPLAYED")
@@ -294,15 +300,15 @@ def lines(part: FleetPart, top: int) -> Iterator[str]:
     yield "Each pair: stock HPA → policy. OVER HIGH: minutes with more than a high watermark on a serving pod."
 
 
-def _cells(one: Ranked) -> list[str]:
-    stock, policy = one.stock, one.policy
+def _cells(service: Ranked) -> list[str]:
+    stock, policy = service.stock, service.policy
     return [
-        str(one.row.policy),
+        str(service.row.policy),
         f"{stock.pod_hours:.1f} → {policy.pod_hours:.1f}",
-        f"{one.saved:+.1f}",
-        "" if one.saved_cost is None else f"{one.saved_cost:+.2f}",
+        f"{service.saved:+.1f}",
+        "" if service.saved_cost is None else f"{service.saved_cost:+.2f}",
         f"{stock.over_high_seconds / 60:.1f} → {policy.over_high_seconds / 60:.1f}",
-        f"{one.avoided / 60:+.1f}",
+        f"{service.avoided / 60:+.1f}",
         ""
         if policy.shortfall_ratio is None
         else f"{100 * _shortfall(stock):.3f} → {100 * policy.shortfall_ratio:.3f} %",
@@ -355,17 +361,26 @@ def fleet_page(part: FleetPart) -> str:
 
 def _services_section(ranking: Ranking) -> Html:
     columns: list[tuple[str, Callable[[Ranked], tuple[float | None, str]]]] = [
-        ("Pod-hours saved", lambda one: (one.saved, signed_text(one.saved))),
-        ("Cost saved", lambda one: (one.saved_cost, "" if one.saved_cost is None else _money(one.saved_cost))),
-        ("Pod-hours, stock", lambda one: (one.stock.pod_hours, count_text(one.stock.pod_hours))),
-        ("policy", lambda one: (one.policy.pod_hours, count_text(one.policy.pod_hours))),
-        ("Minutes over avoided", lambda one: (one.avoided, signed_text(one.avoided / 60))),
-        ("stock", lambda one: (one.stock.over_high_seconds, count_text(one.stock.over_high_seconds / 60))),
-        ("policy", lambda one: (one.policy.over_high_seconds, count_text(one.policy.over_high_seconds / 60))),
-        ("Shortfall, stock", lambda one: (one.stock.shortfall_ratio, share_text(one.stock.shortfall_ratio))),
-        ("policy", lambda one: (one.policy.shortfall_ratio, share_text(one.policy.shortfall_ratio))),
+        ("Pod-hours saved", lambda service: (service.saved, signed_text(service.saved))),
+        (
+            "Cost saved",
+            lambda service: (service.saved_cost, "" if service.saved_cost is None else _money(service.saved_cost)),
+        ),
+        ("Pod-hours, stock", lambda service: (service.stock.pod_hours, count_text(service.stock.pod_hours))),
+        ("policy", lambda service: (service.policy.pod_hours, count_text(service.policy.pod_hours))),
+        ("Minutes over avoided", lambda service: (service.avoided, signed_text(service.avoided / 60))),
+        ("stock", lambda service: (service.stock.over_high_seconds, count_text(service.stock.over_high_seconds / 60))),
+        (
+            "policy",
+            lambda service: (service.policy.over_high_seconds, count_text(service.policy.over_high_seconds / 60)),
+        ),
+        (
+            "Shortfall, stock",
+            lambda service: (service.stock.shortfall_ratio, share_text(service.stock.shortfall_ratio)),
+        ),
+        ("policy", lambda service: (service.policy.shortfall_ratio, share_text(service.policy.shortfall_ratio))),
     ]
-    if all(one.policy.shortfall_ratio is None for one in ranking.all):
+    if all(service.policy.shortfall_ratio is None for service in ranking.all):
         del columns[-2:]
     if ranking.saved_cost is None:
         del columns[1]
@@ -375,13 +390,13 @@ def _services_section(ranking: Ranking) -> Html:
         for index, title in enumerate(titles)
     )
     rows = []
-    for one in sorted(ranking.all, key=lambda one: -one.saved):
-        figures = (figure(one) for _, figure in columns)
-        risks = ", ".join(_RISKS[risk] for risk in one.risks)
+    for service in sorted(ranking.all, key=lambda service: -service.saved):
+        figures = (figure(service) for _, figure in columns)
+        risks = ", ".join(_RISKS[risk] for risk in service.risks)
         row = (
-            tag("th", tag("bdi", str(one.row.policy)), scope="row"),
+            tag("th", tag("bdi", str(service.row.policy)), scope="row"),
             *(tag("td", text, data_value="" if value is None else repr(float(value))) for value, text in figures),
-            tag("td", risks, class_="warning" if risks else None, data_value=str(len(one.risks))),
+            tag("td", risks, class_="warning" if risks else None, data_value=str(len(service.risks))),
         )
         rows.append(tag("tr", row))
     search = tag("label", "Search ", tag("input", type="search", data_search="services"))

@@ -80,28 +80,28 @@ def _replay(task: Task, policy: Policy) -> ServiceRow:
 
 
 def run_tasks(
-    tasks: Sequence[Task], workers: int | None, one: Callable[[Task], ServiceRow] = replay_one
+    tasks: Sequence[Task], workers: int | None, play_one: Callable[[Task], ServiceRow] = replay_one
 ) -> Iterator[ServiceRow]:
     """The rows of all services, as they are done. A process that dies costs only the service that it replayed."""
     workers = min(workers or len(os.sched_getaffinity(0)), max(len(tasks), 1))
     left = dict(enumerate(tasks))
-    yield from _pooled(left, workers, one)
+    yield from _pooled(left, workers, play_one)
 
     def alone(task: Task) -> ServiceRow:
         died = ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
-        return next(_pooled({0: task}, 1, one), died)
+        return next(_pooled({0: task}, 1, play_one), died)
 
     if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
         with ThreadPoolExecutor(workers) as threads, _ended_by_signals():
             yield from threads.map(alone, left.values())
 
 
-def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceRow]) -> Iterator[ServiceRow]:
+def _pooled(tasks: dict[int, Task], workers: int, play_one: Callable[[Task], ServiceRow]) -> Iterator[ServiceRow]:
     """The rows of tasks in a pool of processes, until one of these dies; tasks that are done leave the mapping."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, not in every process
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_live_with_parent) as pool, _ended_by_signals():
-        futures = {pool.submit(one, task): number for number, task in tasks.items()}
+        futures = {pool.submit(play_one, task): number for number, task in tasks.items()}
         try:
             for future in as_completed(futures):
                 row = future.result()

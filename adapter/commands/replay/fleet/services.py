@@ -65,9 +65,9 @@ def services_of_folder(folder: Path, namespace: str, shard: Shard) -> list[Fleet
         except FaultyDocument as error:
             faulty.append(FleetService(namespace="", name=str(path.relative_to(folder)), fault=str(error)))
     whole = Manifests(
-        policies=tuple(one for manifests in read for one in manifests.policies),
-        hpas=tuple(one for manifests in read for one in manifests.hpas),
-        workloads=tuple(one for manifests in read for one in manifests.workloads),
+        policies=tuple(policy for manifests in read for policy in manifests.policies),
+        hpas=tuple(hpa for manifests in read for hpa in manifests.hpas),
+        workloads=tuple(workload for manifests in read for workload in manifests.workloads),
     )
     services = [
         FleetService(
@@ -80,7 +80,7 @@ def services_of_folder(folder: Path, namespace: str, shard: Shard) -> list[Fleet
         for policy in whole.policies
         if namespace in {"", policy.namespace}
     ]
-    return _sorted(one for one in (*services, *faulty) if shard.has(one.namespace, one.name))
+    return _sorted(service for service in (*services, *faulty) if shard.has(service.namespace, service.name))
 
 
 def _read(path: Path) -> Manifests:
@@ -102,7 +102,13 @@ async def services_of_cluster(
     async with await Session.open(kubeconfig) as session:
         cluster = Cluster(session, tolerance)
         listed = await cluster.policies(namespaces)
-        return _sorted([await _of_policy(cluster, one) for one in listed if shard.has(one.namespace, one.name)])
+        return _sorted(
+            [
+                await _of_policy(cluster, listed_policy)
+                for listed_policy in listed
+                if shard.has(listed_policy.namespace, listed_policy.name)
+            ]
+        )
 
 
 async def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:
@@ -141,4 +147,4 @@ async def _of_policy(cluster: Cluster, listed: ListedPolicy) -> FleetService:
 
 
 def _sorted(services: Iterable[FleetService]) -> list[FleetService]:
-    return sorted(services, key=lambda one: (one.namespace, one.name))
+    return sorted(services, key=lambda service: (service.namespace, service.name))

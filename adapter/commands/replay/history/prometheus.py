@@ -244,11 +244,11 @@ class PrometheusSource:
         Where not `strict`, queries for metrics that the policy has not are passed over: they are another policy's.
         """
         names = {metric.name for metric in policy.metrics}
-        more = [metric for metric in metrics if metric.name not in names]
-        policy = replace(policy, metrics=(*policy.metrics, *more))
+        further = [metric for metric in metrics if metric.name not in names]
+        policy = replace(policy, metrics=(*policy.metrics, *further))
         overrides = self.overrides
         if not strict:
-            names |= {metric.name for metric in more}
+            names |= {metric.name for metric in further}
             overrides = replace(overrides, loads={name: q for name, q in overrides.loads.items() if name in names})
         queries = derive_queries(policy, target, self.sources, overrides)
         return PrometheusHistory(queries, self.span, self.cache, now=self.now)

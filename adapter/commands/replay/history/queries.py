@@ -56,7 +56,7 @@ class Sources:
 
 def choose_sources(settings: Settings | None, server: str, url: str) -> Sources:
     """The sources of `--settings`, `--server` and `--prometheus` (empty: not given). Raises FaultyDocument."""
-    known = {one.name: one for one in settings.prometheus.servers} if settings else {}
+    servers = {server.name: server for server in settings.prometheus.servers} if settings else {}
     queries = settings.prometheus.queries if settings else ()
     if url and server:
         raise _faulty("--prometheus", url, "leave --server away: the address already says which server")
@@ -64,15 +64,15 @@ def choose_sources(settings: Settings | None, server: str, url: str) -> Sources:
         if not re.match(r"https?://[^/\s]", url):
             raise _faulty("--prometheus", url, "write the address where its API begins, such as http://prometheus:9090")
         return Sources(server=PrometheusServer(name=url, url=url), queries=queries, is_only=True)
-    names = ", ".join(known) or "none"
+    names = ", ".join(servers) or "none"
     if server:
-        if server not in known:
+        if server not in servers:
             raise _faulty("--server", server, f"is not among the settings' prometheus.servers ({names})")
-        return Sources(server=known[server], servers=known, queries=queries)
-    if len(known) != 1:
+        return Sources(server=servers[server], servers=servers, queries=queries)
+    if len(servers) != 1:
         advice = "name the server with --prometheus URL, or with --settings FILE"
         raise _faulty("--server", None, f"{advice} and --server NAME (the settings have {names})")
-    return Sources(server=next(iter(known.values())), servers=known, queries=queries)
+    return Sources(server=next(iter(servers.values())), servers=servers, queries=queries)
 
 
 def _faulty(option: str, value: str | None, advice: str) -> FaultyDocument:
@@ -195,7 +195,9 @@ class _Derivation:
 
     def _load(self, metric: Metric) -> RangeQuery | None:
         if text := self._overrides.loads.get(metric.name):
-            named = next((one for one in self._sources.queries if metric.query and one.name == metric.query.name), None)
+            named = next(
+                (query for query in self._sources.queries if metric.query and query.name == metric.query.name), None
+            )
             return replace(self._query(metric.name, text), is_total=named is not None and named.scope == "Service")
         if metric.query is not None:
             return self._of_settings(metric.name, metric.query)
@@ -243,8 +245,8 @@ class _Derivation:
 
     def _own(self, series: str, **labels: str) -> str:
         """A metric of the adapter about the policy, whether or not Prometheus renamed its label `namespace`."""
-        more = "".join(f", {name}={_quoted(value)}" for name, value in labels.items())
-        namespace, policy = _quoted(self._policy.namespace), f"policy={_quoted(self._policy.name)}{more}"
+        matchers = "".join(f", {name}={_quoted(value)}" for name, value in labels.items())
+        namespace, policy = _quoted(self._policy.namespace), f"policy={_quoted(self._policy.name)}{matchers}"
         plain = f'{series}{{namespace={namespace}, exported_namespace="", {policy}}}'
         return f"{plain} or {series}{{exported_namespace={namespace}, {policy}}}"
 

@@ -44,8 +44,8 @@ def tag(name: str, /, *children: str | Iterable[str], **attributes: str | bool |
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        known = key.rstrip("_").replace("_", "-")
-        parts.append(f" {known}" if value is True else f' {known}="{html.escape(str(value))}"')
+        attribute = key.rstrip("_").replace("_", "-")
+        parts.append(f" {attribute}" if value is True else f' {attribute}="{html.escape(str(value))}"')
     parts.append(">")
     if name in _VOID:
         return Html("".join(parts))
@@ -113,8 +113,8 @@ def duration_text(seconds: float) -> str:
     for size, unit in _UNITS:
         count, rest = divmod(rest, size)
         parts.append((count, unit))
-    shown = islice(dropwhile(lambda part: part[0] == 0, parts), 2)
-    return " ".join(f"{count} {unit}" for count, unit in shown if count) or "0 min"
+    largest = islice(dropwhile(lambda part: part[0] == 0, parts), 2)
+    return " ".join(f"{count} {unit}" for count, unit in largest if count) or "0 min"
 
 
 def count_text(value: float) -> str:

@@ -215,12 +215,12 @@ def front_data(suggestions: Suggestions | None) -> dict[str, Any] | None:
         else "Time over the present high watermark, %",
         "points": [
             {
-                "name": known.name,
-                "cost": rounded(known.learned.pod_hours),
-                "risk": rounded(100 * suggestions.yardstick.risk(known.learned)),
-                "present": known.is_present,
+                "name": candidate.name,
+                "cost": rounded(candidate.learned.pod_hours),
+                "risk": rounded(100 * suggestions.yardstick.risk(candidate.learned)),
+                "present": candidate.is_present,
             }
-            for known in suggestions.candidates
+            for candidate in suggestions.candidates
         ],
     }
 
@@ -237,31 +237,31 @@ def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, 
     if present.checked is not None:
         titles += ["Later: pod-hours", "minutes over", "flaps"]
     rows = []
-    for known in suggestions.candidates:
-        searched = known.policy.metrics[0]
+    for candidate in suggestions.candidates:
+        searched = candidate.policy.metrics[0]
         marks = (watermark_text(searched, mark) or NOT_KNOWN for mark in (searched.high, searched.low))
-        cells = [*marks, *behavior_texts(known.plan).values()]
-        for figures, before in ((known.learned, present.learned), (known.checked, present.checked)):
+        cells = [*marks, *behavior_texts(candidate.plan).values()]
+        for figures, before in ((candidate.learned, present.learned), (candidate.checked, present.checked)):
             if figures is None or before is None:
                 continue
             # Pod-hours, and below them how many more or less than at present.
-            change = "" if known.is_present else tag("small", change_text(figures.pod_seconds, before.pod_seconds))
+            change = "" if candidate.is_present else tag("small", change_text(figures.pod_seconds, before.pod_seconds))
             cells += [join([count_text(figures.pod_hours), change]), count_text(figures.minutes_over)]
-            if figures is known.learned and measure.is_capacity:
+            if figures is candidate.learned and measure.is_capacity:
                 cells.append(share_text(figures.shortfall))
             cells.append(count_text(figures.flaps))
-        name = tag("th", known.name, scope="row")
-        style = "subject" if known.is_present else None
+        name = tag("th", candidate.name, scope="row")
+        style = "subject" if candidate.is_present else None
         rows.append(tag("tr", name, (tag("td", cell) for cell in cells), class_=style))
     head = tag("tr", (tag("th", title, scope="col") for title in titles))
     patches = (
         tag(
             "details",
-            tag("summary", f"Patch of candidate {known.name}"),
-            (tag("p", "Warning: ", warning, class_="warning") for warning in known.warnings),
-            tag("pre", tag("code", patch_text(present.policy, known.plan, manifest)), tabindex="0"),
+            tag("summary", f"Patch of candidate {candidate.name}"),
+            (tag("p", "Warning: ", warning, class_="warning") for warning in candidate.warnings),
+            tag("pre", tag("code", patch_text(present.policy, candidate.plan, manifest)), tabindex="0"),
         )
-        for known in others
+        for candidate in others
     )
     return tag(
         "section",

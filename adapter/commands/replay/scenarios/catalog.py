@@ -363,5 +363,5 @@ _ALL = (
         ),
     ),
 )
-SCENARIOS: Mapping[str, ShippedScenario] = {one.name: one for one in _ALL}
+SCENARIOS: Mapping[str, ShippedScenario] = {scenario.name: scenario for scenario in _ALL}
 """By name, in the order in which they are played."""

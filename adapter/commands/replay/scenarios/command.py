@@ -68,11 +68,11 @@ Played = Sequence[tuple[ShippedScenario, Sequence[ScenarioResult]]]
 
 def chosen(names: Sequence[str]) -> list[ShippedScenario]:
     """The scenarios of these names in their own order, all without names. Raises FaultyDocument."""
-    known = ", ".join(SCENARIOS)
-    faults = [Fault("", name, f"is no scenario; the scenarios are {known}") for name in names if name not in SCENARIOS]
+    listed = ", ".join(SCENARIOS)
+    faults = [Fault("", name, f"is no scenario; the scenarios are {listed}") for name in names if name not in SCENARIOS]
     if faults:
         raise FaultyDocument(faults, "effective-load scenarios")
-    return [one for one in SCENARIOS.values() if not names or one.name in names]
+    return [scenario for scenario in SCENARIOS.values() if not names or scenario.name in names]
 
 
 def lines(names: Sequence[str], *, as_json: bool) -> Iterator[str]:
@@ -93,12 +93,12 @@ def table(played: Played) -> Iterator[str]:
         yield from ("", f"{scenario.name}: {scenario.story}")
         yield from islice(lines, len(group))
         # Where the experiment's built-in algorithm is among the autoscalers: the others against it.
-        base = next((one for one in results if one.name == BUILT_IN and one.summary.lost), None)
-        for one in results:
-            if base is not None and one is not base:
-                failed = 100 * (one.summary.lost / base.summary.lost - 1)
-                more = 100 * (one.throughput / base.throughput - 1)
-                yield f"  {one.name} against {BUILT_IN}: failed requests {failed:+.2f} %, throughput {more:+.2f} %"
+        base = next((result for result in results if result.name == BUILT_IN and result.summary.lost), None)
+        for run in results:
+            if base is not None and run is not base:
+                failed = 100 * (run.summary.lost / base.summary.lost - 1)
+                gain = 100 * (run.throughput / base.throughput - 1)
+                yield f"  {run.name} against {BUILT_IN}: failed requests {failed:+.2f} %, throughput {gain:+.2f} %"
 
 
 def cells(result: ScenarioResult) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def play(scenario: ShippedScenario) -> list[ScenarioResult]:
                 loop.pods.roll(scenario.surge, tick.at)
             loop.step(tick, tick.at + scenario.step)
         run = loop.run()
-        counts = ((0, scenario.setup.replicas), *((round(one.at - BEGAN), one.after) for one in run.changes))
+        counts = ((0, scenario.setup.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
         reached = not loop.score.is_over_high
         results.append(
             ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached, asked=asked)
