@@ -24,7 +24,7 @@ class Left(NamedTuple):
 SERVERS = (
     Left(r"e2e/test_upstreams\.py", "KEDA and prometheus-adapter take 12 minutes to build"),
     Left(
-        r"(registries/test_eureka_real\.py|e2e/test_registries\.py.*\[eureka|harness/test_registry_servers\.py::test_eureka)",
+        r"(registries/test_(eureka_real\.py|contract\.py::.*SpringEureka)|e2e/test_registries\.py.*\[eureka|harness/test_registry_servers\.py::test_eureka)",
         "Spring's Eureka needs Java and Maven; the Eureka of Polaris speaks the same protocol",
     ),
     Left(
@@ -47,7 +47,7 @@ SERVERS = (
     ),
     Left(r"registries/test_consul_real\.py::.*test_what_stays_critical", "Consul waits for a minute at least"),
     Left(
-        r"registries/test_(consul_real\.py::TestDelay|http_example\.py::test_the_delay|nacos_real\.py::test_the_delay)",
+        r"registries/test_contract\.py::test_the_delay",
         "e2e/test_registries.py times the whole way from a registry to the answer",
     ),
     Left(
@@ -132,10 +132,8 @@ SERVERS = (
         keep=2,
     ),
     Left(
-        r"registries/test_(consul_real\.py::.*test_(a_node_that_is_just_back|failed_agents_of_every)|"
-        r"zookeeper_trust\.py::test_a_dead_server)",
-        "they wait for half a minute each",
-        keep=1,
+        r"registries/test_consul_real\.py::.*test_(a_node_that_is_just_back|failed_agents_of_every)",
+        "they wait for half a minute each; a failed agent and restarted checks run, test_consul.py has a fake's others",
     ),
 )
 """Tests of real servers."""

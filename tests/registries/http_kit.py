@@ -1,8 +1,13 @@
-"""A platform that answers with rosters, and the service that a source follows there."""
+"""A platform that answers with rosters, the example of one in the docs, and the service that a source follows there."""
 
 import asyncio
 import json
+import os
+import shutil
+import socket
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -10,7 +15,11 @@ from aiohttp import web
 from adapter.registries.http import HttpSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import HttpRegistry
+from lab.harness.processes import Component, Server, free_ports
 from tests.registries.kit import FollowedService
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "http_registry.py"
+TOKEN = "secret"
 
 
 def said(*listed: Mapping[str, object], **more: object) -> dict[str, Any]:
@@ -53,10 +62,63 @@ class Platform:
         return self.asked[before:]
 
 
+class Example(Server):
+    """The example of a platform in the docs, run as its reader would: with TLS and a token, which is in `token`."""
+
+    def __init__(self, certificate: Path, key: Path, folder: Path) -> None:
+        [port] = free_ports(1)
+        self.url, self.folder, self.token = f"https://127.0.0.1:{port}/roster", folder, folder / "token"
+        self.token.write_text(TOKEN)
+        self.wipe()
+
+        def listens() -> bool:
+            with socket.create_connection(("127.0.0.1", port), timeout=2):
+                return True
+
+        command: list[str | Path] = [
+            sys.executable,
+            "-u",
+            EXAMPLE,
+            folder / "services.json",
+            str(port),
+            certificate,
+            key,
+        ]
+        env = {**os.environ, "TOKEN": TOKEN}
+        self.component = Component("example", command, folder / "log", ready=listens, env=env)
+
+    def start(self) -> None:
+        self.component.start()
+        self.component.wait_ready()
+
+    def say(self, service: str, instance: Mapping[str, object]) -> None:
+        """Let the service have this instance of a pod, in the place of its earlier one."""
+        self.services.setdefault(service, {})[str(instance["pod"])] = instance
+        self._write()
+
+    def wipe(self) -> None:
+        """Let it know no service."""
+        self.services: dict[str, dict[str, Mapping[str, object]]] = {}
+        self._write()
+
+    def _write(self) -> None:
+        fresh = self.folder / "fresh.json"
+        fresh.write_text(json.dumps({name: [*pods.values()] for name, pods in self.services.items()}))
+        fresh.rename(self.folder / "services.json")
+
+    def kill(self) -> None:
+        self.component.kill()
+
+    def stop(self) -> None:
+        """End it, and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 class Followed(FollowedService[HttpSource]):
     """A service of the registry `own`. `settings` are those of the registry; `place` are fields of the key."""
 
-    def __init__(self, url: str = "", **settings: Any) -> None:
+    def __init__(self, url: str = "", service: str = "shop", **settings: Any) -> None:
         place = settings.pop("place", {})
         given = {"name": "own", "type": "HTTP", "url": url, "interval_seconds": 0.05, "timeout_seconds": 2, **settings}
-        super().__init__(ServiceKey("own", "shop", **place), lambda book: HttpSource(HttpRegistry(**given), book))
+        super().__init__(ServiceKey("own", service, **place), lambda book: HttpSource(HttpRegistry(**given), book))

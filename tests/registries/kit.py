@@ -12,10 +12,11 @@ Time is the real time plus the test's jumps: no test waits for 45 s of absence o
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
@@ -153,8 +154,16 @@ class FollowedService(Generic[S]):
     @property
     def listed(self) -> int:
         """The number of instances in the last valid answer; -1 without one."""
-        roster = self.book.roster(self.key)
+        return self.listed_of(self.key)
+
+    def listed_of(self, key: ServiceKey) -> int:
+        """The same of another service of this source."""
+        roster = self.book.roster(key)
         return len(roster.instances) if roster is not None and roster.valid else -1
+
+    def states(self) -> list[PodState]:
+        """The states of the pods, by their names."""
+        return [state for _, state in sorted(self.pods.states().items())]
 
     async def until(self, condition: Callable[[], object], seconds: float = 90) -> None:
         """Waits until the condition holds, and checks it after each answer, confirmation and change."""
@@ -166,9 +175,10 @@ class FollowedService(Generic[S]):
         except TimeoutError:
             raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
 
-    async def until_listed(self, count: int) -> None:
-        """Waits for a valid answer with this number of instances, and no error since."""
-        await self.until(lambda: self.listed == count and not self.error)
+    async def until_listed(self, count: int, key: ServiceKey | None = None) -> None:
+        """Waits for a valid answer with this number of instances, and no error since; `key`: about another service."""
+        key = key or self.key
+        await self.until(lambda: self.listed_of(key) == count and not self.error_of(key))
 
     async def until_out(self, *names: str) -> None:
         """Waits until exactly these pods are pulled out."""
@@ -177,6 +187,21 @@ class FollowedService(Generic[S]):
     async def until_error(self, part: str) -> None:
         """Waits until the error contains this text."""
         await self.until(lambda: part in self.error)
+
+    async def until_failed_again(self) -> None:
+        """Waits for two more failures, between which nothing may confirm the last valid answer."""
+        at, name = self.roster.at, "effective_load_registry_errors_total"
+
+        def failures() -> float:
+            families = self.metrics.registry.collect()
+            return sum(each.value for family in families for each in family.samples if each.name == name)
+
+        before = failures()
+        async with asyncio.timeout(60):
+            while failures() < before + 2:  # noqa: ASYNC110  a failure with the words of the last one is told to nobody
+                await asyncio.sleep(0.05)
+        assert self.error
+        assert self.roster.at == at
 
     async def until_confirmed(self) -> None:
         """Waits for one more valid answer or confirmation."""
@@ -206,3 +231,50 @@ async def running(followed: F) -> AsyncIterator[F]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+class Forwarder:
+    """A server that forwards connections to `to` (a URL, or host and port) until it is closed, and its `address`.
+
+    To the first `silent` connections it says nothing.
+    """
+
+    def __init__(self, to: str, *, silent: int = 0) -> None:
+        self._silent = silent
+        [self._port] = re.findall(r":(\d+)", to)
+        self._to = to
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = self._to.replace(f":{self._port}", f":{port}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Listen no more, and end all connections."""
+        self._server.close()
+        self.drop()
+
+    def drop(self) -> None:
+        """End all connections."""
+        for writer in self._writers:
+            writer.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        if self._silent:
+            self._silent -= 1
+            return
+        there, back = await asyncio.open_connection("127.0.0.1", int(self._port))
+        self._writers.append(back)
+        await asyncio.gather(_pipe(reader, back), _pipe(there, writer), return_exceptions=True)
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()

@@ -95,26 +95,12 @@ class FakeNacos:
         self._http = self._application()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        await self._http.start_server(ssl=self._tls)
+        await self.start_grpc()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Listen, on the same ports as before."""
-        await self.start_http()
-        await self.start_grpc()
-
-    async def stop(self) -> None:
         await self.stop_grpc()
-        await self.stop_http()
-
-    async def start_http(self) -> None:
-        self._http = self._application()
-        await self._http.start_server(ssl=self._tls)
-
-    async def stop_http(self) -> None:
         await self._http.close()
 
     async def start_grpc(self) -> None:

@@ -43,10 +43,10 @@ class Registrations:
 class Followed(FollowedService[PolarisSource]):
     """A service of Polaris. `settings` are those of the registry."""
 
-    def __init__(self, *servers: str, service: str = "shop", namespace: str = "", **settings: Any) -> None:
+    def __init__(self, *servers: str, service: str = "shop", place: str = "", **settings: Any) -> None:
         given = {"name": REGISTRY, "type": "Polaris", "servers": servers, "interval_seconds": 0.2, **settings}
         self.settings = PolarisRegistry(**given)
-        super().__init__(ServiceKey(REGISTRY, service, namespace), lambda book: PolarisSource(self.settings, book))
+        super().__init__(ServiceKey(REGISTRY, service, place), lambda book: PolarisSource(self.settings, book))
 
 
 def following(*servers: str, **more: Any) -> contextlib.AbstractAsyncContextManager[Followed]:

@@ -52,10 +52,6 @@ def four(*statuses: str) -> list[Document]:
     return [entry(f"10.0.0.{10 + n}", check(status or "passing")) for n, status in enumerate(kept)]
 
 
-def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.states().items())]
-
-
 def any_out(policy: Policy) -> Policy:
     """The policy for which one registration that is out is enough."""
     assert policy.registry is not None
@@ -325,18 +321,6 @@ class TestAsking:
             await followed.until_error("no groups; take group 'BLUE' out of the policy")
         assert not fake.of("web")
 
-    async def test_services_come_and_go(self, fake: FakeConsul) -> None:
-        fake.lists["api"] = [entry(), entry("10.0.0.11")]
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            api = followed.key._replace(service="api")
-            followed.follow([api])
-            await followed.until(lambda: followed.book.roster(api))
-            await fake.until_waiting("api")
-            assert followed.book.roster(followed.key) is None
-            followed.follow([api, followed.key])
-            await followed.until_listed(1)
-
     async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(source_module, "LIVENESS_SECONDS", 1000)
         async with following([fake.url], "web") as followed:
@@ -344,13 +328,6 @@ class TestAsking:
             api = followed.key._replace(service="api")
             followed.follow([api, followed.key])
             await followed.until(lambda: followed.book.roster(api))
-
-    async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            followed.follow([])
-            followed.follow([followed.key])
-            await followed.until_listed(1)
 
     async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
         followed = Followed([fake.url], "web")
@@ -367,12 +344,6 @@ class TestAsking:
 
 
 class TestIndex:
-    async def test_news_are_heard(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            await fake.tell("web", entry(), entry("10.0.0.11"))
-            await followed.until_listed(2)
-
     async def test_a_return_without_news_is_no_change(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
@@ -478,22 +449,6 @@ class TestProof:
             await followed.until_listed(1)
             assert followed.clock() - followed.roster.at < 60
 
-    async def test_nothing_is_confirmed_while_the_pulse_fails(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.fault["consul"] = web.Response(status=500, text="No cluster leader")
-            await followed.until_error("No cluster leader")
-            followed.clock.jump(500)
-            asked = len(fake.of("web"))
-            await fake.tell("web", entry(), entry("10.0.0.11"))
-            await beats(fake, 2)
-            assert len(fake.of("web")) == asked
-            assert followed.listed == 1
-            assert followed.clock() - followed.roster.at >= 500
-            del fake.fault["consul"]
-            await followed.until_listed(2)
-            assert followed.roster.reconnected_at is not None
-
     async def test_one_service_that_fails_leaves_the_others_alone(self, fake: FakeConsul) -> None:
         fake.fault["api"] = web.Response(status=500, text="rpc error")
         async with following([fake.url], "web") as followed:
@@ -524,23 +479,6 @@ class TestProof:
             await followed.until(lambda: not followed.error)
             assert followed.roster.reconnected_at is not None
 
-    async def test_an_answer_that_does_not_come_ends_at_the_deadline(self, fake: FakeConsul) -> None:
-        over = asyncio.Event()
-
-        async def silent(_: web.Request) -> web.Response:
-            await over.wait()
-            return web.Response()
-
-        application = web.Application()
-        application.router.add_get("/{path:.*}", silent)
-        async with TestServer(application) as server:
-            url = str(server.make_url("")).rstrip("/")
-            async with following([url], "web", timeout_seconds=0.05) as followed:
-                await followed.until_error("no answer within 0.05 s")
-            async with following([url, fake.url], "web", timeout_seconds=0.05) as followed:
-                await followed.until_listed(1)
-            over.set()
-
 
 class TestRestart:
     """An agent calls its checks critical from its start until they ran."""
@@ -558,14 +496,14 @@ class TestRestart:
         fake.lists["web"] = four()
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            assert states(followed) == [PodState.SERVING] * 4
+            assert followed.states() == [PodState.SERVING] * 4
             await self.restarted(fake, followed, *four("critical", "critical", "critical"))
-            assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+            assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
             assert followed.pods.desired == 4
             followed.clock.jump(80)
-            assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+            assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
             followed.clock.jump(11)
-            assert states(followed) == [*[PodState.PULLED_OUT] * 3, PodState.SERVING]
+            assert followed.states() == [*[PodState.PULLED_OUT] * 3, PodState.SERVING]
 
     @pytest.mark.parametrize(
         ("kind", "output"),
@@ -591,7 +529,7 @@ class TestRestart:
             await followed.until(lambda: "CRITICAL" in {one.status for one in followed.roster.instances})
             followed.clock.jump(600)
             followed.book.confirm()
-            assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+            assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
             failed = stale | {"Output": "HTTP GET http://10.0.0.10:8080/health: 503 Service Unavailable Output: 200 OK"}
             await fake.tell("web", entry("10.0.0.10", failed), *four()[1:])
             await followed.until_out("web-0")
@@ -614,27 +552,27 @@ class TestRestart:
         async with following([fake.url], "web") as followed:
             followed.pods.policy = any_out(followed.pods.policy)
             await fake.until_waiting()
-            assert states(followed)[0] is PodState.PULLED_OUT
+            assert followed.states()[0] is PodState.PULLED_OUT
             followed.clock.jump(60)
             followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
             for turn in range(3):
                 passing = entry("10.0.0.10", check("passing"), ID="new", Meta={"turn": str(turn)})
                 await fake.tell("web", left, passing, *four()[1:])
                 await followed.until(lambda passing=passing: passing["Service"]["Meta"] in metadata(followed))
-                assert states(followed) == [PodState.SERVING] * 4
+                assert followed.states() == [PodState.SERVING] * 4
 
     async def test_an_ended_pods_maintenance_is_none_for_the_next_pod_at_its_address(self, fake: FakeConsul) -> None:
         maintained = entry("10.0.0.10", check("critical", "_service_maintenance:a"))
         fake.lists["web"] = [maintained, *four()[1:]]
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            assert states(followed)[0] is PodState.PULLED_OUT
+            assert followed.states()[0] is PodState.PULLED_OUT
             followed.clock.jump(60)
             followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
             followed.book.confirm()
-            assert states(followed) == [PodState.STARTING, *[PodState.SERVING] * 3]
+            assert followed.states() == [PodState.STARTING, *[PodState.SERVING] * 3]
             await fake.tell("web", *four())
-            await followed.until(lambda: states(followed) == [PodState.SERVING] * 4)
+            await followed.until(lambda: followed.states() == [PodState.SERVING] * 4)
             await fake.tell("web", maintained, *four()[1:])
             await followed.until_out("web-0")
 
@@ -653,7 +591,7 @@ class TestRestart:
             await fake.until_waiting()
             for _ in range(2):
                 await self.restarted(fake, followed, *four("critical", "critical"))
-                assert states(followed)[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
+                assert followed.states()[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
                 followed.clock.jump(30)
 
     async def test_maintenance_is_somebodys_word_and_believed_at_once(self, fake: FakeConsul) -> None:
@@ -662,7 +600,7 @@ class TestRestart:
             await fake.until_waiting()
             maintained = entry("10.0.0.10", check("critical", "_service_maintenance:a"))
             await self.restarted(fake, followed, maintained, *four("", "critical")[1:])
-            assert states(followed)[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
+            assert followed.states()[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
 
     async def test_what_turns_critical_after_the_hold_is_out_at_once(self, fake: FakeConsul) -> None:
         fake.lists["web"] = four()
@@ -680,7 +618,7 @@ class TestRestart:
             await fake.tell("web", *four("critical"), index=3)
             await fake.tell(end=True)
             await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
-            assert states(followed)[:2] == [PodState.DOUBTFUL, PodState.SERVING]
+            assert followed.states()[:2] == [PodState.DOUBTFUL, PodState.SERVING]
 
     async def test_a_waiting_question_that_a_dying_agent_answers_with_an_error_is_a_reconnect(
         self, fake: FakeConsul
@@ -706,16 +644,6 @@ class TestRestart:
 
 
 class TestWitness:
-    async def test_after_a_restart_an_empty_list_has_none_in_consuls_own_servers(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four()
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            followed.pods.states()
-            await TestRestart().restarted(fake, followed)
-            await followed.until_listed(0)
-            assert not followed.roster.alive
-            assert followed.aged(600) == set()
-
     async def test_an_empty_list_counts_as_alive_once_consul_lists_itself(self, fake: FakeConsul) -> None:
         fake.lists = {"consul": [], "web": []}
         async with following([fake.url], "web") as followed:
@@ -727,23 +655,6 @@ class TestWitness:
             await fake.tell(end=True)
             await fake.until_waiting(since=asked + 1)
             assert followed.roster.alive
-
-    async def test_a_filtered_list_is_no_list(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.more = {"X-Consul-Results-Filtered-By-ACLs": "true"}
-            await fake.tell("web")
-            await followed.until_error("may not see all of web")
-            assert len(followed.roster.instances) == 1
-
-    async def test_without_a_token_an_empty_list_is_none_where_all_is_denied_by_default(self, fake: FakeConsul) -> None:
-        fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            assert not followed.roster.alive
-            await fake.tell("web")
-            await followed.until_error("without a token")
-            assert len(followed.roster.instances) == 1
 
     async def test_an_empty_list_under_an_acl_policy_is_believed_with_a_token(
         self, fake: FakeConsul, tmp_path: Path

@@ -149,36 +149,10 @@ class TestChanges:
         heard.change(None, one)
         assert heard.change(one, a_slice(endpoint(ready=False, serving=False))) == []
 
-    def test_a_pod_that_leaves_the_slice_is_unknown(self) -> None:
-        heard = Heard()
-        one = a_slice(endpoint("a"), endpoint("b"))
-        heard.change(None, one)
-        assert heard.change(one, a_slice(endpoint("b"))) == [("shop", "a")]
-        assert heard.word("a") is None
-
-    def test_a_slice_that_goes_takes_its_copies_along(self) -> None:
-        heard = Heard()
-        one, two = a_slice(endpoint(ready=False)), a_slice(endpoint(ready=True), name="api-abc")
-        heard.change(None, one)
-        heard.change(None, two)
-        assert heard.word() is True
-        assert heard.change(two, None) == [("shop", "web-1")]
-        assert heard.word() is False
-        heard.change(one, None)
-        assert heard.word() is None
-
     def test_a_second_copy_that_says_the_same_changes_nothing(self) -> None:
         heard = Heard()
         heard.change(None, a_slice(endpoint()))
         assert heard.change(None, a_slice(endpoint(), name="api-abc")) == []
-
-    def test_a_new_pod_of_the_same_name_is_another_pod(self) -> None:
-        heard = Heard()
-        before = a_slice(endpoint(uid="uid-0", ready=False))
-        heard.change(None, before)
-        assert heard.change(before, a_slice(endpoint(uid="uid-1", ready=False))) == [("shop", "web-1")]
-        assert heard.word(uid="uid-0") is None
-        assert heard.word(uid="uid-1") is False
 
     def test_slices_of_one_name_in_two_namespaces_do_not_mix(self) -> None:
         heard = Heard()

@@ -164,16 +164,6 @@ async def test_a_missing_extra_is_said_and_stops_nobody(stand: Stand, monkeypatc
             assert stand.hub.roster(API) is not None
 
 
-async def test_rows_tell_the_age_and_the_instances_of_every_service(stand: Stand) -> None:
-    async with stand.running(WEB, API):
-        stand.now += 7
-        rows = {row.service: (row.registry, row.age, row.instances) for row in stand.hub.rows()}
-        assert rows == {
-            "web": ("one", 7, {"in": 1, "out": 0, "unhealthy": 0}),
-            "api": ("two", 7, {"in": 1, "out": 0, "unhealthy": 0}),
-        }
-
-
 @pytest.mark.parametrize(
     ("namespace", "service", "allowed"),
     [

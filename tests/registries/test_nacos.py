@@ -42,13 +42,6 @@ class TestClientViews:
         assert not ill.healthy
         assert not world.roster.protected
 
-    async def test_a_change_is_seen_by_polling(self, nacos: FakeNacos) -> None:
-        nacos.put(host(0), host(1))
-        async with following(polling(nacos)) as world:
-            await world.until_pods("web-0", "web-1")
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-
     async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
         nacos.threshold = 0.6
         nacos.put(host(0), host(1, healthy=False))
@@ -197,8 +190,35 @@ class TestAdministratorsViews:
         async with following(polling(nacos, admin=True, servers=(nacos.url + "/x",))) as world:
             await world.until_error("set `admin: false`")
 
+    @pytest.mark.parametrize("push", [False, True])
+    async def test_explicit_evidence_takes_its_pod_out_at_once(self, nacos: FakeNacos, push: bool) -> None:
+        every = [host(number) for number in range(4)]
+        nacos.put(*every)
+        async with following(nacos.settings(admin=True, push=push)) as world:
+            await world.until(lambda: set(world.pods.states().values()) == {"serving"})
+            for change in ({"enabled": False}, {"weight": 0}, {"healthy": False}):
+                nacos.put(host(0, **change), *every[1:])
+                await world.until_out("web-0")
+                nacos.put(*every)
+                await world.until_out()
+
 
 class TestAccess:
+    @pytest.mark.parametrize("admin", [False, True])
+    async def test_a_token_that_is_refused_keeps_the_last_list(
+        self, nacos: FakeNacos, password: Password, admin: bool
+    ) -> None:
+        nacos.users, nacos.readers = {"reader": "right"}, {"reader"}
+        nacos.put(*(host(number) for number in range(4)))
+        settings = polling(nacos, username="reader", password_file=password.file, admin=admin)
+        async with following(settings) as world:
+            await world.until(lambda: set(world.pods.states().values()) == {"serving"})
+            with world.pods.nothing_changes():
+                nacos.users["reader"] = "changed"
+                nacos.tokens.clear()
+                world.clock.jump(31)
+                await world.until_error("look at `username` and `passwordFile`")
+
     @pytest.mark.parametrize("version", [2, 3])
     async def test_a_user_logs_in_once(self, version: int, password: Password) -> None:
         async with FakeNacos(version) as nacos:
@@ -246,18 +266,6 @@ class TestAccess:
             await nacos.until(lambda: len(nacos.asked) > before + 10)
         assert len(nacos.logins) == 1
 
-    async def test_a_wrong_password_is_reported_until_the_right_one_is_written(
-        self, nacos: FakeNacos, password: Password
-    ) -> None:
-        nacos.users = {"reader": "right"}
-        nacos.put(host(0))
-        password.write("wrong")
-        async with following(polling(nacos, username="reader", password_file=password.file)) as world:
-            await world.until_error("look at `username` and `passwordFile`")
-            assert not world.roster.valid
-            password.write("right")
-            await world.until_pods("web-0")
-
     @pytest.mark.parametrize("version", [2, 3])
     async def test_a_wrong_password_is_always_the_same_error_and_none_of_the_server(
         self, version: int, password: Password, monkeypatch: pytest.MonkeyPatch
@@ -295,40 +303,6 @@ class TestAccess:
             await world.until_pods("web-0")
             (tmp_path / "sk").write_text("another")
             await world.until_error("wrong signature")
-
-
-class TestFailover:
-    async def test_the_next_server_is_asked_when_one_fails_and_absence_is_doubted_then(self, nacos: FakeNacos) -> None:
-        async with FakeNacos() as other:
-            nacos.put(host(0), host(1))
-            other.put(host(0))
-            async with following(polling(nacos, servers=(nacos.url, other.url))) as world:
-                await world.until_pods("web-0", "web-1")
-                assert not world.doubted()
-                nacos.status = 500
-                await world.until_pods("web-0")
-                assert world.doubted()
-                nacos.status = 0
-                other.put(host(1))
-                await world.until_pods("web-1")  # sticky
-
-    async def test_a_refusal_is_not_put_to_another_server(self, nacos: FakeNacos) -> None:
-        async with FakeNacos() as other:
-            nacos.status = 403
-            async with following(polling(nacos, servers=(nacos.url, other.url))) as world:
-                await world.until_error("HTTP 403")
-            assert other.asked == []
-
-
-async def test_services_may_come_and_go_while_it_runs(nacos: FakeNacos) -> None:
-    cart = ServiceKey("nacos", "cart")
-    nacos.put(host(0))
-    nacos.put(host(1), service="cart")
-    async with following(polling(nacos, interval_seconds=60)) as world:
-        await world.until_pods("web-0")
-        world.follow([cart])
-        await world.until(lambda: world.book.roster(cart) is not None)
-        assert world.book.roster(SHOP) is None
 
 
 async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:

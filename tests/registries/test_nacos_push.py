@@ -62,13 +62,6 @@ class TestPushes:
             nacos.put()
             await world.until_pods()
 
-    async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as world:
-            await subscribed(nacos, world)
-            nacos.threshold = 0.6
-            nacos.put(host(0), host(1, healthy=False))
-            await world.until(lambda: world.roster.protected)
-
     async def test_with_the_admin_right_a_push_is_the_word_to_list(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos, admin=True)) as world:
             await subscribed(nacos, world)
@@ -183,6 +176,17 @@ class TestPushes:
             world.clock.jump(100)
             assert world.clock() - world.roster.at > 90
         assert world.pod_names() == ["web-0", "web-1"]
+
+    async def test_at_rest_five_hundred_subscriptions_cost_one_beat(self, nacos: FakeNacos) -> None:
+        keys = [SHOP._replace(service=f"s{number}") for number in range(500)]
+        async with following(pushed(nacos), *keys) as world:
+            await subscribed(nacos, world, *(key.service for key in keys))
+            await eventually(lambda: len(nacos.asked) >= 500)
+            nacos.calls.clear()
+            nacos.asked.clear()
+            await nacos.until(lambda: len(nacos.calls) >= 20)
+        assert set(nacos.calls) == {"HealthCheckRequest"}
+        assert nacos.asked == []
 
 
 class TestLoss:
@@ -354,19 +358,6 @@ class TestTls:
         async with FakeNacos(tls=context, grpc_tls=grpc.ssl_server_credentials([pair])) as fake:
             fake.put(host(0))
             yield fake, file
-
-    async def test_https_means_tls_for_pushes_too(self, secure: tuple[FakeNacos, str]) -> None:
-        nacos, authority = secure
-        async with following(pushed(nacos, tls=RegistryTls(ca_file=authority))) as world:
-            await subscribed(nacos, world)
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-
-    async def test_a_certificate_that_nobody_vouches_for_is_refused(self, secure: tuple[FakeNacos, str]) -> None:
-        nacos, _ = secure
-        async with following(pushed(nacos)) as world:
-            await world.until_error("certificate verify failed")
-        assert nacos.calls == []
 
     async def test_unverified_tls_is_polled_for_grpc_always_verifies(self, secure: tuple[FakeNacos, str]) -> None:
         nacos, _ = secure

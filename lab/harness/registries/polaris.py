@@ -97,9 +97,13 @@ class Polaris(LocalServer):
         """Kills the server and starts it again, with `wipe` without its data."""
         self.kill()
         if wipe:
-            self._database.unlink()
-            self._token = ""
+            self.wipe()
         self.resume()
+
+    def wipe(self) -> None:
+        """Removes all data; the process must have ended."""
+        self._database.unlink()
+        self._token = ""
 
     def call(self, method: str, path: str, content: object = None) -> dict[str, Any]:
         """Its own API's answer to the console's user. Raises RuntimeError for an error status."""

@@ -81,8 +81,12 @@ class ZooKeeper(LocalServer):
         """Kills the server and starts it again, with `wipe` without its data."""
         self.kill()
         if wipe:
-            shutil.rmtree(self.folder / "data")
+            self.wipe()
         self.resume()
+
+    def wipe(self) -> None:
+        """Removes all data; the process must have ended."""
+        shutil.rmtree(self.folder / "data")
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
