@@ -188,8 +188,7 @@ class OnEureka:
         self._server.kill()
 
     def resume(self, *, wiped: bool) -> None:
-        self._server.component.start()
-        self._server.wait()
+        self._server.resume()
 
 
 @contextlib.contextmanager

@@ -89,10 +89,9 @@ class EurekaServer(LocalServer):
         guarded: bool = False,
         tls: tuple[Path, Path] | None = None,
         authority: Path | None = None,
-        host: str = LOOPBACK,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.tls, self.authority, self.guarded, self.host = tls, authority, guarded, host
+        self.tls, self.authority, self.guarded = tls, authority, guarded
         [self.port] = free_ports(1)
         self.settings = {
             **_QUIET,
@@ -116,25 +115,16 @@ class EurekaServer(LocalServer):
     @property
     def url(self) -> str:
         """Its URL with the prefix, as the adapter's settings expect it."""
-        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{PREFIX}"
+        return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}{PREFIX}"
 
     def start(self) -> None:
         """Starts the process and waits until it answers."""
-        self.begin()
-        self.wait()
-
-    def begin(self) -> None:
-        """Starts the process; `wait` waits until it answers. So several start at once."""
         program = ensure()
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-eureka-"))
         archive = f"-XX:SharedArchiveFile={_ARCHIVE}"
         command = ["/usr/bin/env", "java", archive, *_FLAGS, "-jar", _JAR, *_options(self.settings)]
         self.component = Component("eureka", command, self.folder / "eureka.log", ready=self._answers, cwd=program)
-        self.component.start()
-
-    def wait(self) -> None:
-        """Waits until the server answers."""
-        self.component.wait_ready(self.ready_seconds)
+        self.resume()
 
     # --- calls of instances and operators ---
 
@@ -213,25 +203,3 @@ class EurekaServer(LocalServer):
 
     def _answers(self) -> bool:
         return self.request("GET", "/apps/")[0] == 200
-
-
-def peers() -> tuple[EurekaServer, EurekaServer]:
-    """Two servers that replicate to each other; neither is started.
-
-    A starting server copies the other's whole registry. By default a Spring server starts empty unless it registers
-    with its peer, and even then copies no instance that is not UP: a pulled-out instance is missing there until its
-    next heartbeat.
-
-    A server treats an address with its own host name as itself, so the two use different names of the same host.
-    """
-    one, other = EurekaServer(host=LOOPBACK), EurekaServer(host="localhost")
-    for server, peer in ((one, other), (other, one)):
-        server.settings |= {
-            "eureka.instance.hostname": server.host,
-            "eureka.client.service-url.defaultZone": f"{peer.url}/",
-            "eureka.client.fetch-registry": "true",
-            "eureka.client.filter-only-up-instances": "false",
-            "eureka.server.registry-sync-retries": "5",
-            "eureka.server.registry-sync-retry-wait-ms": "1000",
-        }
-    return one, other
