@@ -1,8 +1,6 @@
 """`effective-load check` on the real control plane, with the rights that the manifests give the adapter."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import yaml
 
 from adapter.runtime.times import format_time
 from lab.harness.workloads import Workloads, cpu_watermarks, external_metric, target_metric
+from tests.e2e.commands import command
 from tests.e2e.registries import Platform, platform
 
 pytestmark = pytest.mark.builds("consul")
@@ -29,25 +28,20 @@ class Check:
 
     def __call__(self, *arguments: str, **entry: Any) -> tuple[int, dict[str, list[str]]]:
         """The exit status, and the findings of each section; `entry` are further keys of the registry."""
-        done = self._run(*arguments, "-o", "json", **entry)
-        sections = json.loads(done.stdout)["sections"]
-        return done.returncode, {
+        status, printed = self._run(*arguments, "-o", "json", **entry)
+        sections = json.loads(printed)["sections"]
+        return status, {
             one["about"]: [f"{finding['verdict']}: {finding['text']}" for finding in one["findings"]]
             for one in sections
         }
 
     def lines(self, *arguments: str) -> list[str]:
         """The lines of its text output."""
-        return self._run(*arguments).stdout.splitlines()
+        return self._run(*arguments)[1].splitlines()
 
-    def _run(self, *arguments: str, **entry: Any) -> subprocess.CompletedProcess[str]:
+    def _run(self, *arguments: str, **entry: Any) -> tuple[int, str]:
         self._settings.write_text(yaml.safe_dump({"registries": [{**self._entry, **entry}]}))
-        command: list[str | Path] = [sys.executable, "-m", "adapter.cli", "check", "--settings", self._settings]
-        done = subprocess.run(
-            [*command, "--kubeconfig", self._kubeconfig, *arguments], capture_output=True, text=True, check=False
-        )
-        assert not done.stderr
-        return done
+        return command("check", "--settings", self._settings, "--kubeconfig", self._kubeconfig, *arguments)
 
 
 @pytest.fixture(scope="module")

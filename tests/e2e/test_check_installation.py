@@ -1,8 +1,6 @@
 """`effective-load check` without settings on the real control plane: causes come first; few rights are no crash."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from lab.harness import binaries
 from lab.harness.adapter import NAMESPACE, AdapterProcess
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads, cpu_watermarks, until
+from tests.e2e.commands import command
 from tests.manifests.rendering import MANIFESTS, documents
 
 pytestmark = [pytest.mark.e2e, pytest.mark.versions]
@@ -23,13 +22,11 @@ Report = dict[str, list[dict[str, Any]]]
 
 def check(kubeconfig: Path, *arguments: str) -> tuple[int, Report]:
     """The exit status and the findings of each section."""
-    command = [sys.executable, "-m", "adapter.cli", "check", "--kubeconfig", str(kubeconfig), "-o", "json"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
-    assert not done.stderr
+    status, printed = command("check", "--kubeconfig", kubeconfig, "-o", "json", *arguments)
     sections: Report = {}
-    for one in json.loads(done.stdout)["sections"]:
+    for one in json.loads(printed)["sections"]:
         sections.setdefault(one["about"], []).extend(one["findings"])
-    return done.returncode, sections
+    return status, sections
 
 
 def wrong(found: Report) -> list[tuple[str, str]]:
