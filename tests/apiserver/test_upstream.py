@@ -383,7 +383,7 @@ async def test_an_upstream_that_is_gone_is_an_error_at_once_and_comes_back(
     front: Service, ask: Any, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await ask(RPS)).status == 200
-    await upstream.stop()
+    await upstream.refuse()
     for _ in range(5):
         answer = await ask(RPS)
         assert code_of(answer) == 503
@@ -396,7 +396,7 @@ async def test_an_upstream_that_is_gone_is_an_error_at_once_and_comes_back(
 
 
 async def test_an_upstream_that_answers_no_namespace_is_asked_by_none(ask: Any, upstream: FakeUpstream) -> None:
-    await upstream.stop()
+    await upstream.refuse()
     for namespace in ("a", "b", "c"):
         assert "connection refused" in (await ask(RPS.replace("shop", namespace))).message
     assert "did not answer lately" in (await ask(RPS)).message

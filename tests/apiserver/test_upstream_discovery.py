@@ -127,7 +127,7 @@ async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
 ) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
     assert await custom.refresh()
-    await upstream.stop()
+    await upstream.refuse()
     clock.now = KEEP_SECONDS
     assert not await custom.refresh()
     assert listed(custom) == ["pods/rps"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -70,16 +71,26 @@ class FakeUpstream:
         self.authority.cert_pem.write_to_path(str(self.folder / "ca.crt"))
         (self.folder / "token").write_text("low-privilege\n")
         self.server = RawTestServer(self._answer)
+        self._held = socket.socket()
 
     async def start(self) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.authority.issue_cert("localhost").configure_cert(context)
+        self._held.close()
         self.server = RawTestServer(self._answer, port=self.port or None, host="localhost")
         await self.server.start_server(ssl=context)
         self.port = self.server.port or 0
 
     async def stop(self) -> None:
+        self._held.close()
         await self.server.close()
+
+    async def refuse(self) -> None:
+        """Refuse connections until the next start; the port stays taken, or another test's upstream might answer."""
+        await self.server.close()
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", self.port))
 
     def settings(self, *groups: str, **more: Any) -> UpstreamsSettings:
         """Settings with this upstream for the groups, by default both; it has 2 s."""

@@ -141,17 +141,6 @@ class TestReflector:
             assert admin.now() - proven < 30
             assert abs(admin.skew) < 2  # one machine, one clock
 
-    async def test_a_selector_narrows_list_and_watch(
-        self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
-    ) -> None:
-        cluster.client.create(config_map(space, "other"))
-        watched = Watched(admin, space, metrics, params={"fieldSelector": "metadata.name=mine"})
-        async with watched.running():
-            assert watched.reflector.items == {}
-            cluster.client.create(config_map(space, "another"))
-            cluster.client.create(config_map(space, "mine", v="1"))
-            assert await watched.next() == (None, "mine 1")
-
     async def test_goes_on_after_the_api_server_was_killed(
         self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
     ) -> None:

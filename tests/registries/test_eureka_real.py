@@ -130,12 +130,12 @@ class TestPullingOut:
             await followed.until_listed(4)
 
     async def test_a_metadata_key_names_the_pod(self, eureka: EurekaServer, service: str) -> None:
+        register_pods(eureka, service, 3)
         eureka.register(service, "one", "10.0.0.13", podName="web-3")
         async with following(eureka.url, service=service, pod_name_key="podName") as followed:
-            await followed.until_listed(1)
+            await followed.until_listed(4)
             await do(eureka.set_status, service, "one", "OUT_OF_SERVICE")
-            await followed.until(lambda: followed.statuses == {"one": "OUT_OF_SERVICE"})
-            assert followed.roster.instances[0].pod_name == "web-3"
+            await followed.until(partial(has_status, followed, "one", "OUT_OF_SERVICE"))
             assert followed.pods.out() == ["web-3"]
 
     async def test_many_changes_need_no_second_full_fetch(
