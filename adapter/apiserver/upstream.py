@@ -157,7 +157,7 @@ def _is_listed(name: str, group: str, own_names: OwnNames) -> bool:
 
 
 class UpstreamAdapter:
-    """The adapter behind this one for a group . `clock` is monotonic."""
+    """The adapter behind this one for a group. `clock` is monotonic."""
 
     def __init__(
         self,
