@@ -1,18 +1,83 @@
-"""The replay of what Prometheus recorded sets the counts that the real control plane has set.
+"""The replay of what Prometheus recorded sets the counts that the real control plane has set."""
 
-`python -m lab.benchmarks.replay_check` plays longer, with ramps, cooldowns and falling loads.
-"""
-
+import time
 from pathlib import Path
+from typing import Any
 
-from lab.benchmarks.replay_check import replayed_from
-from lab.benchmarks.replay_play import Stretch, play_on, scrape, settings
+import yaml
+
+from adapter.commands.replay.autoscalers import PolicyAutoscaler
+from adapter.commands.replay.history.prometheus import PrometheusHistory
+from adapter.commands.replay.history.queries import choose_sources, derive_queries
+from adapter.commands.replay.history.span import Span
+from adapter.commands.replay.hpas import judge_of
+from adapter.commands.replay.service import Setup
+from adapter.commands.replay.simulation import simulate
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.settings import parse_settings
+from lab.harness.client import condition_true
+from lab.harness.hpa_log import logged_at
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
 
-STILL = 10.0
+NAME, FIRST_COUNT = "web", 5
+HPA_SYNC = 1.0
+SETTLED_SECONDS = 6.0
+"""Every pod has a sample by then, and the policy keeps the count."""
+STILL_SECONDS = 10.0
 """Longer than a pulled-out pod waits for its replacement, and a sync of the HPA."""
+METRIC = {"name": "load", "query": {"name": "load"}, "highWatermark": "100", "lowWatermark": "50"}
+QUERY = {"name": "load", "server": "main", "query": "sum by (namespace, pod) (load)", "intervalSeconds": 1}
+
+
+def settings(url: str) -> dict[str, Any]:
+    """The settings of the adapter, and of the replay: they name the query."""
+    return {"prometheus": {"servers": [{"name": "main", "url": url}], "queries": [{**QUERY, "maxAgeSeconds": 10}]}}
+
+
+class Service:
+    """A Deployment whose load is shared equally among the pods that serve; pulled-out ones carry nothing."""
+
+    def __init__(self, workloads: Workloads, exporter: Exporter) -> None:
+        self._workloads, self._exporter = workloads, exporter
+        self._out: set[str] = set()
+        workloads.deployment(NAME, FIRST_COUNT)
+
+    def pull_out_the_oldest(self) -> None:
+        oldest = self._workloads.pod_names(NAME)[0]
+        self._workloads.annotate(oldest, {"effective-load.io/pulled-out": "true"})
+        self._out.add(oldest)
+
+    def carry(self, load: float, still: float) -> None:
+        """Carries this load until the count has not changed for so long (seconds)."""
+        since, count = time.monotonic(), 0
+        while time.monotonic() - since < still:
+            pods = [pod for pod in self._workloads.pods(NAME) if condition_true(pod, "Ready")]
+            serving = {pod["metadata"]["name"] for pod in pods} - self._out
+            shares = dict.fromkeys(serving, load / max(1, len(serving))) | dict.fromkeys(self._out, 0.0)
+            self._exporter.pods("load", self._workloads.namespace, shares)
+            if (now := self._workloads.replicas(NAME)) != count:
+                since, count = time.monotonic(), now
+            time.sleep(0.2)
+
+
+def replayed(
+    prometheus: Prometheus, policy: dict[str, Any], hpa: dict[str, Any], first_sync: float, ended: float, cache: Path
+) -> list[int]:
+    """The counts that a replay of what Prometheus recorded sets from a real sync on, so in the phase of real ones."""
+    step = 1000  # milliseconds, as often as Prometheus scrapes
+    watermarks, follower = parse_policy(policy), parse_hpa(hpa)
+    sources = choose_sources(parse_settings(yaml.safe_dump(settings(prometheus.url))), "", "")
+    span = Span((round(first_sync) - 5) * step, round(ended) * step, step)
+    ticks = list(PrometheusHistory(derive_queries(watermarks, follower.target, sources), span, cache, now=time.time()))
+    held = [tick for tick in ticks if tick.at <= first_sync][-1]._replace(at=first_sync)
+    # KWOK's pods are Ready after 2 s and gone after 1; a load is 2 s old at a decision: a scrape and a poll a second.
+    setup = Setup(replicas=FIRST_COUNT, starts=2.0, stops=1.0, sync=HPA_SYNC, delay=2.0, lasts=10.0)
+    after = [held, *(tick for tick in ticks if tick.at > first_sync)]
+    (run,) = simulate(after, setup, [PolicyAutoscaler(watermarks, follower)], judge_of(watermarks, setup))
+    return [change.after for change in run.changes if change.at <= ended]
 
 
 def test_the_replay_of_a_recorded_load_sets_the_same_counts(
@@ -20,9 +85,22 @@ def test_the_replay_of_a_recorded_load_sets_the_same_counts(
 ) -> None:
     prometheus = Prometheus([exporter])
     adapter = make_adapter(settings(prometheus.url))
-    scrape(prometheus, exporter, adapter)
+    targets = [exporter.address, f"127.0.0.1:{adapter.metrics_port}"]
+    prometheus.config["scrape_configs"] = [{"job_name": "check", "static_configs": [{"targets": targets}]}]
     with prometheus:
-        record = play_on(workloads, exporter, [Stretch(753), Stretch(753, pulled_out=1)], STILL)
-        changes = replayed_from(record, prometheus, tmp_path)
-    assert [one["replicas"] for one in record["changes"]] == [8, 9]  # the pulled-out one is replaced after 5 s
-    assert [change.after for change in changes] == [8, 9]
+        service = Service(workloads, exporter)
+        service.carry(401, 1.0)
+        policy = workloads.policy(NAME, [METRIC], pulledOut={"replaceAfterSeconds": 5})
+        hpa = workloads.hpa(NAME, minimum=2)
+        workloads.wait_condition(NAME, "ScalingActive")
+        service.carry(401, SETTLED_SECONDS)
+        began = time.time()
+        service.carry(753, STILL_SECONDS)
+        service.pull_out_the_oldest()
+        service.carry(753, STILL_SECONDS)
+        ended = time.time()
+        syncs = [(logged_at(sync.line) or 0.0, sync) for sync in workloads.syncs(NAME)]
+        inside = [(at, sync) for at, sync in syncs if began <= at <= ended]
+        counts = replayed(prometheus, policy, hpa, inside[0][0], ended, tmp_path)
+    assert [sync.desired for _, sync in inside if sync.outcome == "rescaled"] == [8, 9]  # replaced after 5 s
+    assert counts == [8, 9]
