@@ -16,9 +16,7 @@ _Pods = dict[str, tuple[scene.Service, int]]
 class Churn:
     """Replaces `per_second` pods while it is open, one of each service in turn, in all that lists them."""
 
-    def __init__(
-        self, services: list[scene.Service], etcd: int, registries: Registries | None, per_second: float
-    ) -> None:
+    def __init__(self, services: list[scene.Service], etcd: int, registries: Registries, per_second: float) -> None:
         self._services, self._etcd, self._registries, self._rate = services, etcd, registries, per_second
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -71,7 +69,7 @@ class Churn:
 
     def _write(self, pods: _Pods, *, ready: bool) -> None:
         """New pods in the place of the old ones, or the new ones ready."""
-        if self._registries is not None and not ready:
+        if not ready:
             self._registries.replace(pods, join=False)
         now = time.time()
         for service, index in pods.values():
@@ -85,12 +83,12 @@ class Churn:
             (f"/registry/endpointslices/{one.namespace}/{one.name}", self._slice(one)) for one, _ in pods.values()
         ]
         store.put(self._etcd, [*changed, *slices])
-        if self._registries is not None and ready:
+        if ready:
             self._registries.replace(pods, join=True)
 
     def _pod(self, service: scene.Service, index: int) -> scene.Object:
         born, ready = self._born[service.name][index]
-        pod, moment = scene.pod(service, index, 0), _time(born)
+        pod, moment = scene.pod(service, index), _time(born)
         pod["metadata"] |= {"uid": _uid(pod["metadata"]["uid"], born), "creationTimestamp": moment}
         pod["status"]["startTime"] = moment
         for condition in pod["status"]["conditions"]:

@@ -1,6 +1,6 @@
 """The cost of `assess` and `decide`, by the number of pods and by the state of their registry.
 
-    python -m lab.benchmarks.decide [--sizes 20,200,1000,10000] [--seconds 2] [--before FOLDER] [-o FILE]
+    python -m lab.benchmarks.decide [--sizes 20,200,1000,10000] [--seconds 2] [-o FILE]
 
 Processor time of this process, the minimum of several runs, without an event loop or a network. Each assessment has new
 samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
@@ -8,25 +8,17 @@ and roster stay the same objects, as between two changes in the cluster. *servin
 *registered*: its registry lists every pod. *doubtful*: its registry has never answered, for more than five minutes.
 *doubtful, busy* and *idle*: so that CPU is far above or below the band, where scenarios differ. *changed*: as
 registered, and one pod is another object each time. *confirmed*: as registered, and the registry answers the same again
-each time. *first*: registered, without a memory. `decide` is the slowest
-of several replica counts. Full garbage collections are off, as in the adapter.
-
-`--before FOLDER` measures the adapter of another checkout as well, each row directly before the same row of this one.
+each time. *first*: registered, without a memory. `decide` is the slowest of several replica counts. Full garbage
+collections are off, as in the adapter.
 """
 
-import argparse
 import gc
 import itertools
-import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs
@@ -37,17 +29,9 @@ from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import (
-    Bounds,
-    Capacity,
-    Metric,
-    Policy,
-    Registry,
-    ResourceMetric,
-    Scale,
-    Target,
-)
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
 from adapter.usage.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
+from lab.benchmarks import record
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -187,61 +171,19 @@ def _decide(assessment: Assessment, inputs: AssessmentInputs, count: int) -> flo
     return (time.process_time() - began) / 10
 
 
-_ROW = """
-import gc, json, pathlib, sys
-if pathlib.Path("lab").is_dir():
-    from lab.benchmarks import decide
-else:
-    from benchmarks import decide
-gc.set_threshold(700, 10, 1_000_000)
-size, name = sys.argv[1].split(" ", 1)
-print(json.dumps(decide.measure(name, int(size), float(sys.argv[2])) if name in decide.CASES else {}))
-"""
-
-
-def _measure_before(folder: Path, row: str, seconds: float) -> dict[str, float]:
-    """The same row by another checkout, in a process of its own; empty where its benchmark does not have it."""
-    environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
-    command = [sys.executable, "-c", _ROW, row, str(seconds)]
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
-    before: dict[str, float] = json.loads(done.stdout)
-    return before
-
-
-def _line(cost: Mapping[str, float], before: Mapping[str, float]) -> str:
-    line = "".join(f"{cost.get(key, 0.0):10.4f}" for key in ("assess", "decide"))
-    if not before:
-        return line
-    return f"{line}{before['assess']:14.3f}{cost['assess'] / before['assess']:14.2f}{before['decide']:14.4f}"
-
-
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.argument_parser(__doc__)
     parser.add_argument("--sizes", default="20,200,1000,10000")
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--before", type=Path)
-    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     gc.set_threshold(700, 10, 1_000_000)
-    titles = "".join(f"{title:>10}" for title in ("assess", "decide"))
-    more = "".join(f"{title:>14}" for title in ("assess before", "ratio", "decide before")) if options.before else ""
-    print(f"{'ms of processor time':32}{titles}{more}")
     rows: dict[str, dict[str, float]] = {}
-    before: dict[str, dict[str, float]] = {}
     for size, case in itertools.product(options.sizes.split(","), CASES):
         row = f"{size} {case}"
-        if options.before:
-            before[row] = _measure_before(options.before, row, options.seconds)
         rows[row] = measure(case, int(size), options.seconds)
-        print(f"{row:32}{_line(rows[row], before.get(row, {}))}", flush=True)
-    if options.output:
-        from lab.benchmarks.record import write
-
-        # Another checkout is not there where the figures are measured again.
-        write(
-            options.output, {**rows, "before": before}, f"python -m lab.benchmarks.decide --seconds {options.seconds}"
-        )
+        print(f"{row:32}{rows[row]['assess']:10.4f}{rows[row]['decide']:10.4f} ms of processor time", flush=True)
+    record.write(options.output, rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Stored results: each file in `lab/benchmarks/results` says its command, commit, machine and time.
 
 docs/performance.md is made from these files (`lab/benchmarks/page`), and `make performance` runs their commands again.
-So a benchmark takes `-o FILE` and writes its figures with `write`.
+So a benchmark has an `argument_parser` and writes its figures with `write`.
 """
 
+import argparse
 import datetime as dt
 import json
 import os
@@ -25,13 +26,27 @@ _NUMBERS = re.compile(r"\[\s+([-+\d.eE,\s]+?)\s+\]")
 _OUTPUTS = ("-o", "--out", "--output")
 
 
+def argument_parser(description: str | None) -> argparse.ArgumentParser:
+    """The parser of a benchmark: `-o FILE` is `output`; each benchmark adds what is its own."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(f"python -m {_module()}", description=description, formatter_class=formatter)
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="store the figures in this file (JSON)")
+    return parser
+
+
 def write(
-    path: Path, figures: Mapping[str, Any], command: str | None = None, came_from: Mapping[str, Any] | None = None
+    path: Path | None,
+    figures: Mapping[str, Any],
+    command: str | None = None,
+    came_from: Mapping[str, Any] | None = None,
 ) -> None:
     """Stores figures (JSON values) with command (by default this process's), commit, date and machine.
 
-    `came_from`: what `origin` said at the start of a long run.
+    Without a path it prints them. `came_from`: what `origin` said at the start of a long run.
     """
+    if path is None:
+        print(json.dumps(figures, indent=1, ensure_ascii=False))
+        return
     written = {**(came_from or origin(command)), **{key: one for key, one in figures.items() if key not in KEYS}}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = _NUMBERS.sub(_on_a_line, json.dumps(written, indent=1, ensure_ascii=False))
@@ -55,9 +70,12 @@ def origin(command: str | None = None) -> dict[str, Any]:
 
 def this_command() -> str:
     """The command line of this process, as `python -m …`, without the output and without paths of this machine."""
+    return shlex.join(["python", "-m", _module(), *_portable(sys.argv[1:])])
+
+
+def _module() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
-    return shlex.join(["python", "-m", name, *_portable(sys.argv[1:])])
+    return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 
 
 def _portable(arguments: list[str]) -> list[str]:

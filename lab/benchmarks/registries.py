@@ -1,13 +1,12 @@
 """The cost of following 500 services at rest, for each registry with a real server here, and for HTTP.
 
-    python -m lab.benchmarks.registries [--only consul,nacos] [--services 500] [--instances 10] [--seconds 60] [-o FILE]
+    python -m lab.benchmarks.registries [--only consul nacos]
 
 A real server on loopback holds the services; a separate process runs the adapter's registry manager with one
 connection. Its processor time is measured over a minute without changes. Afterwards every roster must be complete and
 fresh: otherwise the connection has failed, and the figure is invalid.
 """
 
-import argparse
 import asyncio
 import gc
 import json
@@ -17,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,15 +31,12 @@ from adapter.settings import registries
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from lab.benchmarks import record
-from lab.benchmarks.processes import cpu_seconds, memory
+from lab.benchmarks.processes import share_of_processor
 from lab.benchmarks.registered import ConsulWithPods, EurekaWithPods, Registry, ZooKeeperWithPods
 from lab.harness.registries.polaris import Polaris
 
-AIM = 0.02
-"""Share of a processor."""
 SETTLE_SECONDS = 10
 _PATIENCE_SECONDS = 240
-_RESULTS = Path(__file__).parent / "results" / "registries.json"
 
 Services = Mapping[str, list[str]]
 """Addresses by service."""
@@ -61,7 +57,8 @@ def _joined(registry: Callable[[ExitStack], Registry]) -> Callable[[Services], A
 
 
 @contextmanager
-def _polaris(services: Services) -> Iterator[Polaris]:
+def _polaris(services: Services, kind: str = "Polaris") -> Iterator[dict[str, Any]]:
+    """Polaris, which speaks the protocol of Nacos as well."""
     with Polaris() as server:
         every = _flat(services)
         for first in range(0, len(every), 100):
@@ -69,23 +66,11 @@ def _polaris(services: Services) -> Iterator[Polaris]:
             instances = [{"service": name, "namespace": "default", "host": ip, "port": 8080} for name, ip in chunk]
             server.call("POST", "/naming/v1/instances", instances)
         server.restart()  # it fills its caches before it answers
-        yield server
+        yield {"type": kind, "servers": [server.nacos if kind == "Nacos" else server.http]}
 
 
 @contextmanager
-def polaris(services: Services) -> Iterator[dict[str, Any]]:
-    with _polaris(services) as server:
-        yield {"type": "Polaris", "servers": [server.http]}
-
-
-@contextmanager
-def nacos(services: Services) -> Iterator[dict[str, Any]]:
-    with _polaris(services) as server:
-        yield {"type": "Nacos", "servers": [server.nacos]}
-
-
-@contextmanager
-def http(services: Services) -> Iterator[dict[str, Any]]:
+def _http(services: Services) -> Iterator[dict[str, Any]]:
     """A platform that answers "not modified" at once."""
 
     class Platform(BaseHTTPRequestHandler):
@@ -115,11 +100,11 @@ def http(services: Services) -> Iterator[dict[str, Any]]:
 
 HELD: dict[str, Callable[[Services], Any]] = {
     "consul": _joined(ConsulWithPods),
-    "nacos": nacos,
+    "nacos": partial(_polaris, kind="Nacos"),
     "zookeeper": _joined(ZooKeeperWithPods),
     "eureka": _joined(EurekaWithPods),
-    "polaris": polaris,
-    "http": http,
+    "polaris": _polaris,
+    "http": _http,
 }
 
 
@@ -146,10 +131,11 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     # Ten namespaces, because each has its own limit.
     manager.watch(Claim(f"team-{number % 10}", (key.service,), key) for number, key in enumerate(keys))
     running = asyncio.create_task(manager.run())
-    while _known(manager, keys, instances)["known"] != services:
-        changed.clear()
-        await changed.wait()
-        await asyncio.sleep(0.25)
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        while _known(manager, keys, instances)["known"] != services:
+            changed.clear()
+            await changed.wait()
+            await asyncio.sleep(0.25)
     gc.collect()
     collecting = asyncio.create_task(collect_in_steps())
     print("ready", flush=True)
@@ -184,63 +170,32 @@ def measure(name: str, services: int, instances: int, seconds: float) -> dict[st
 def _measured(child: "subprocess.Popen[str]", services: int, seconds: float) -> dict[str, Any]:
     assert child.stdin is not None
     assert child.stdout is not None
-    began = time.monotonic()
-    with ThreadPoolExecutor(1) as pool:
-        first_line = pool.submit(child.stdout.readline)
-        try:
-            line = first_line.result(_PATIENCE_SECONDS)
-        except TimeoutError:
-            child.kill()
-            raise RuntimeError(f"not all services are known after {_PATIENCE_SECONDS} s") from None
-    if line != "ready\n":
-        raise RuntimeError("the measured process ended")
-    known_after, to_know = time.monotonic() - began, cpu_seconds(child.pid)
+    if child.stdout.readline() != "ready\n":
+        raise RuntimeError(f"not all services were known within {_PATIENCE_SECONDS} s")
     time.sleep(SETTLE_SECONDS)
-    before, since = cpu_seconds(child.pid), time.monotonic()
-    time.sleep(seconds)
-    used, elapsed = cpu_seconds(child.pid) - before, time.monotonic() - since
+    used = share_of_processor(child.pid, seconds)
     child.stdin.write("how\n")
     child.stdin.flush()
     state = json.loads(child.stdout.readline())
     if state["known"] != services or state["oldest_seconds"] > EVIDENCE_SECONDS:
         raise RuntimeError(f"some rosters are incomplete or stale: {state}")
-    return {
-        "cpu_share": round(used / elapsed, 4),
-        "meets_aim": used / elapsed < AIM,
-        "seconds": round(elapsed, 1),
-        "oldest_answer_seconds": state["oldest_seconds"],
-        "first_answers_seconds": round(known_after, 1),
-        "first_answers_cpu_seconds": round(to_know, 2),
-        "memory_mib": memory(child.pid)["now"],
-    }
+    return {"cpu_share": used, "seconds": seconds, "oldest_answer_seconds": state["oldest_seconds"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(HELD), help="registries, separated by commas")
+    parser = record.argument_parser(__doc__)
+    parser.add_argument("--only", nargs="+", choices=HELD, default=list(HELD))
     parser.add_argument("--services", type=int, default=500)
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("-o", "--out", type=Path, help=f"default: {_RESULTS.name}")
-    parser.add_argument("--follow", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.follow:
-        asyncio.run(follow(json.loads(options.follow), options.services, options.instances))
+    parser.add_argument("--follow", help="the settings of a registry: be the measured process")
+    given = parser.parse_args()
+    if given.follow:
+        asyncio.run(follow(json.loads(given.follow), given.services, given.instances))
         return
-    out = options.out or _RESULTS
-    kept = json.loads(out.read_text())["registries"] if out.exists() else []
-    results = {one["registry"]: one for one in kept}
-    for name in options.only.split(","):
-        results[name] = measure(name, options.services, options.instances, options.seconds)
-        print(json.dumps(results[name]))
-        _write(out, options.services, options.instances, list(results.values()))
-
-
-def _write(out: Path, services: int, instances: int, results: list[dict[str, Any]]) -> None:
-    scene = {"services": services, "instances_each": instances, "aim_cpu_share": AIM}
-    # A run of some registries renews their part; the whole is what the command without `--only` measures.
-    command = f"python -m lab.benchmarks.registries --services {services} --instances {instances}"
-    record.write(out, {"scene": scene, "registries": results}, command)
+    rows = [measure(name, given.services, given.instances, given.seconds) for name in given.only]
+    scene = {"services": given.services, "instances_each": given.instances}
+    record.write(given.output, {"scene": scene, "registries": rows})
 
 
 if __name__ == "__main__":

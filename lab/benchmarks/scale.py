@@ -1,63 +1,106 @@
-"""Scale: `python -m lab.benchmarks.scale PART`, each part within six minutes, stored beside the others.
+"""A large cluster at rest and with churn: `python -m lab.benchmarks.scale`, on a real API server with three registries.
 
-    steady    2,000 policies, 50,000 pods and three registries on the real API server: start, rest, churn
-    relists   the same without registries: lists of all pods
-    cluster   both
-    growth    the faithful watch server with --pods (by default 1,000 doubled up to 200,000): rows of the table
-    all       all but the relists, in about 25 minutes
-
-`--source` names another repository to measure the adapter of.
+2,000 policies and 50,000 pods by default. Requests come at the stock controller's rate, to the adapter and to the
+constant server at the same time. *Churn* replaces 5 % of the pods each minute. It takes six minutes.
 """
 
-import argparse
-import json
+import http.client
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from statistics import quantiles
 from typing import Any
 
-from lab.benchmarks import growth, record
-from lab.benchmarks.cluster import Cluster
-from lab.benchmarks.processes import favour
+from lab.benchmarks import record, scene
+from lab.benchmarks.churn import Churn
+from lab.benchmarks.measure import Load
+from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
+from lab.benchmarks.registered import Registries
+from lab.benchmarks.stage import Stage
+from lab.harness.binaries import print_to_stderr
 
-ROOT = Path(__file__).resolve().parents[2]
-SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000)
-
-
-def _parts(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    if given.part in {"all", "cluster", "steady", "relists"}:
-        cluster = Cluster(given.policies, int(given.pods or 50_000), given.namespaces, given.python)
-        yield from cluster.run(min(given.seconds, 20), "steady" if given.part == "all" else given.part)
-    if given.part in {"all", "growth"}:
-        for pods in [int(one) for one in given.pods.split(",") if one] or SIZES:
-            yield {"growth": {str(pods): growth.measure(pods, given.python, given.source, given.seconds)}}
+CHURN_PER_MINUTE = 0.05
+SYNC_SECONDS = 15.0
+"""How often the stock controller asks for each policy."""
+_AGE = "effective_load_policy_decision_age_seconds{"
 
 
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """The parts measured so far with the new ones in their places."""
-    growth_of_both = {"growth": {**base.get("growth", {}), **over["growth"]}} if "growth" in over else {}
-    return {**base, **over, **growth_of_both}
+def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
+    """The figures of the start, at rest, and with churn; `seconds` of each measurement."""
+    with ExitStack() as stack:
+        registries = stack.enter_context(Registries(scene.services(policies, pods, namespaces)))
+        print_to_stderr("registries filled")
+        settings = {"registries": registries.settings}
+        stage = Stage(policies, pods, namespaces, python, policy=registries.policy, settings=settings)
+        stack.enter_context(stage)
+        figures: dict[str, Any] = {"scene": {"policies": policies, "pods": pods, "namespaces": namespaces}}
+        figures["start"] = _started(stage)
+        figures["rest"] = _phase(stage, seconds)
+        etcd = stage.cluster.layout.port("etcd")
+        with Churn(stage.services, etcd, registries, pods * CHURN_PER_MINUTE / 60) as churn:
+            time.sleep(8)
+            figures["churn"] = _phase(stage, seconds)
+            figures["churn"]["replaced"] = churn.replaced
+        return {**figures, "mib": memory(stage.pid)}
+
+
+def _started(stage: Stage) -> dict[str, float]:
+    """Starts the adapter; the seconds and processor time until its first correct answer."""
+    seconds = stage.first_answer(180)
+    cpu = cpu_seconds(stage.pid)
+    time.sleep(5)  # then every path once, which fills the cache of access reviews
+    plan = stage.plan("effective_cpu", seconds=len(stage.services) / 250, rate=250)
+    Load(replace(plan, tolerant=True), stage.pid).finish()
+    time.sleep(5)
+    return {"seconds": round(seconds, 2), "cpu_seconds": cpu}
+
+
+def _phase(stage: Stage, seconds: float) -> dict[str, Any]:
+    """Processor time and memory without requests; latencies beside the constant server's; ages of decisions."""
+    figures: dict[str, Any] = {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]}
+    figures["requests"] = _requests(stage, seconds / 2)
+    figures["decision_age_seconds"] = _ages(stage)
+    return figures
+
+
+def _requests(stage: Stage, seconds: float) -> dict[str, Any]:
+    """The stock controller's rate to both servers at the same time."""
+    rate = len(stage.services) / SYNC_SECONDS
+    pids = {"effective_cpu": stage.pid, "": stage.constant.pid or 0}
+    plans = {metric: stage.plan(metric, seconds=seconds, rate=rate) for metric in pids}
+    loads = {metric: Load(replace(plan, tolerant=True), pids[metric]) for metric, plan in plans.items()}
+    done = {metric or "constant": load.finish() for metric, load in loads.items()}
+    figures: dict[str, Any] = {name: each.trace.summary for name, each in done.items()}
+    figures["p99_beyond_ms"] = round(figures["effective_cpu"]["p99_ms"] - figures["constant"]["p99_ms"], 3)
+    figures["refused"] = sum(each.refused for each in done.values())
+    return figures
+
+
+def _ages(stage: Stage) -> dict[str, float]:
+    """The age of each policy's decision, looked at twice."""
+    ages: list[float] = []
+    for _ in range(2):
+        connection = http.client.HTTPConnection("127.0.0.1", stage.adapter.metrics_port, timeout=60)
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        connection.close()
+        ages += [float(line.rpartition(" ")[2]) for line in lines if line.startswith(_AGE)]
+        time.sleep(3)
+    shares = quantiles(ages, n=100)
+    return {"p50": round(shares[49], 2), "p99": round(shares[98], 2), "max": max(ages)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("all", "cluster", "steady", "relists", "growth"))
+    parser = record.argument_parser(__doc__)
     parser.add_argument("--policies", type=int, default=2000)
-    parser.add_argument("--pods", default="", help="number of pods; of growth, several with commas between")
+    parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--namespaces", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=30, help="duration of one measurement (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of one measurement (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers (default: this one)")
-    parser.add_argument("--source", type=Path, default=ROOT, help="repository of the adapter (default: this one)")
-    parser.add_argument("-o", "--out", type=Path)
     given = parser.parse_args()
     favour()
-    for figures in _parts(given):
-        if not given.out:
-            print(json.dumps(figures, indent=1))
-            continue
-        known = json.loads(given.out.read_text()) if given.out.exists() else {}
-        others = known.keys() - figures.keys() - set(record.KEYS)
-        record.write(given.out, merged(known, figures), "python -m lab.benchmarks.scale all" if others else None)
+    record.write(given.output, run(given.policies, given.pods, given.namespaces, given.python, given.seconds))
 
 
 if __name__ == "__main__":

@@ -63,19 +63,19 @@ def policy(service: Service) -> Object:
     }
 
 
-def stored(service: Service, generation: int = 0) -> Iterator[tuple[str, Object]]:
-    """The keys and objects of a service in etcd. In another generation the readiness of the pods has changed."""
+def stored(service: Service) -> Iterator[tuple[str, Object]]:
+    """The keys and objects of a service in etcd."""
     key = f"{service.namespace}/{service.name}"
     yield f"/registry/deployments/{key}", deployment(service)
     yield f"/registry/horizontalpodautoscalers/{key}", hpa(service)
     yield f"/registry/endpointslices/{key}", endpoint_slice(service)
-    yield from pods(service, generation)
+    yield from pods(service)
 
 
-def pods(service: Service, generation: int = 0) -> Iterator[tuple[str, Object]]:
+def pods(service: Service) -> Iterator[tuple[str, Object]]:
     """Keys and pods of a service."""
     for index, name in enumerate(service.pod_names):
-        yield f"/registry/pods/{service.namespace}/{name}", pod(service, index, generation)
+        yield f"/registry/pods/{service.namespace}/{name}", pod(service, index)
 
 
 def hpa(service: Service) -> Object:
@@ -85,7 +85,8 @@ def hpa(service: Service) -> Object:
         "type": "Object",
         "object": {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target},
     }
-    calm = {"tolerance": "0", "stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": _steps()}
+    steps = [{"type": "Percent", "value": 100, "periodSeconds": 15}, {"type": "Pods", "value": 4, "periodSeconds": 15}]
+    calm = {"tolerance": "0", "stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": steps}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -99,10 +100,6 @@ def hpa(service: Service) -> Object:
         },
         "status": {"currentReplicas": service.replicas, "desiredReplicas": service.replicas, "conditions": []},
     }
-
-
-def _steps() -> list[Object]:
-    return [{"type": "Percent", "value": 100, "periodSeconds": 15}, {"type": "Pods", "value": 4, "periodSeconds": 15}]
 
 
 def deployment(service: Service) -> Object:
@@ -154,10 +151,10 @@ def endpoint_slice(service: Service) -> Object:
     }
 
 
-def pod(service: Service, index: int, generation: int) -> Object:
+def pod(service: Service, index: int) -> Object:
     """A realistic pod: 6 to 7 kB of JSON with its managed fields."""
     name = service.pod_names[index]
-    moment = _time(60 + index + 600 * generation)
+    moment = _time(60 + index)
     ip = address(service, index)
     metadata = {
         **_metadata("pod", service.namespace, name),

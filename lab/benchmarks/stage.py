@@ -1,8 +1,7 @@
 """The stage of the benchmark: a real API server with the scene, usage, the adapter, and the constant server."""
 
-import dataclasses
-import functools
 import http.client
+import itertools
 import ssl
 import sys
 import threading
@@ -10,34 +9,21 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lab.benchmarks import scene, store
-from lab.benchmarks.forwarder import Forwarder
 from lab.benchmarks.load import Plan
 from lab.benchmarks.processes import favour
-from lab.harness import commands, objects
-from lab.harness.adapter import ACCOUNT, NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
-from lab.harness.client import Client, tls_context
+from lab.harness import objects
+from lab.harness.adapter import NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.binaries import print_to_stderr
+from lab.harness.client import tls_context
 from lab.harness.control_plane import ControlPlane
 from lab.harness.processes import Component, Scenery, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 USAGE_GROUP = "metrics.k8s.io"
 _USER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
-
-_LISTED = (
-    "/api/v1/pods?limit=1",
-    "/apis/apps/v1/deployments?limit=1",
-    "/apis/autoscaling/v2/horizontalpodautoscalers?limit=1",
-    "/apis/discovery.k8s.io/v1/endpointslices?limit=1",
-    "/apis/effective-load.io/v1alpha1/watermarkpolicies?limit=1",
-    f"/apis/{USAGE_GROUP}/v1beta1",
-)
-
-T = TypeVar("T")
-Moments = tuple[float, float]
-"""Begin and end, on the machine's monotonic clock."""
 
 HEADERS = [
     ("Host", f"{NAMESPACE}.{NAMESPACE}.svc"),
@@ -70,7 +56,6 @@ class Stage(Scenery):
         pods: int,
         namespaces: int,
         python: str,
-        announce: Callable[[str], None],
         *,
         policy: Callable[[scene.Service], scene.Object] = scene.policy,
         settings: Mapping[str, Any] | None = None,
@@ -78,108 +63,19 @@ class Stage(Scenery):
     ) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
-        self._python, self._announce = python, announce
+        self._python = python
         self._policy, self._settings, self._controllers = policy, settings, controllers
-        self._calm = threading.Event()
-        self.generation = 0
 
     def _start(self, stack: ExitStack) -> None:
         chosen = {"controller_manager": bool(self._controllers), "controllers": self._controllers}
-        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce, **chosen))
+        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=print_to_stderr, **chosen))
         for name in ("etcd", "kube-apiserver"):
             favour(self.cluster.components[name].pid or 0)
-        self._servers = {name: self._api_server(name) for name in ("first", "second")}
-        self._serving = "first"
-        self.forwarder = Forwarder()
-        self.forwarder.lead_to(self._port("first"))
         self._fill()
         self._start_usage()
         self.adapter = self._adapter()
         self.constant, self.constant_port = self._constant()
         self._begin_churn()
-
-    # -- the API servers
-
-    def _api_server(self, name: str) -> tuple[Component, int]:
-        layout = self.cluster.layout
-        if name == "first":
-            return self.cluster.components["kube-apiserver"], layout.port("kube-apiserver")
-        port = free_ports(1)[0]
-        other = dataclasses.replace(layout, ports={**layout.ports, "kube-apiserver": port})
-        line = commands.api_server(other, {}, controllers=False)
-        component = Component("kube-apiserver-2", line, self.cluster.folder / "kube-apiserver-2.log")
-        component.ready = functools.partial(_answers, self._admin(port), "/readyz")
-        self._stack.callback(component.stop, 2)
-        return component, port
-
-    def _admin(self, port: int) -> Client:
-        pair = self.cluster.pki.client("admin", "system:masters")
-        return Client("127.0.0.1", port, tls_context(self.cluster.pki.cluster.file, pair.cert_file, pair.key_file))
-
-    def _port(self, name: str) -> int:
-        return self._servers[name][1]
-
-    def relist(self, work: Callable[[Callable[[], Moments | None]], T], *, changed: bool, patience: float) -> T:
-        """Has the adapter list everything anew, from an API server that does not know its resource versions.
-
-        `changed` changes every pod before. `work` gets a function that leads the adapter to the other API server, and
-        returns the begin and the end of its list of pods half a second later, after its effects. Where the watches
-        resume without a list, that is None, and all is done again.
-        """
-        for _ in range(5):
-            self.forwarder.hold()  # with bookmarks the adapter could resume at the other API server without a list
-            if changed:
-                self.touch_pods()
-            name = self._prepare_other()
-            self.adapter.component.new_log_lines()
-            moments: list[Moments | None] = []
-
-            def roll(name: str = name, moments: list[Moments | None] = moments) -> Moments | None:
-                moments.append(self._roll_over(name, patience))
-                return moments[0]
-
-            result = work(roll)
-            self._calm.clear()
-            self._servers["first" if self._serving == "second" else "second"][0].stop(3)
-            if moments[0] is not None:
-                return result
-            self._announce("the watches resumed without a list; again")
-        raise RuntimeError("no relist took place")
-
-    def _roll_over(self, name: str, patience: float) -> Moments | None:
-        began = time.monotonic()
-        self.forwarder.lead_to(self._port(name))
-        self._serving = name
-        while time.monotonic() - began < patience:
-            time.sleep(0.05)
-            lines = self.adapter.component.new_log_lines()
-            if any(line.get("event") == "listed" and line["resource"] == "pods" for line in lines):
-                ended = time.monotonic()
-                time.sleep(0.5)
-                return began, ended
-        return None
-
-    def _prepare_other(self) -> str:
-        """Starts the other API server, waits until it can list everything, and returns its name."""
-        name = "second" if self._serving == "first" else "first"
-        # The adapter's resource version must be older than the oldest one of the other API server.
-        self._calm.set()
-        time.sleep(1)
-        admin = self._admin(self._port(self._serving))
-        admin.patch("/api/v1/namespaces/default", {"metadata": {"annotations": {"benchmark": str(time.time())}}})
-        admin.close()
-        if name == "second":
-            self._servers[name] = self._api_server(name)  # its former port may be another process's by now
-        server = self._servers[name][0]
-        server.start()
-        favour(server.pid or 0)
-        server.wait_ready()
-        admin = self._admin(self._port(name))
-        for path in _LISTED:
-            while not _answers(admin, path):
-                time.sleep(0.1)
-        admin.close()
-        return name
 
     # -- the scene
 
@@ -192,14 +88,7 @@ class Stage(Scenery):
             client.create(self._policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
-        self._announce(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
-
-    def touch_pods(self) -> None:
-        """Changes every pod."""
-        self.generation += 1
-        etcd = self.cluster.layout.port("etcd")
-        for service in self.services:
-            store.put(etcd, scene.pods(service, self.generation))
+        print_to_stderr(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
 
     def _begin_churn(self) -> None:
         """Changes a pod each second: without changes the API server's cache cannot continue a paged list."""
@@ -207,13 +96,11 @@ class Stage(Scenery):
         etcd = self.cluster.layout.port("etcd")
 
         def churn() -> None:
-            beat = 0
-            while not over.wait(1):
-                if self._calm.is_set():
-                    continue
-                beat += 1
+            for beat in itertools.count():
+                if over.wait(1):
+                    return
                 service = self.services[beat % len(self.services)]
-                key, pod = next(scene.pods(service, self.generation))
+                key, pod = next(scene.pods(service))
                 pod["metadata"]["annotations"]["benchmark.example.com/beat"] = str(beat)
                 store.put(etcd, [(key, pod)])
 
@@ -234,24 +121,10 @@ class Stage(Scenery):
         self.cluster.wait_api_service(f"v1beta1.{USAGE_GROUP}")
 
     def _adapter(self) -> AdapterProcess:
-        """The adapter with exactly the rights of the manifests, behind the forwarder."""
-        account_kubeconfig(self.cluster)
-        path = self.cluster.folder / "kubeconfig-forwarded"
-        server = f"https://127.0.0.1:{self.forwarder.port}"
-        token = self.cluster.token(NAMESPACE, ACCOUNT)
-        objects.kubeconfig(path, server, self.cluster.pki.cluster.certificate, token)
-        adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=path)
+        """The adapter with exactly the rights of the manifests."""
+        adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=account_kubeconfig(self.cluster))
         adapter.component.command[0] = self._python
         adapter.register()
-        self._stack.callback(adapter.stop)
-        return adapter
-
-    def other_version(self, folder: Path) -> AdapterProcess:
-        """The adapter of another version beside the first, unregistered: `folder` is its worktree with a `.venv`."""
-        path = self.cluster.folder / "kubeconfig-forwarded"
-        adapter = AdapterProcess(self.cluster, kubeconfig=path, name="adapter-before", register=False)
-        adapter.component.command[0] = str(folder / ".venv/bin/python")
-        adapter.component.cwd = folder
         self._stack.callback(adapter.stop)
         return adapter
 
@@ -284,16 +157,11 @@ class Stage(Scenery):
             rate=rate,
         )
 
-    def scale_plan(self, *, seconds: float, rate: float) -> Plan:
-        """A plan of the live reads behind `desired_replicas`, on the adapter's way to the API server."""
+    def plan_through_api_server(self, requests: list[tuple[str, str]], *, seconds: float, rate: float) -> Plan:
+        """A plan of the administrator's requests to the API server."""
         pair = self.cluster.pki.client("admin", "system:masters")
-        base = "/apis/apps/v1/namespaces"
-        requests = [
-            (f"{base}/{service.namespace}/deployments/{service.name}/scale", f'"replicas":{service.replicas}')
-            for service in self.services
-        ]
         return Plan(
-            port=self.forwarder.port,
+            port=self.cluster.layout.port("kube-apiserver"),
             certificate=str(pair.cert_file),
             key=str(pair.key_file),
             headers=[("Host", "127.0.0.1"), ("Accept", "application/json")],
@@ -345,10 +213,3 @@ def first_answer(
             return time.monotonic() - began
         time.sleep(0.05)
     raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{component.tail()}")
-
-
-def _answers(client: Client, path: str) -> bool:
-    try:
-        return client.raw(path, timeout=10).status == 200
-    except OSError:
-        return False

@@ -7,7 +7,7 @@ import base64
 import http.client
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lab.benchmarks.scene import Object
 
@@ -16,35 +16,28 @@ _AT_ONCE = 100  # etcd allows 128 operations and 1.5 MB in a transaction
 
 def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
     """Writes objects through etcd's HTTP gateway; returns their number."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    written, left = 0, iter(objects)
-    while batch := list(itertools.islice(left, _AT_ONCE)):
-        body = json.dumps({"success": [_operation(key, item) for key, item in batch]}).encode()
-        connection.request("POST", "/v3/kv/txn", body)
-        answer = connection.getresponse()
-        text = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"etcd: {answer.status} {text[:300]!r}")
-        written += len(batch)
-    connection.close()
-    return written
+    return _transact(port, (_put(key, item) for key, item in objects))
 
 
 def delete(port: int, keys: Iterable[str]) -> None:
     """Deletes objects."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    left = iter(keys)
-    while batch := list(itertools.islice(left, _AT_ONCE)):
-        operations = [{"requestDeleteRange": {"key": _text(key.encode())}} for key in batch]
-        connection.request("POST", "/v3/kv/txn", json.dumps({"success": operations}).encode())
+    _transact(port, ({"requestDeleteRange": {"key": _text(key.encode())}} for key in keys))
+
+
+def _transact(port: int, operations: Iterator[Object]) -> int:
+    connection, done = http.client.HTTPConnection("127.0.0.1", port, timeout=60), 0
+    while batch := list(itertools.islice(operations, _AT_ONCE)):
+        connection.request("POST", "/v3/kv/txn", json.dumps({"success": batch}).encode())
         answer = connection.getresponse()
         text = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"etcd: {answer.status} {text[:300]!r}")
+        done += len(batch)
     connection.close()
+    return done
 
 
-def _operation(key: str, item: Object) -> Object:
+def _put(key: str, item: Object) -> Object:
     value = json.dumps(item, separators=(",", ":")).encode()
     return {"requestPut": {"key": _text(key.encode()), "value": _text(value)}}
 

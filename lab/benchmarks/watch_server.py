@@ -4,7 +4,7 @@
 
 It serves the scene (`benchmarks.scene`) as a large cluster's API server would, for adapters that a real API server on
 this machine could not hold. Objects are written when they are asked for, so that 200,000 pods need little memory here.
-FOLDER has `server.pem`, and gets `address` once it serves. `/control/…` changes it from outside.
+FOLDER has `server.pem`, and gets `address` once it serves.
 """
 
 import asyncio
@@ -24,43 +24,35 @@ from lab.benchmarks import scene
 from lab.benchmarks.usage import Usage
 
 BOOKMARK_SECONDS = 30.0
-_VERSION = b"@resource-version@"
 
 
 class Collection:
-    """One resource: its keys in etcd's order, the writer of an object, and the versions of what changed.
+    """One resource: its keys in etcd's order, and the writer of an object; no object changes."""
 
-    An object's version is 1 until it changes. `write` gives an object with `_VERSION` in the place of its version.
-    """
-
-    def __init__(self, clock: "Clock", kind: str, keys: Iterable[str], write: Callable[[str], bytes]) -> None:
-        self.clock, self.kind, self.write = clock, kind, write
+    def __init__(self, kind: str, keys: Iterable[str], write: Callable[[str], bytes]) -> None:
+        self.kind, self.write = kind, write
         self.keys = sorted(keys)
-        self.versions: dict[str, int] = {}
-        self.oldest = 0
+        self.version, self.oldest = 1000, 0
         self.watchers: set[asyncio.Queue[bytes]] = set()
 
-    def read(self, key: str) -> bytes:
-        return self.write(key).replace(_VERSION, b"%d" % self.versions.get(key, 1))
-
     def page(self, limit: int, token: str) -> bytes:
-        first, version = map(int, token.split(":")) if token else (0, self.clock.version)
+        first, version = map(int, token.split(":")) if token else (0, self.version)
         last = min(len(self.keys), first + limit) if limit else len(self.keys)
         meta: dict[str, Any] = {"resourceVersion": str(version)}
         if last < len(self.keys):
             meta |= {"continue": f"{last}:{version}", "remainingItemCount": len(self.keys) - last}
-        items = b",".join(map(self.read, self.keys[first:last]))
+        items = b",".join(map(self.write, self.keys[first:last]))
         head = json.dumps(meta).encode()
         return b'{"kind":"%sList","apiVersion":"v1","metadata":%s,"items":[%s]}\n' % (self.kind.encode(), head, items)
 
     def bookmark(self) -> bytes:
-        meta = {"kind": self.kind, "metadata": {"resourceVersion": str(self.clock.version)}}
+        meta = {"kind": self.kind, "metadata": {"resourceVersion": str(self.version)}}
         return json.dumps({"type": "BOOKMARK", "object": meta}).encode() + b"\n"
 
     def expire(self) -> None:
         """Forgets the past, and ends the watches: they must list anew."""
-        self.clock.version += 1
-        self.oldest = self.clock.version
+        self.version += 1
+        self.oldest = self.version
         for watcher in self.watchers:
             watcher.put_nowait(_EXPIRED)
 
@@ -71,18 +63,10 @@ _EXPIRED = (
 )
 
 
-class Clock:
-    """The cluster's resource version."""
-
-    version = 1000
-
-
 class PodWriter:
     """Writes pods of a service from one template: its pods differ in few texts."""
 
     def __init__(self, services: list[scene.Service]) -> None:
-        self.began: dict[str, int] = {}
-        """When a pod that was replaced began (seconds)."""
         self._of = {
             f"{service.namespace}/{name}": (service, index, name)
             for service in services
@@ -99,39 +83,27 @@ class PodWriter:
         text = self._templates.get(service.name)
         if text is None:
             text = self._templates[service.name] = self._template(service)
-        for place, value in _texts(service, index, name, self.began.get(key, 0)).items():
+        for place, value in _texts(service, index, name).items():
             text = text.replace(place, value)
         return text
 
     @staticmethod
     def _template(service: scene.Service) -> bytes:
-        pod = scene.pod(service, 0, 0)
-        pod["metadata"]["resourceVersion"] = _VERSION.decode()
-        text = json.dumps(pod, separators=(",", ":")).encode()
-        status = pod["status"]
-        for moment in (
-            pod["metadata"]["creationTimestamp"], status["startTime"], status["conditions"][0]["lastTransitionTime"],
-        ):  # fmt: skip
-            text = text.replace(str(moment).encode(), b"@began@")
-        for place, value in _texts(service, 0, service.pod_names[0], 0).items():
+        text = _written(scene.pod(service, 0))
+        for place, value in _texts(service, 0, service.pod_names[0]).items():
             text = text.replace(value, place)
         return text
 
 
-def _texts(service: scene.Service, index: int, name: str, began: int) -> dict[bytes, bytes]:
+def _texts(service: scene.Service, index: int, name: str) -> dict[bytes, bytes]:
     """What differs among the pods of a service, by its place in the template."""
-    uid = scene.uid("pod", service.namespace, name).encode()
     return {
         b"@name@": name.encode(),
-        b"@uid@": b"%08x" % began + uid[8:] if began else uid,
+        b"@uid@": scene.uid("pod", service.namespace, name).encode(),
         b'"@address@"': f'"{scene.address(service, index)}"'.encode(),
         b'"@node@"': f'"node-{index:03}"'.encode(),
         b'"@host@"': f'"10.0.0.{index}"'.encode(),
-        b"@began@": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began or _LONG_AGO)).encode(),
     }
-
-
-_LONG_AGO = 1767600000
 
 
 class Server:
@@ -142,23 +114,19 @@ class Server:
         self.usage = Usage(self.services)
         self.front_proxy = front_proxy
         self.writer = PodWriter(self.services)
-        clock, named = Clock(), {f"{one.namespace}/{one.name}": one for one in self.services}
+        named = {f"{one.namespace}/{one.name}": one for one in self.services}
 
         def collection(kind: str, make: Callable[[scene.Service], scene.Object]) -> Collection:
-            return Collection(clock, kind, named, lambda key: _written(make(named[key])))
+            return Collection(kind, named, lambda key: _written(make(named[key])))
 
         self.collections = {
-            "/api/v1/pods": Collection(clock, "Pod", self.writer.keys, self.writer.write),
+            "/api/v1/pods": Collection("Pod", self.writer.keys, self.writer.write),
             "/apis/apps/v1/deployments": collection("Deployment", scene.deployment),
             "/apis/autoscaling/v2/horizontalpodautoscalers": collection("HorizontalPodAutoscaler", scene.hpa),
             "/apis/discovery.k8s.io/v1/endpointslices": collection("EndpointSlice", scene.endpoint_slice),
             "/apis/effective-load.io/v1alpha1/watermarkpolicies": collection("WatermarkPolicy", _stored_policy),
         }
         self.named = named
-
-    @property
-    def pods(self) -> Collection:
-        return self.collections["/api/v1/pods"]
 
     # --- what the adapter asks for ---
 
@@ -237,22 +205,10 @@ class Server:
         }
         return web.json_response({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "data": data})
 
-    # --- what the benchmark changes ---
-
     async def expire(self, _request: web.Request) -> web.StreamResponse:
-        """Ends the watches of pods and forgets their past; `?change` also changes every pod."""
-        if "change" in _request.query:
-            self.touch()
-        self.pods.expire()
+        """The benchmark ends the watches of pods, so that they are listed anew."""
+        self.collections["/api/v1/pods"].expire()
         return web.Response()
-
-    def touch(self) -> None:
-        """Every pod is another one of the same name."""
-        self.pods.clock.version += 1
-        now = int(time.time()) - 3600
-        for key in self.pods.keys:
-            self.writer.began[key] = now
-            self.pods.versions[key] = self.pods.clock.version
 
 
 def _stored_policy(service: scene.Service) -> scene.Object:
@@ -265,7 +221,7 @@ def _stored_policy(service: scene.Service) -> scene.Object:
 
 
 def _written(item: scene.Object) -> bytes:
-    item["metadata"]["resourceVersion"] = _VERSION.decode()
+    item["metadata"]["resourceVersion"] = "1"
     return json.dumps(item, separators=(",", ":")).encode()
 
 

@@ -1,9 +1,8 @@
-"""The contenders on one service: the stock HPA, the policy as shipped, the suggestion, and perfect knowledge.
+"""The contenders on one service: the stock HPA, the policy as shipped, and the suggestion.
 
 Levels and suggestions are searched with the quick model, which is held to `replay` on a part of the same history.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -22,18 +21,9 @@ from adapter.commands.replay.suggestion_report import behavior_texts
 from adapter.load.spec import Bounds, Metric, Policy, ResourceMetric
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import CrossVersionReference, Hpa, ScalingRules
-from lab.benchmarks.control import perfect, quick
+from lab.benchmarks.control import quick
 from lab.benchmarks.control.quick import Rules
-from lab.benchmarks.control.services import (
-    CAPACITY,
-    FIRST_REPLICAS,
-    MAXIMUM,
-    MINIMUM,
-    STEP,
-    loads,
-    setup,
-    ticks,
-)
+from lab.benchmarks.control.services import CAPACITY, FIRST_REPLICAS, MAXIMUM, MINIMUM, STEP, loads, setup, ticks
 
 _DAY = 86_400.0
 _JUDGE = Judge({"cpu": Fraction(CAPACITY)}, MINIMUM)
@@ -144,7 +134,6 @@ class Service:
 
 def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[str, Any]:
     """The figures of one service."""
-    began = time.process_time()
     service = Service(name, seed, days)
     shown = service.second
     rises = sorted(after / before for before, after in zip(shown, shown[3:], strict=False) if before > 0)
@@ -161,7 +150,6 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
         as_found, behavior = rules(best), behavior_texts(best)
         level = service.levels(as_found, [aim])[0]
         as_set = quick.play(shown, as_found)
-        known = perfect.pod_hours(shown, STEP, setup(1).starts + setup(1).stops, MINIMUM, aim)
         errors += [service.error(None, stock), service.error(SHIPPED, shipped), service.error(best, level)]
         found.append(
             {
@@ -181,7 +169,6 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
                         "pod_hours": round(as_set.pod_seconds / 3600, 1),
                     },
                 },
-                "perfect": {"pod_hours": round(known, 1)},
             }
         )
     return {
@@ -194,7 +181,6 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
         "bands": {name: _level(service.levels(kind, aims[:1])[0]) for name, kind in BANDS.items()},
         "lags": {name: _level(service.levels(kind, aims[:1])[0]) for name, kind in LAGS.items()},
         "quick_model_error": round(max(map(abs, errors)), 5),
-        "processor_seconds": round(time.process_time() - began),
     }
 
 

@@ -4,15 +4,11 @@ Each part of the page is a Jinja template in this folder, `NN_name.md.j2`, in th
 puts them together. Figures come from `lab/benchmarks/results/NAME.json` and nowhere else. A template has:
 
 - `results.NAME`, the content of NAME.json: `{{ results.decide["20 serving"].assess | figure }} ms`.
-- filters: `figure` (2 significant digits, or `figure(3)`), `percent` (of a share), `columns` (two columns of a table as
-  pairs), `exponent` (of the growth of pairs).
+- filters: `figure` (2 significant digits, or `figure(3)`), `percent` (of a share), `exponent` (of the growth of pairs).
 - `source("NAME")`: the command and a link to the figures with commit and date.
 - `aim(what, value, "<=", limit, unit, reason)`: a row of the summary at the top; met or missed is computed, and a
   missed aim needs a reason.
 - `tried(what, figure, why_not)`: a row of the table of what did not pay.
-- `growth(name, title, {series: pairs}, x, y)`: a picture with two logarithmic scales and the exponent of each series.
-- `course(name, title, [{"title": …, "unit": …, "series": {name: pairs}}])`: pictures over time, in minutes.
-- `bars(name, title, {group: {name: value}}, unit)`: a picture of bars in groups.
 
 `aim` and `tried` print nothing where they stand. The rest is plain Markdown and Jinja.
 """

@@ -21,7 +21,7 @@ _PYTHON = ["python", "-m"]
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 1: the page is not what the results say, or a benchmark stored no result."""
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.page", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the page and its pictures")
+    parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument(
         "--run", nargs="*", metavar="NAME", help="run the benchmarks of these results, by default of all on the page"
     )

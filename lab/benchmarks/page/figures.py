@@ -2,9 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-
-Pairs = Sequence[tuple[float, float]]
+from collections.abc import Sequence
 
 
 def figure(value: float, digits: int = 2) -> str:
@@ -22,12 +20,7 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{figure(100 * float(share), digits)} %"
 
 
-def columns(table: Mapping[str, Sequence[float]], x: str, y: str) -> list[tuple[float, float]]:
-    """The pairs of two columns of a table that is stored by column."""
-    return list(zip(table[x], table[y], strict=True))
-
-
-def exponent(points: Pairs) -> float:
+def exponent(points: Sequence[tuple[float, float]]) -> float:
     """The exponent b of y = a · x^b, by least squares of the logarithms; of a straight line it is 1.
 
     ValueError: fewer than two different x, or a figure that is not above 0.

@@ -1,46 +1,23 @@
-"""Makes the page and its pictures from the templates and the stored results."""
+"""Makes the page from the templates and the stored results."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from lab.benchmarks.page import charts
-from lab.benchmarks.page.figures import Pairs, columns, exponent, figure, percent
+from lab.benchmarks.page.figures import exponent, figure, percent
 from lab.benchmarks.record import KEYS, RESULTS, ROOT
 
 TEMPLATES = Path(__file__).parent
 PAGE = ROOT / "docs" / "performance.md"
 _LAYOUT = "page.md.j2"
-_PICTURES = "pictures"
-_PREFIX = "performance-"
 
 
 class PageError(Exception):
     """A template asks for what is not there; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class Aim:
-    """A row of the summary."""
-
-    what: str
-    aim: str
-    figure: str
-    met: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A row of the table of what did not pay."""
-
-    what: str
-    figure: str
-    why_not: str
 
 
 class Results:
@@ -62,16 +39,14 @@ class Results:
         return self.used[name]
 
 
-@dataclass
 class Page:
     """The page in the making: what the templates of its sections have recorded."""
 
-    folder: Path = TEMPLATES
-    results: Results = field(default_factory=lambda: Results(RESULTS))
-    aims: list[Aim] = field(default_factory=list)
-    tried: list[Tried] = field(default_factory=list)
-    pictures: dict[str, str] = field(default_factory=dict)
-    """SVG by file name."""
+    def __init__(self, folder: Path = TEMPLATES, results: Path = RESULTS) -> None:
+        self.results = Results(results)
+        self._folder = folder
+        self._aims: list[dict[str, str]] = []
+        self._tried: list[dict[str, str]] = []
 
     def aim(self, what: str, value: float, sign: str, limit: float, unit: str = "", reason: str = "") -> str:
         """Records a row of the summary; `sign` is <= or >=. Where it is missed, its reason is shown."""
@@ -83,12 +58,13 @@ class Page:
         bound = "≤" if sign == "<=" else "≥"
         wanted = f"{bound} {100 * limit:g} %" if unit == "%" else f"{bound} {limit:g} {unit}".strip()
         measured = percent(value) if unit == "%" else f"{figure(value, 3)} {unit}".strip()
-        self.aims.append(Aim(what, wanted, measured, met, "" if met else reason))
+        verdict = "met" if met else f"**missed**: {reason}"
+        self._aims.append({"what": what, "aim": wanted, "figure": measured, "verdict": verdict})
         return ""
 
-    def reject(self, what: str, measured: str, why_not: str) -> str:
+    def tried(self, what: str, measured: str, why_not: str) -> str:
         """Records a row of the table of what was tried and did not pay."""
-        self.tried.append(Tried(what, measured, why_not))
+        self._tried.append({"what": what, "figure": measured, "why_not": why_not})
         return ""
 
     def source(self, name: str) -> str:
@@ -97,49 +73,24 @@ class Page:
         link = f"[figures](../lab/benchmarks/results/{name}.json)"
         return f"`{one['command']}` ({link} of commit {one['commit']}, {one['date']})"
 
-    def growth(self, name: str, title: str, series: Mapping[str, Pairs], x: str, y: str) -> str:
-        return self._picture(name, title, charts.growth(title, series, x, y))
-
-    def course(self, name: str, title: str, panels: Sequence[Mapping[str, Any]]) -> str:
-        return self._picture(name, title, charts.course(title, panels))
-
-    def bars(self, name: str, title: str, groups: Mapping[str, Mapping[str, float]], unit: str = "") -> str:
-        return self._picture(name, title, charts.bars(title, groups, unit))
-
-    def _picture(self, name: str, title: str, svg: str) -> str:
-        file = f"{_PREFIX}{name}.svg"
-        self.pictures[file] = svg
-        return f"![{title}]({_PICTURES}/{file})"
-
     def text(self) -> str:
         """The page. PageError: a template or a result that it asks for is faulty."""
-        environment = self._environment()
-        parts = sorted(one.name for one in self.folder.glob("[0-9][0-9]_*.md.j2"))
-        sections = [self._part(environment, name).strip() for name in parts]
-        return self._part(environment, _LAYOUT, sections=[one for one in sections if one]).strip() + "\n"
-
-    def _part(self, environment: jinja2.Environment, name: str, **more: Any) -> str:
-        try:
-            return environment.get_template(name).render(more)
-        except (PageError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
-            raise PageError(f"lab/benchmarks/page/{name}: {error}") from error
-
-    def _environment(self) -> jinja2.Environment:
         environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(self.folder),
+            loader=jinja2.FileSystemLoader(self._folder),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         environment.globals.update(
-            results=self.results, aims=self.aims, rejected=self.tried, machines=self.machines,
-            aim=self.aim, tried=self.reject, source=self.source, growth=self.growth, course=self.course, bars=self.bars,
-            min=min, max=max,
+            results=self.results, aims=self._aims, rejected=self._tried, machines=self._machines,
+            aim=self.aim, tried=self.tried, source=self.source, max=max,
         )  # fmt: skip
-        environment.filters.update(figure=figure, percent=percent, columns=columns, exponent=exponent)
-        return environment
+        environment.filters.update(figure=figure, percent=percent, exponent=exponent)
+        parts = sorted(one.name for one in self._folder.glob("[0-9][0-9]_*.md.j2"))
+        sections = [_rendered(environment, name).strip() for name in parts]
+        return _rendered(environment, _LAYOUT, sections=[one for one in sections if one]).strip() + "\n"
 
-    def machines(self) -> list[tuple[dict[str, Any], list[str]]]:
+    def _machines(self) -> list[tuple[dict[str, Any], list[str]]]:
         """The machines of the results on the page, each with the names of its results."""
         by_machine: dict[str, list[str]] = {}
         for name in sorted(self.results.used):
@@ -147,10 +98,11 @@ class Page:
         return [(json.loads(one), names) for one, names in by_machine.items()]
 
 
-def _files(page: Page) -> dict[Path, str]:
-    """The content of the page and of each of its pictures, by path. Raises PageError."""
-    text = page.text()
-    return {PAGE: text, **{PAGE.parent / _PICTURES / name: svg for name, svg in page.pictures.items()}}
+def _rendered(environment: jinja2.Environment, name: str, **more: Any) -> str:
+    try:
+        return environment.get_template(name).render(more)
+    except (PageError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
+        raise PageError(f"lab/benchmarks/page/{name}: {error}") from error
 
 
 def used() -> list[str]:
@@ -161,31 +113,17 @@ def used() -> list[str]:
 
 
 def faults() -> Iterator[str]:
-    """Why the page cannot be made, or what of it is not as the results say."""
-    page = Page()
+    """Why the page cannot be made, or that it is not as the results say."""
     try:
-        made = _files(page)
+        made = Page().text()
     except PageError as error:
         yield str(error)
         return
-    for path, content in made.items():
-        if not path.is_file() or path.read_text(encoding="utf-8") != content:
-            yield f"{path.relative_to(ROOT)} is not what the results say; run `python -m lab.benchmarks.page --write`"
-    for path in _pictures() - made.keys():
-        yield f"{path.relative_to(ROOT)} is in no template; run `python -m lab.benchmarks.page --write`"
+    if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != made:
+        yield f"{PAGE.relative_to(ROOT)} is not what the results say; run `python -m lab.benchmarks.page --write`"
 
 
 def write() -> None:
-    """Writes the page and its pictures, and removes pictures that it no longer has; none where a template is faulty."""
-    try:
-        made = _files(Page())
-    except PageError:
-        return
-    for path, content in made.items():
-        path.write_text(content, encoding="utf-8")
-    for path in _pictures() - made.keys():
-        path.unlink()
-
-
-def _pictures() -> set[Path]:
-    return set((PAGE.parent / _PICTURES).glob(f"{_PREFIX}*.svg"))
+    """Writes the page; not where a template is faulty."""
+    with suppress(PageError):
+        PAGE.write_text(Page().text(), encoding="utf-8")
