@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.benchmarks import record, scene
-from lab.benchmarks.measure import Trace, measure
+from lab.benchmarks.measure import Measured, measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory
 from lab.benchmarks.stage import HEADERS, Stage, request
 from lab.harness import objects
@@ -91,8 +91,8 @@ ATTACKS = {
 class Beside:
     """The measurements during one attack, and calm just before it, round by round."""
 
-    calm: list[Trace] = field(default_factory=list)
-    flooded: list[Trace] = field(default_factory=list)
+    calm: list[Measured] = field(default_factory=list)
+    flooded: list[Measured] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     grown: float = 0.0
     peak: float = 0.0
@@ -116,9 +116,9 @@ class Beside:
         }
 
 
-def _middle(traces: list[Trace], share: float) -> float:
+def _middle(runs: list[Measured], share: float) -> float:
     """The median of the rounds' percentiles, in milliseconds."""
-    return round(statistics.median(trace.milliseconds(share) for trace in traces), 3)
+    return round(statistics.median(run.milliseconds(share) for run in runs), 3)
 
 
 class Watch:
@@ -241,7 +241,7 @@ class Flood:
 
     def _measure(self, name: str, beside: Beside) -> None:
         stage, attack = self.stage, ATTACKS[name]
-        beside.calm.append(measure(self._plan, stage.pid).trace)
+        beside.calm.append(measure(self._plan, stage.pid))
         before, watch = memory(stage.pid)["now"], Watch(stage)
         under_attack = (
             attackers(stage, attack, self._tenant, self.seconds + 2 * _LEAD_SECONDS)
@@ -251,7 +251,7 @@ class Flood:
         with under_attack as done:
             cpu, began = cpu_seconds(stage.pid), time.monotonic()
             flooded = measure(self._plan, stage.pid)
-            beside.flooded.append(flooded.trace)
+            beside.flooded.append(flooded)
             beside.busy.append((cpu_seconds(stage.pid) - cpu) / (time.monotonic() - began))
         watch.stop()
         beside.peak, beside.probe = max(beside.peak, watch.mib), max(beside.probe, watch.slowest)

@@ -44,20 +44,6 @@ def connector(port: int, certificate: str = "", key: str = "", *, is_small: bool
     return connect
 
 
-def silent(port: int) -> Attack:
-    """A plain connection without a handshake; a new one whenever the server closes it."""
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), _PATIENCE) as wire:
-            yield 1
-            wire.settimeout(0.001)
-            while True:
-                with suppress(TimeoutError):
-                    if not wire.recv(1):
-                        break
-                yield 0
-        yield 0
-
-
 def handshakes(connect: Connect) -> Attack:
     """TLS handshakes without requests."""
     while True:
@@ -76,21 +62,6 @@ def records(connect: Connect) -> Attack:
         yield 0
 
 
-def idle(connect: Connect) -> Attack:
-    """An idle connection; a new one whenever the server closes it."""
-    while True:
-        with suppress(OSError), connect() as connection:
-            yield 1
-            connection.settimeout(0.0)
-            while True:
-                time.sleep(0.001)
-                with suppress(ssl.SSLWantReadError):
-                    if not connection.recv(1):
-                        break
-                yield 0
-        yield 0
-
-
 def lists(connect: Connect, request: bytes) -> Attack:
     """A list after the other, each read whole."""
     while True:
@@ -102,8 +73,8 @@ def lists(connect: Connect, request: bytes) -> Attack:
         yield 1
 
 
-def unread(connect: Callable[[], socket.socket], request: bytes) -> Attack:
-    """A request whose answer is not read; a new one whenever the server ends the connection."""
+def held(connect: Callable[[], socket.socket], request: bytes = b"") -> Attack:
+    """A connection, with a request whose answer is not read, or none; a new one whenever the server ends it."""
     while True:
         with suppress(OSError), connect() as wire:
             wire.sendall(request)
@@ -152,15 +123,15 @@ def attack(kind: str, port: int, certificate: str = "", key: str = "", namespace
         case "records":
             return records(connector(port))
         case "idle":
-            return idle(connector(port))
+            return held(connector(port))
         case "silent":
-            return silent(port)
+            return held(lambda: socket.create_connection(("127.0.0.1", port), _PATIENCE))
         case "lists":
             return lists(connector(port, certificate, key), request)
         case "unread":
-            return unread(connector(port, certificate, key, is_small=True), request)
+            return held(connector(port, certificate, key, is_small=True), request)
         case "scrapes":
-            return unread(lambda: small(port), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            return held(lambda: small(port), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     raise ValueError(kind)
 
 

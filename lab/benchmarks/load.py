@@ -1,13 +1,12 @@
 """The load generator, a separate process: keep-alive TLS connections, each with one request under way at a time.
 
-Reads a plan (JSON) from standard input. Writes one line of JSON with the number of requests and the seconds; the
-moments (on the machine's monotonic clock) and latencies go into a file, eight bytes each, pair by pair.
+Reads a plan (JSON) from standard input, and writes a line of JSON: the latencies, the duration (both in seconds) and
+the number of refused requests; or `error`.
 
 With a rate, requests are due at even intervals, and a latency counts from the moment its request was due: a server that
 stalls is charged for all waiting requests. Without a rate, each connection sends its next request upon each answer.
 """
 
-import array
 import json
 import os
 import select
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import cycle
-from pathlib import Path
+from typing import Any
 
 _PATIENCE = 10.0
 
@@ -37,7 +36,6 @@ class Plan:
     connections: int
     seconds: float
     rate: float
-    trace: str = ""
     tolerant: bool = False
     """Whether status 503 is accepted; such answers are counted."""
 
@@ -90,17 +88,17 @@ class Asker:
         return True
 
 
-def run(plan: Plan) -> tuple["array.array[float]", float, int]:
-    """Runs a plan; returns moments and latencies in turn, the seconds it took, and the number of refused requests."""
+def run(plan: Plan) -> dict[str, Any]:
+    """Runs a plan; returns what is written."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(plan.certificate, plan.key)
     askers = [Asker(plan, context) for _ in range(plan.connections)]
     questions = cycle([(_request(plan, target), expected.encode()) for target, expected in plan.requests])
-    trace = array.array("d")
     began = time.monotonic()
-    (_paced if plan.rate else _eager)(plan, askers, questions, trace)
-    return trace, time.monotonic() - began, sum(asker.refused for asker in askers)
+    latencies = list((_paced if plan.rate else _eager)(plan, askers, questions))
+    seconds = time.monotonic() - began
+    return {"latencies": latencies, "seconds": seconds, "refused": sum(asker.refused for asker in askers)}
 
 
 def _request(plan: Plan, target: str) -> bytes:
@@ -111,7 +109,7 @@ def _request(plan: Plan, target: str) -> bytes:
 Questions = Iterator[tuple[bytes, bytes]]
 
 
-def _eager(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.array[float]") -> None:
+def _eager(plan: Plan, askers: list[Asker], questions: Questions) -> Iterator[float]:
     clock = time.monotonic
     end = clock() + plan.seconds
     poll = select.epoll()
@@ -129,14 +127,14 @@ def _eager(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.
             if not asker.answered():
                 continue
             now = clock()
-            trace.extend((now, now - asker.began))
+            yield now - asker.began
             if now < end:
                 asker.ask(*next(questions), now)
             else:
                 waiting -= 1
 
 
-def _paced(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.array[float]") -> None:
+def _paced(plan: Plan, askers: list[Asker], questions: Questions) -> Iterator[float]:
     clock = time.monotonic
     start = clock()
     total = int(plan.rate * plan.seconds)
@@ -156,26 +154,21 @@ def _paced(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.
         ready, _, _ = select.select(busy, (), (), max(0.0, wait))
         for asker in ready:
             if asker.answered():
-                now = clock()
-                trace.extend((now, now - asker.began))
+                yield clock() - asker.began
                 busy.discard(asker)
                 idle.append(asker)
 
 
-def main() -> int:
+def main() -> None:
     plan = Plan(**json.load(sys.stdin))
     with suppress(PermissionError):  # a load generator that waits for a processor measures its own wait
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
-        trace, seconds, refused = run(plan)
+        report = run(plan)
     except WrongAnswerError as error:
-        print(json.dumps({"error": str(error)}))
-        return 1
-    with Path(plan.trace).open("wb") as file:
-        trace.tofile(file)
-    print(json.dumps({"requests": len(trace) // 2, "seconds": seconds, "refused": refused}))
-    return 0
+        report = {"error": str(error)}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

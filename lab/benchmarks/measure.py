@@ -1,37 +1,38 @@
 """One measurement: a load generator against a process, its latencies and the processor time that they took."""
 
-import array
-import itertools
 import json
-import os
 import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from lab.benchmarks.load import Plan
 from lab.benchmarks.processes import cpu_seconds
 
 
 @dataclass(frozen=True)
-class Trace:
-    """Latencies (seconds) with the moments they ended, on the machine's monotonic clock."""
+class Measured:
+    """Runs: the latencies of their requests and their duration (seconds), and the server's processor time."""
 
-    moments: tuple[float, ...]
-    latencies: tuple[float, ...]
+    latencies: tuple[float, ...] = ()
+    seconds: float = 0.0
+    cpu: float = 0.0
+    refused: int = 0
 
-    def within(self, first: float, last: float) -> "Trace":
-        """The requests that were under way between two moments."""
-        chosen = [
-            (moment, latency)
-            for moment, latency in zip(self.moments, self.latencies, strict=True)
-            if moment >= first and moment - latency <= last
-        ]
-        return Trace(tuple(m for m, _ in chosen), tuple(lat for _, lat in chosen))
+    def __add__(self, other: "Measured") -> "Measured":
+        return Measured(
+            self.latencies + other.latencies,
+            self.seconds + other.seconds,
+            self.cpu + other.cpu,
+            self.refused + other.refused,
+        )
 
-    def __add__(self, other: "Trace") -> "Trace":
-        return Trace(self.moments + other.moments, self.latencies + other.latencies)
+    @property
+    def per_second(self) -> float:
+        return len(self.latencies) / self.seconds
+
+    @property
+    def per_cpu_second(self) -> float:
+        return len(self.latencies) / self.cpu
 
     def milliseconds(self, share: float) -> float:
         """A percentile, by nearest rank."""
@@ -41,60 +42,36 @@ class Trace:
 
     @property
     def summary(self) -> dict[str, float]:
-        worst = max(self.latencies, default=0.0)
         return {
             "requests": len(self.latencies),
             "p50_ms": self.milliseconds(0.5),
             "p99_ms": self.milliseconds(0.99),
-            "max_ms": round(1000 * worst, 3),
+            "max_ms": self.milliseconds(1.0),
         }
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A whole run: its trace, its duration, and the server's processor time."""
-
-    trace: Trace
-    seconds: float
-    cpu: float
-    refused: int = 0
-
-    @property
-    def per_second(self) -> float:
-        return len(self.trace.latencies) / self.seconds
 
 
 class Load:
     """A load generator at work; `finish` waits for it."""
 
     def __init__(self, plan: Plan, pid: int) -> None:
-        handle, self._path = tempfile.mkstemp(prefix="effective-load-trace-")
-        os.close(handle)
         self._pid = pid
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lab.benchmarks.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self._before = cpu_seconds(pid)
         assert self._process.stdin is not None
-        self._process.stdin.write(replace(plan, trace=self._path).text())
+        self._process.stdin.write(plan.text())
         self._process.stdin.close()
+        self._process.stdin = None  # so that `communicate` leaves it alone
 
     def finish(self) -> Measured:
-        assert self._process.stdout is not None
-        report = json.loads(self._process.stdout.read())
+        """RuntimeError: an answer was wrong or late."""
+        output, _ = self._process.communicate()
         cpu = cpu_seconds(self._pid) - self._before
-        self._process.wait()
-        raw = array.array("d")
-        path = Path(self._path)
-        try:
-            if "error" in report:
-                raise RuntimeError(report["error"])
-            with path.open("rb") as file:
-                raw.fromfile(file, 2 * report["requests"])
-        finally:
-            path.unlink()
-        trace = Trace(tuple(itertools.islice(raw, 0, None, 2)), tuple(itertools.islice(raw, 1, None, 2)))
-        return Measured(trace, report["seconds"], cpu, report["refused"])
+        report = json.loads(output)
+        if "error" in report:
+            raise RuntimeError(report["error"])
+        return Measured(tuple(report["latencies"]), report["seconds"], cpu, report["refused"])
 
 
 def measure(plan: Plan, pid: int) -> Measured:

@@ -71,7 +71,7 @@ def _requests(stage: Stage, seconds: float) -> dict[str, Any]:
     plans = {metric: stage.plan(metric, seconds=seconds, rate=rate) for metric in pids}
     loads = {metric: Load(replace(plan, tolerant=True), pids[metric]) for metric, plan in plans.items()}
     done = {metric or "constant": load.finish() for metric, load in loads.items()}
-    figures: dict[str, Any] = {name: each.trace.summary for name, each in done.items()}
+    figures: dict[str, Any] = {name: each.summary for name, each in done.items()}
     figures["p99_beyond_ms"] = round(figures["effective_cpu"]["p99_ms"] - figures["constant"]["p99_ms"], 3)
     figures["refused"] = sum(each.refused for each in done.values())
     return figures

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from lab.benchmarks import record
-from lab.benchmarks.measure import Measured, Trace, measure
+from lab.benchmarks.measure import Measured, measure
 from lab.benchmarks.processes import favour, memory, share_of_processor
 from lab.benchmarks.stage import Stage
 from lab.harness.binaries import print_to_stderr
@@ -51,21 +51,17 @@ def _capacity(stage: Stage) -> list[dict[str, Any]]:
     for _ in range(_TURNS):
         for metric in _METRICS:
             runs[metric].append(_measured(stage, metric, _TURN_SECONDS, 0))
-    constant = _per_cpu_second(runs[CONSTANT])
+    whole = {metric: sum(done, Measured()) for metric, done in runs.items()}
     return [
         {
             "metric": metric or "constant",
-            "per_second": round(statistics.median(one.per_second for one in done)),
-            "per_cpu_second": round(_per_cpu_second(done)),
-            "ratio": round(_per_cpu_second(done) / constant, 3),
-            **sum((one.trace for one in done), Trace((), ())).summary,
+            "per_second": round(statistics.median(run.per_second for run in runs[metric])),
+            "per_cpu_second": round(done.per_cpu_second),
+            "ratio": round(done.per_cpu_second / whole[CONSTANT].per_cpu_second, 3),
+            **done.summary,
         }
-        for metric, done in runs.items()
+        for metric, done in whole.items()
     ]
-
-
-def _per_cpu_second(done: list[Measured]) -> float:
-    return sum(len(one.trace.latencies) for one in done) / sum(one.cpu for one in done)
 
 
 def _latency(stage: Stage) -> list[dict[str, Any]]:
@@ -73,7 +69,7 @@ def _latency(stage: Stage) -> list[dict[str, Any]]:
     rows = []
     for metric in _METRICS:
         rate = _SLOW_RATE if metric == DESIRED else _RATE
-        summary = _measured(stage, metric, _LATENCY_SECONDS, rate).trace.summary
+        summary = _measured(stage, metric, _LATENCY_SECONDS, rate).summary
         rows.append({"metric": metric or "constant", "rate": rate, **summary})
     base = "/apis/apps/v1/namespaces"
     reads = [
@@ -81,7 +77,7 @@ def _latency(stage: Stage) -> list[dict[str, Any]]:
         for service in stage.services
     ]
     plan = stage.plan_through_api_server(reads, seconds=_LATENCY_SECONDS, rate=_SLOW_RATE)
-    live = measure(plan, stage.constant.pid or 0).trace.summary
+    live = measure(plan, stage.constant.pid or 0).summary
     return [*rows, {"metric": "the live read alone", "rate": _SLOW_RATE, **live}]
 
 
