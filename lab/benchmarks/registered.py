@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 from lab.benchmarks import scene
 from lab.harness.processes import Scenery
 from lab.harness.registries.consul import Consul
-from lab.harness.registries.eureka import PREFIX, EurekaServer
+from lab.harness.registries.eureka import EurekaServer
 from lab.harness.registries.zookeeper import ZooKeeper
 
 Registration = tuple[str, str]
@@ -80,30 +79,11 @@ def _curator(name: str, ip: str) -> bytes:
     return json.dumps({**instance, "payload": {"metadata": {"instance_status": "UP"}}}).encode()
 
 
-class _KeptEureka(EurekaServer):
-    """A server that each thread asks over one connection: thousands of instances register."""
-
-    _threads = threading.local()
-
-    def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
-        connection = getattr(self._threads, "connection", None)
-        if connection is None:
-            connection = self._threads.connection = self._connection()
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        try:
-            connection.request(method, PREFIX + path, None if content is None else json.dumps(content), headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except OSError:  # it is still starting
-            connection.close()
-            raise
-
-
 class EurekaWithPods:
     def __init__(self, stack: ExitStack) -> None:
         # A delta answer has all changes of this time: by default of 180 s, the whole fill of the benchmark.
         retention = {"eureka.server.retention-time-in-m-s-in-delta-queue": "30000"}
-        self._server = stack.enter_context(_KeptEureka(settings=retention))
+        self._server = stack.enter_context(EurekaServer(settings=retention))
         self.settings = {"type": "Eureka", "servers": [self._server.url]}
 
     def join(self, registrations: Sequence[Registration]) -> None:
