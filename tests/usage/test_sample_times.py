@@ -200,3 +200,12 @@ async def test_where_every_series_lives_one_query_is_asked() -> None:
     server = Server([Input(0, "shop", "a", NOW - 1, False)], "rate(x[1m])", by_pod=True)
     await dates_of("rate(x[1m])", True, [("shop", "a")], server, all_at_once=False)
     assert server.asked == ["max by (namespace, pod) (timestamp(x))"]
+
+
+@pytest.mark.parametrize(("x", "y", "read"), [("ab", "a", "a"), ("ab", "cd", "abcd")])
+async def test_of_selectors_that_read_the_same_pods_each_must_have_a_sample_of_a_pod(x: str, y: str, read: str) -> None:
+    inputs = parse_inputs("x + y")
+    dates = SampleTimes(inputs, new_table(asked_for("x + y", by_pod=False)), NOW)
+    times = [(number, "shop", pod, NOW) for number, pods in enumerate((x, y)) for pod in pods]
+    dates.add([raw_sample(*one) for one in rows_of(inputs, times)])
+    assert await dates.pods(60, Slices()) == {"shop": frozenset(read)}

@@ -144,9 +144,38 @@ class TestAsking:
                 seen.append(world.of(SHOP).pods["a"])
         return seen
 
-    async def test_a_window_with_fewer_samples_than_the_interval_leaves_is_partial(self, fake: FakePrometheus) -> None:
-        [point] = await self.points(fake, Gapped(3), 1)
+    @pytest.mark.parametrize("interval", [15.0, 15.002])
+    async def test_a_window_with_fewer_samples_than_the_interval_leaves_is_partial(
+        self, fake: FakePrometheus, interval: float
+    ) -> None:
+        """Also where the scrapes come a little late: three samples of a minute would read a quarter too little."""
+        server = Gapped(3)
+        server.interval = interval
+        [point] = await self.points(fake, server, 1)
         assert (point.window_samples, point.full_window) == (3, 4)
+
+    async def test_the_window_of_a_total_is_that_of_the_series_with_the_fewest_samples(
+        self, fake: FakePrometheus
+    ) -> None:
+        held = {"a": "4", "b": "3", "c": "4"}
+
+        async def answer(_request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            pods = [{"namespace": "shop", "pod": pod} for pod in held]
+            if asks_scrapes(form["query"]):
+                return matrix(*((labels, [NOW - 15.0 * number for number in reversed(range(8))]) for labels in pods))
+            if asks_times(form["query"]):
+                return vector(*((labels, str(NOW)) for labels in pods))
+            counts = [({**labels, "effective_load_input": "0"}, held[labels["pod"]]) for labels in pods]
+            return vector(({"namespace": "shop"}, "1"), *counts)
+
+        fake.handler = answer
+        world = Source(fake.settings(), queries=[hits("sum by (namespace) (rate(hits[1m]))", scope="Service")])
+        world.source.set_queries([SHOP])
+        async with world.running():
+            await world.change()
+        total = world.of(SHOP).total
+        assert total is not None
+        assert (total.window_samples, total.full_window) == (3, 4)
 
     async def test_full_windows_cost_one_short_answer(self, fake: FakePrometheus) -> None:
         points = await self.points(fake, Gapped(4), 3)
