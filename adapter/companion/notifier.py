@@ -381,7 +381,6 @@ class _RouteSender:
 
     async def _sent(self, waiting: Message) -> str:
         """Sends to every address of the route, and again to those that did not accept it; returns how that ended."""
-        pending: tuple[str, ...] | None = None
         result = "failed"
         for attempt in range(self.route.attempts):
             if attempt:
@@ -393,16 +392,15 @@ class _RouteSender:
                 result = "lostLease"
                 continue  # the lease may be in doubt for a moment only
             result = "failed"
-            urls = await asyncio.to_thread(_addresses, self.route) if pending is None else pending
+            urls = await asyncio.to_thread(_addresses, self.route)
             if not urls:
                 result = "noAddress"
                 continue  # the file may still appear
             try:
-                pending = await self.delivery.send(urls, waiting, self.route.timeout_seconds)
+                if not await self.delivery.send(urls, waiting, self.route.timeout_seconds):
+                    return "sent"
             except NoLibraryError:
                 return "noLibrary"
-            if not pending:
-                return "sent"
         return result
 
     def _count(self, result: str) -> None:
