@@ -1,142 +1,184 @@
-"""`python -m lab.harness.pictures`: makes every picture of the documentation, or those that are named.
+"""`python -m lab.harness.pictures`: makes the pictures of the documentation that show what programs do, or those named.
 
-Diagrams are drawn from the numbers in their captions; terminals show what commands really print, some of them in the
-cluster of a demo that this command runs; the page of a replay and the dashboards are taken in Chromium.
+Terminals show what commands really print, some of them in the cluster of a demo that this command runs; the page of a
+replay and the dashboards are taken in Chromium. Diagrams of ideas (`concept-*.svg`) are drawn by hand.
 """
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from lab.harness import binaries
-from lab.harness.pictures.concepts import CONCEPTS
-from lab.harness.pictures.scenes import DEMO, IN_CLUSTER, OFFLINE, Scene
-from lab.harness.pictures.terminal import ROOT, Recording, Steady, draw, following, record
+from lab.harness.pictures.terminal import ROOT, WIDTH, Lines, Steady, draw, printing
 
 OUT = ROOT / "docs" / "pictures"
-_DEMO_SECONDS = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A picture of a terminal, whose command is written as a reader would type it.
+
+    The picture shows the lines from the first one that matches `since` to the next one that matches `to`. `before` is a
+    command that is not shown. `expects` must be in what was printed. A moving picture plays the lines.
+    """
+
+    name: str
+    command: str
+    expects: str
+    before: str = ""
+    since: str = ""
+    to: str = "(?!)"
+    moving: bool = False
+    width: int = WIDTH
+
+    def write(self, printed: Lines, out: Path, steady: Steady) -> None:
+        """Draws the lines to show; the first one begins at 0 s."""
+        lines = [(at, steady.text(line)) for at, line in printed]
+        first = next((at for at, (_, line) in enumerate(lines) if re.search(self.since, line)), 0)
+        last = next((at for at in range(first + 1, len(lines)) if re.search(self.to, lines[at][1])), len(lines) - 1)
+        kept = lines[first : last + 1]
+        while kept and not kept[-1][1].strip():
+            kept.pop()
+        kept = [(at - kept[0][0], line) for at, line in kept]
+        svg = draw(self.name, self.command, kept, moving=self.moving, width=self.width)
+        (out / self.name).write_text(svg, encoding="utf-8")
+
+
+OFFLINE = (
+    Scene(
+        name="terminal-decide.svg",
+        command="effective-load decide tests/vectors/08-overloaded-and-out.yaml -o text",
+        expects="asks for 12",
+    ),
+    Scene(
+        name="terminal-migrate.svg",
+        command="effective-load migrate manifests/examples/migrate/scaledobject.yaml",
+        expects="WatermarkPolicy",
+        since="^# The adapter",
+        to="target:",
+    ),
+)
+DEMO = Scene(
+    name="terminal-demo.svg",
+    command="make demo DEMO_ARGS=--keep",
+    expects="The cluster stays",
+    since="on a real control plane:",
+    to="replicas at the end",
+    moving=True,
+)
+_SERVING = '{{range .items}}{{if not (index .metadata.annotations "effective-load.io/pulled-out")}}{{.metadata.name}} {{end}}{{end}}'  # noqa: E501
+_BUSY = (
+    f"kubectl -n demo annotate pods $(kubectl -n demo get pods -l app=checkout -o go-template='{_SERVING}')"
+    " --overwrite kwok.x-k8s.io/usage-cpu=1150m; sleep 30"
+)
+"""The pods that serve get busy, within the band, and metrics-server has measured it."""
+IN_CLUSTER = (
+    Scene(
+        name="terminal-hpa.svg",
+        before=_BUSY,
+        command="kubectl -n demo get hpa,wmp",
+        expects="checkout-stock",
+        width=152,
+    ),
+    Scene(name="terminal-explain.svg", command="effective-load explain checkout -n demo", expects="checkout"),
+    Scene(name="terminal-check.svg", command="effective-load check", expects="nothing wrong"),
+    Scene(
+        name="terminal-render.svg",
+        command="kubectl -n demo get hpa checkout-stock -o yaml | effective-load render --from-hpa -",
+        expects="WatermarkPolicy",
+    ),
+)
 _OF_DEMO = {"demo.svg": "demo.svg", "demo.json": "timeline.json"}
 """What the demo draws and keeps by itself, in its folder `demo-out`."""
+_PROGRAMS = {
+    "lab.harness.replay_picture": ("replay.png", "replay-suggestions.png"),
+    "monitoring.picture": ("dashboard-fleet.png", "dashboard-policy.png"),
+}
+"""Pictures that a program of its own makes."""
+NAMES = [
+    *(scene.name for scene in (*OFFLINE, DEMO, *IN_CLUSTER)),
+    *_OF_DEMO,
+    *(name for names in _PROGRAMS.values() for name in names),
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 1 if a picture cannot be made."""
     parser = argparse.ArgumentParser(prog="python -m lab.harness.pictures", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="file names, or their beginnings; default: all")
-    parser.add_argument("--list", action="store_true", help="only name them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"beginnings of names, by default all: {NAMES}")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="default: docs/pictures")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="of a demo that was kept and runs already")
     options = parser.parse_args(arguments)
-    if options.list:
-        _say("\n".join(all_names()))
-        return 0
-    unknown = [name for name in options.names if not any(one.startswith(name) for one in all_names())]
-    if unknown:
-        _say(f"there is no picture {', '.join(unknown)}; --list names all")
-        return 1
-    wanted = {one for one in all_names() if not options.names or one.startswith(tuple(options.names))}
+    wanted = {name for name in NAMES if name.startswith(tuple(options.names or [""]))}
+    if not wanted:
+        parser.error("no picture's name begins so")
     options.out.mkdir(parents=True, exist_ok=True)
-    return 0 if _make(wanted, options.out, options.kubeconfig) else 1
+    return 0 if all(list(_made(wanted, options.out))) else 1
 
 
-def all_names() -> list[str]:
-    """The pictures' file names, in the order in which they are made."""
-    scenes = (*OFFLINE, DEMO, *IN_CLUSTER)
-    return [
-        *CONCEPTS,
-        *(scene.name for scene in scenes),
-        *_OF_DEMO,
-        *(name for names, _ in _PROGRAMS for name in names),
-    ]
-
-
-_PROGRAMS = (
-    (("replay.png", "replay-suggestions.png"), "lab.harness.replay_picture"),
-    (("dashboard-fleet.png", "dashboard-policy.png"), "monitoring.picture"),
-)
-"""Pictures that a program of its own makes."""
-
-
-def _make(wanted: set[str], out: Path, kubeconfig: Path | None) -> bool:
-    for name in wanted & CONCEPTS.keys():
-        (out / name).write_text(CONCEPTS[name](), encoding="utf-8")
+def _made(wanted: set[str], out: Path) -> Iterator[bool]:
+    """Makes the pictures; each yields whether it could be made."""
     steady = Steady()
-    done = [_shown(scene, out, steady, {}) for scene in OFFLINE if scene.name in wanted]
+    for scene in OFFLINE:
+        if scene.name in wanted:
+            yield _shown(scene, out, steady, {})
     in_cluster = [scene for scene in IN_CLUSTER if scene.name in wanted]
-    if kubeconfig:
-        done += [_shown(scene, out, steady, {"KUBECONFIG": str(kubeconfig)}) for scene in in_cluster]
-    elif in_cluster or wanted & {DEMO.name, *_OF_DEMO}:
-        done += _with_demo(in_cluster, out, steady)
-    for names, module in _PROGRAMS:
-        if wanted & set(names) and find_spec(module.split(".")[0]):
-            _say(f"{', '.join(names)}: python -m {module}")
-            done.append(subprocess.run([sys.executable, "-m", module], cwd=ROOT, check=False).returncode == 0)
-    return all(done)
-
-
-def _with_demo(scenes: Iterable[Scene], out: Path, steady: Steady) -> Iterator[bool]:
-    """Plays the demo, draws what it printed, and then the scenes in its cluster."""
-    _say(f"{DEMO.name}: {DEMO.command} (4 minutes)")
-    recording = Recording()
-    with _kept_demo(recording) as kubeconfig:
-        _write(DEMO, out, recording, steady)
-        for name, drawn in _OF_DEMO.items():
-            shutil.copyfile(ROOT / "demo-out" / drawn, out / name)
-        yield True
-        for scene in scenes:
-            yield _shown(scene, out, steady, {"KUBECONFIG": kubeconfig})
+    if in_cluster or wanted & {DEMO.name, *_OF_DEMO}:
+        with _kept_demo(out, steady) as kubeconfig:
+            for scene in in_cluster:
+                yield _shown(scene, out, steady, {"KUBECONFIG": kubeconfig})
+    for module, names in _PROGRAMS.items():
+        if wanted & {*names} and find_spec(module.split(".")[0]):
+            print(f"{', '.join(names)}: python -m {module}", flush=True)
+            yield subprocess.run([sys.executable, "-m", module], cwd=ROOT, check=False).returncode == 0
 
 
 @contextmanager
-def _kept_demo(recording: Recording) -> Iterator[str]:
-    """The kubeconfig of a demo that has told its story and keeps its cluster. Raises RuntimeError if it fails."""
-    command = [sys.executable, "-m", "lab.demo", "--keep"]
-    with following(command, _environment({})) as pieces:
-        recording.listen(pieces, _DEMO_SECONDS, until=lambda text: text.rstrip().endswith("adapter.log"))
-        lines = recording.text.splitlines()
-        kept = [line.split("=", 1)[1].strip() for line in lines if line.strip().startswith("export KUBECONFIG=")]
-        if not kept:
-            raise RuntimeError(f"the demo ended: {recording.text[-500:]}")
-        yield kept[0]
+def _kept_demo(out: Path, steady: Steady) -> Iterator[str]:
+    """Plays the demo, draws it, and keeps its cluster: the kubeconfig. Raises RuntimeError if it fails."""
+    print(f"{DEMO.name}: {DEMO.command} (4 minutes)", flush=True)
+    command = f"exec {sys.executable} -m lab.demo --keep"
+    with printing(command, _environment({}), seconds=900) as arriving:
+        printed = []
+        for at, line in arriving:
+            printed.append((at, line))
+            if line.rstrip().endswith("adapter.log"):
+                break
+        exported = [line.split("=", 1)[1].strip() for _, line in printed if "export KUBECONFIG=" in line]
+        if not any(DEMO.expects in line for _, line in printed):
+            raise RuntimeError(f"the demo ended: {printed[-10:]}")
+        DEMO.write(printed, out, steady)
+        for name, drawn in _OF_DEMO.items():
+            shutil.copyfile(ROOT / "demo-out" / drawn, out / name)
+        yield exported[-1]
 
 
 def _shown(scene: Scene, out: Path, steady: Steady, environment: dict[str, str]) -> bool:
     """Runs and draws a scene; False where its command failed."""
-    _say(f"{scene.name}: {scene.command}")
+    print(f"{scene.name}: {scene.command}", flush=True)
     environment = _environment(environment)
     if scene.before:
-        before = record(["sh", "-ec", f"{scene.before}; echo done"], environment, scene.seconds)
-        if not before.text.rstrip().endswith("done"):
-            _say(f"  what comes before it fails:\n{before.text[-2000:]}")
-            return False
-    recording = record(["sh", "-ec", scene.command], environment, scene.seconds, scene.width)
-    if scene.expects not in recording.text:
-        _say(f"  it printed:\n{recording.text[-2000:]}")
+        subprocess.run(["sh", "-ec", scene.before], env=os.environ | environment, check=True)
+    with printing(scene.command, environment, width=scene.width) as arriving:
+        printed = list(arriving)
+    if not any(scene.expects in line for _, line in printed):
+        print("  it printed:", *(line for _, line in printed), sep="\n", flush=True)
         return False
-    _write(scene, out, recording, steady)
+    scene.write(printed, out, steady)
     return True
-
-
-def _write(scene: Scene, out: Path, recording: Recording, steady: Steady) -> None:
-    lines = scene.cut(steady.lines(recording.lines()))
-    svg = draw(scene.name, scene.command, lines, moving=scene.moving, width=scene.width)
-    (out / scene.name).write_text(svg, encoding="utf-8")
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
     """The programs' folders come first; kubectl's own folder serves where the machine has none."""
     programs = [Path(sys.executable).parent, *([] if shutil.which("kubectl") else [binaries.path_of("kubectl").parent])]
     return {"PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]), **more}
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 if __name__ == "__main__":
