@@ -5,7 +5,7 @@ it. The interpreter is this one, or another by --python. It downloads what the l
 """
 
 import argparse
-import fnmatch
+import json
 import os
 import re
 import shlex
@@ -25,7 +25,7 @@ _OF_THE_MACHINE = ("PIP_INDEX_URL", "PIP_CERT", "SSL_CERT_FILE", "HTTPS_PROXY", 
 
 
 class StepError(Exception):
-    """A step failed, or made something that does not run."""
+    """A step failed."""
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
@@ -37,102 +37,79 @@ def instructions(text: str) -> list[tuple[str, str]]:
 def build_context(target: Path) -> None:
     """Copies what .dockerignore lets through: it names everything, and then what it takes back."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    wanted = [line[1:] for line in lines if line.startswith("!")]
     if "*" not in lines:
         raise StepError(".dockerignore has to leave out everything but what it names")
-    for pattern in wanted:
-        for path in ROOT.glob(pattern):
-            there = target / path.relative_to(ROOT)
-            there.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                shutil.copytree(path, there, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copyfile(path, there)
+    for path in (path for line in lines if line.startswith("!") for path in ROOT.glob(line[1:])):
+        _copy(path, target / path.relative_to(ROOT))
 
 
-class Build:
-    """The stages of the Dockerfile, whose root is a folder."""
-
-    def __init__(self, root: Path, python: str, arguments: Mapping[str, str]) -> None:
-        self.root, self.arguments = root, dict(arguments)
-        self.context, self.work = root / "context", root
-        (root / "bin").mkdir(parents=True)
-        (root / "bin" / "python").symlink_to(shutil.which(python) or python)
-        build_context(self.context)
-        inherited = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
-        self.environment = {"PATH": f"{root}/bin:/usr/bin:/bin", "HOME": str(root), **inherited}
-        self.entrypoint: list[str] = []
-
-    def run(self) -> None:
-        """Every instruction of every stage; a stage continues where the one before ended."""
-        for word, rest in instructions((ROOT / "Dockerfile").read_text(encoding="utf-8")):
-            step = getattr(self, f"_{word.lower()}", None)
-            if step is not None:
-                print(f"{word} {rest[:100]}", flush=True)
-                step(rest)
-
-    def _arg(self, rest: str) -> None:
-        name, _, value = rest.partition("=")
-        self.arguments.setdefault(name, value.strip('"'))
-
-    def _env(self, rest: str) -> None:
-        self.environment |= dict(one.split("=", 1) for one in shlex.split(rest))
-
-    def _workdir(self, rest: str) -> None:
-        self.work = Path(self._here(rest))
-        self.work.mkdir(parents=True, exist_ok=True)
-
-    def _copy(self, rest: str) -> None:
-        if rest.startswith("--from="):
-            return  # one folder is the root of all stages
-        *sources, target = rest.split()
-        for source in sources:
-            path = self.context / source
-            there = self.work / target / (source if target in {".", "./"} else "")
-            shutil.copytree(path, there) if path.is_dir() else shutil.copyfile(path, there)
-
-    def _run(self, rest: str) -> None:
-        done = subprocess.run(
-            ["/bin/sh", "-ec", self._here(rest)], cwd=self.work, env={**self.arguments, **self.environment}, check=False
-        )
-        if done.returncode:
-            raise StepError(f"RUN ended with {done.returncode}: {rest}")
-
-    def _entrypoint(self, rest: str) -> None:
-        self.entrypoint = [self._here(one) for one in re.findall(r'"([^"]*)"', rest)]
-
-    def _here(self, text: str) -> str:
-        return _MADE.sub(f"{self.root}/", text)
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copyfile(source, target)
 
 
-def faults(build: Build) -> Iterator[str]:
+def build(root: Path, python: str, arguments: Mapping[str, str]) -> list[str]:
+    """Runs every instruction of every stage; a stage continues where the one before ended. Returns the entry point."""
+    context, work, entrypoint = root / "context", root, list[str]()
+    (root / "bin").mkdir(parents=True)
+    (root / "bin" / "python").symlink_to(shutil.which(python) or python)
+    build_context(context)
+    given = dict(arguments)
+    inherited = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
+    environment = {"PATH": f"{root}/bin:/usr/bin:/bin", "HOME": str(root), **inherited}
+    for word, rest in instructions((ROOT / "Dockerfile").read_text(encoding="utf-8")):
+        print(f"{word} {rest[:100]}", flush=True)
+        here = _MADE.sub(f"{root}/", rest)
+        if word == "ARG":
+            name, _, value = rest.partition("=")
+            given.setdefault(name, value.strip('"'))
+        elif word == "ENV":
+            environment |= dict(pair.split("=", 1) for pair in shlex.split(rest))
+        elif word == "WORKDIR":
+            work = Path(here)
+            work.mkdir(parents=True, exist_ok=True)
+        elif word == "COPY" and not rest.startswith("--from="):  # one folder is the root of all stages
+            *sources, target = rest.split()
+            for source in sources:
+                _copy(context / source, work / target / (source if target in {".", "./"} else ""))
+        elif word == "RUN":
+            done = subprocess.run(["/bin/sh", "-ec", here], cwd=work, env={**given, **environment}, check=False)
+            if done.returncode:
+                raise StepError(f"RUN ended with {done.returncode}: {rest}")
+        elif word == "ENTRYPOINT":
+            entrypoint = json.loads(here)
+    return entrypoint
+
+
+def faults(root: Path, entrypoint: list[str]) -> Iterator[str]:
     """What is wrong with what the steps made."""
-    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if _may_be_nobody(build) else {}
+    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if _may_be_nobody(root) else {}
     for arguments in (["--version"], ["serve", "--help"], ["companion", "--help"]):
-        command = [*build.entrypoint, *arguments]
+        command = [*entrypoint, *arguments]
         done = subprocess.run(command, env={}, cwd="/", capture_output=True, text=True, check=False, **user)  # type: ignore[call-overload]
         if done.returncode:
             yield f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr}"
-    library = build.root / "opt" / "effective-load" / "lib"
-    names = [path.name for path in library.glob("python*/site-packages/*")]
-    if fnmatch.filter(names, "pip*"):
+    (packages,) = (root / "opt" / "effective-load" / "lib").glob("python*/site-packages")
+    if list(packages.glob("pip*")):
         yield "pip is left in the image"
-    if not fnmatch.filter(names, "effective_load-*.dist-info"):
+    if not list(packages.glob("effective_load-*.dist-info")):
         yield "the package is not installed"
-    sources = list(library.glob("python*/site-packages/adapter/**/*.py"))
-    compiled = list(library.glob("python*/site-packages/adapter/**/__pycache__/*.pyc"))
+    sources = list(packages.glob("adapter/**/*.py"))
+    compiled = list(packages.glob("adapter/**/__pycache__/*.pyc"))
     if not sources or len(compiled) != len(sources):
         yield f"{len(compiled)} of {len(sources)} modules are compiled"
-    if '"bomFormat"' not in (build.root / "sbom.cdx.json").read_text(encoding="utf-8"):
+    if '"bomFormat"' not in (root / "sbom.cdx.json").read_text(encoding="utf-8"):
         yield "there is no inventory"
 
 
-def _may_be_nobody(build: Build) -> bool:
+def _may_be_nobody(root: Path) -> bool:
     """Whether this process may become somebody else, who may run the interpreter: not one in root's own folder."""
-    python, root = (build.root / "bin" / "python").resolve(), build.root.resolve()
-    return os.geteuid() == 0 and all(
-        path.stat().st_mode & 0o001 for path in (python, *python.parents, root, *root.parents)
-    )
+    python = (root / "bin" / "python").resolve()
+    paths = (python, *python.parents, root.resolve(), *root.resolve().parents)
+    return os.geteuid() == 0 and all(path.stat().st_mode & 0o001 for path in paths)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -143,15 +120,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     given = {} if options.extras is None else {"EXTRAS": options.extras}
     with tempfile.TemporaryDirectory(prefix="effective-load-image-") as scratch:
-        Path(scratch).chmod(0o755)
-        build = Build(Path(scratch) / "root", options.python, given)
+        root = Path(scratch) / "root"
+        root.parent.chmod(0o755)
         try:
-            build.run()
-            said = list(faults(build))
+            said = list(faults(root, build(root, options.python, given)))
         except StepError as error:
             said = [str(error)]
-    for sentence in said:
-        sys.stderr.write(f"{sentence}\n")
+    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
     if not said:
         print("every step ran, and so does what they made")
     return 1 if said else 0

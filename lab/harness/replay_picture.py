@@ -4,13 +4,12 @@ The week is always the same: a web shop's days, busier before the weekend, with 
 are pulled out.
 """
 
-import argparse
 import asyncio
 import math
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from adapter.cli import main as effective_load
@@ -20,7 +19,6 @@ PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 PARTS = {"replay.png": ("header", "#chart-out"), "replay-suggestions.png": (".suggestions", ".suggestions .scroll")}
 """The pictures: the first and the last element of each."""
 STEP, BEGIN, DAYS = 15, 1_788_134_400, 7  # Monday, 31 August 2026
-_HOURS = 24
 _BUSY = (1.0, 0.97, 1.0, 1.05, 1.2, 0.9, 0.75)
 _OUTAGES = ((1, 9.5, 2.5, 8), (3, 10.2, 1.2, 12))
 """Pull-outs: day, hour, length in hours, pods."""
@@ -60,53 +58,37 @@ def history(days: int = DAYS) -> Iterator[str]:
     yield "time,cpu,pulled_out"
     drift = 0.0
     for index in range(days * 86_400 // STEP):
-        day, hour = divmod(index * STEP / 3600, _HOURS)
+        day, hour = divmod(index * STEP / 3600, 24)
         drift = 0.995 * drift + rng.gauss(0, 0.006)
-        wave = (
-            0.5 - 0.42 * math.cos((hour - 3.5) / _HOURS * 2 * math.pi) + 0.16 * math.exp(-(((hour - 19.5) / 1.6) ** 2))
-        )
+        wave = 0.5 - 0.42 * math.cos((hour - 3.5) / 24 * 2 * math.pi) + 0.16 * math.exp(-(((hour - 19.5) / 1.6) ** 2))
         sale = 0.55 * math.exp(-max(0.0, hour - 12) / 1.5) if day == _SALE and hour >= 12 else 0.0
         cores = 38 * _BUSY[int(day) % 7] * (wave + sale) * (1 + drift) * rng.gauss(1, 0.012)
         out = sum(pods for at, since, length, pods in _OUTAGES if day == at and since <= hour < since + length)
         yield f"{BEGIN + index * STEP},{max(0.2, cores):.3f},{out}"
 
 
-def write_page(folder: Path) -> Path:
-    """Replays the week with suggestions; returns the page. Raises RuntimeError when the command fails."""
-    policy, table, page = folder / "checkout.yaml", folder / "week.csv", folder / "replay.html"
-    policy.write_text(MANIFESTS, encoding="utf-8")
-    table.write_text("\n".join(history()) + "\n", encoding="utf-8")
-    command = ["replay", str(policy), "--csv", str(table), "--capacity", "cpu=1500m", "--price", "0.045"]
-    status = effective_load([*command, "--html", str(page), "--suggest"])
-    if status:
-        raise RuntimeError(f"the replay ended with status {status}")
-    return page
-
-
-async def take(program: str, url: str, parts: Sequence[tuple[str, str]], *, dark: bool, width: int) -> list[bytes]:
-    """Takes a picture of each part of the page: from the top of one element to the bottom of another (selectors)."""
+async def take(program: str, page: Path) -> None:
+    """Writes the pictures of the page: of each the part from the top of one element to the bottom of another."""
     async with chromium_tab(program) as tab:
-        await tab.open(url, width=width, dark=dark)
-        return [await tab.picture(*part) for part in parts]
+        await tab.open(page.as_uri(), width=1180)
+        for name, (first, last) in PARTS.items():
+            (PICTURES / name).write_bytes(await tab.picture(first, last))
 
 
 def main() -> int:
-    """Writes the pictures; the exit status is 1 without Chromium."""
-    parser = argparse.ArgumentParser(prog="python -m lab.harness.replay_picture", description=__doc__)
-    parser.add_argument("--page", type=Path, metavar="FILE", help="take the pictures of this page instead")
-    parser.add_argument("--out", type=Path, default=PICTURES, metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--width", type=int, default=1180, help="of the window, in CSS pixels; default: %(default)s")
-    parsed = parser.parse_args()
+    """Replays the week with suggestions and writes the pictures; the exit status is 1 without Chromium."""
     program = find_chromium()
     if program is None:
         sys.stderr.write("no Chromium is installed; install one, such as Debian's package chromium\n")
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        page: Path = parsed.page or write_page(Path(folder))
-        taking = take(program, page.resolve().as_uri(), list(PARTS.values()), dark=parsed.dark, width=parsed.width)
-        for name, picture in zip(PARTS, asyncio.run(taking), strict=True):
-            (parsed.out / name).write_bytes(picture)
+        policy, table, page = (Path(folder, name) for name in ("checkout.yaml", "week.csv", "replay.html"))
+        policy.write_text(MANIFESTS, encoding="utf-8")
+        table.write_text("\n".join(history()) + "\n", encoding="utf-8")
+        command = ["replay", str(policy), "--csv", str(table), "--capacity", "cpu=1500m", "--price", "0.045"]
+        if status := effective_load([*command, "--html", str(page), "--suggest"]):
+            return status
+        asyncio.run(take(program, page))
     return 0
 
 

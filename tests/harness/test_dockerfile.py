@@ -33,10 +33,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def built(project: Path, **arguments: str) -> dockerfile.Build:
-    build = dockerfile.Build(project / "root", "/bin/true", arguments)
-    build.run()
-    return build
+def built(project: Path, **arguments: str) -> tuple[Path, list[str]]:
+    """The root, and the entry point."""
+    root = project / "root"
+    return root, dockerfile.build(root, "/bin/true", arguments)
 
 
 @pytest.mark.parametrize(("given", "extras"), [({}, "a b"), ({"EXTRAS": ""}, "")])
@@ -44,10 +44,10 @@ def test_steps_run_in_a_root_and_an_environment_of_their_own(
     project: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], extras: str
 ) -> None:
     monkeypatch.setenv("UNKNOWN", "of the machine")
-    build = built(project, **given)
-    assert (build.root / "opt/said").read_text() == f"blue {extras} none free1\n"
-    assert sorted(path.name for path in build.context.iterdir()) == ["LICENSE", "parts"]
-    assert build.entrypoint == [f"{build.root}/opt/effective-load/bin/effective-load"]
+    root, entrypoint = built(project, **given)
+    assert (root / "opt/said").read_text() == f"blue {extras} none free1\n"
+    assert sorted(path.name for path in (root / "src").iterdir()) == ["LICENSE", "parts"]
+    assert entrypoint == [f"{root}/opt/effective-load/bin/effective-load"]
 
 
 def test_a_step_that_fails_is_named(project: Path) -> None:
@@ -58,12 +58,12 @@ def test_a_step_that_fails_is_named(project: Path) -> None:
 
 def test_what_is_wrong_with_what_was_made_is_found(project: Path) -> None:
     (project / "parts/status").write_text("7")
-    build = built(project)
-    site = build.root / "opt/effective-load/lib/python3.13/site-packages"
+    root, entrypoint = built(project)
+    site = root / "opt/effective-load/lib/python3.13/site-packages"
     for path in (site / "pip", site / "adapter"):
         path.mkdir(parents=True)
     (site / "adapter" / "one.py").touch()
-    said = "\n".join(dockerfile.faults(build))
+    said = "\n".join(dockerfile.faults(root, entrypoint))
     for sentence in ("--version ended with 7", "pip is left", "is not installed", "0 of 1 modules are compiled"):
         assert sentence in said
 

@@ -440,8 +440,16 @@ def test_the_published_chart_names_the_published_image_by_its_digest(tmp_path: P
     assert stubbed(tmp_path, step("publish-chart", "Push and sign"), helm="").returncode == 1
 
 
-def test_the_tag_has_to_be_the_version(tmp_path: Path) -> None:
+def test_the_tag_has_to_be_the_version_and_the_changelog_has_to_have_it(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "release").mkdir()
     script = step("package", "The tag is the version, and the changelog has it")
     done = stubbed(tmp_path, f"GITHUB_REF_NAME=v9\n{script}")
     assert (done.returncode, done.stdout) == (1, "::error::v9 is not v0.1.0\n")
+    for version, status in (("0.1.0", 0), ("0.1.01", 1)):
+        changelog = (
+            f"# Changelog\n\n## [{version}] - x\n\n- A thing.\n\n## [0.0.1]\n\n- Older.\n\n[0.0.1]: https://a.b\n"
+        )
+        (tmp_path / "CHANGELOG.md").write_text(changelog)
+        assert stubbed(tmp_path, f"GITHUB_REF_NAME=v0.1.0\n{script}").returncode == status
+        assert (tmp_path / "release/notes.md").read_text().split() == ["-", "A", "thing."] * (not status)
