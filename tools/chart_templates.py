@@ -125,20 +125,27 @@ def template(name: str) -> str:
 
 
 def _objects(source: Source) -> Iterator[str]:
-    texts = [text for path in _paths(MANIFESTS / source.path) for text in _documents(path)]
-    names = {_name(text) for text in texts}
-    if lost := source.only.keys() - names:
+    """Each object of a source as it is rendered, with its condition."""
+    path = MANIFESTS / source.path
+    listed = [""]
+    if path.is_dir():
+        listed = yaml.safe_load((path / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    texts = [text for name in listed for text in _documents(path / name)]
+    if lost := source.only.keys() - {_kind_and_name(text)[1] for text in texts}:
         raise ValueError(f"manifests/{source.path} has no object {sorted(lost)}")
     for text in texts:
-        name, kind = _name(text), _kind(text)
-        is_bound = kind == "ClusterRoleBinding" and (name in _IN_EACH_NAMESPACE or _is_feature(name))
+        kind, name = _kind_and_name(text)
+        is_feature = name.startswith("effective-load-companion-") and name != "effective-load-companion-namespaces"
+        is_bound = kind == "ClusterRoleBinding" and (name in _IN_EACH_NAMESPACE or is_feature)
         conditions = [source.when, source.only.get(name, ""), ".Values.rbac.create" if kind in _RBAC else ""]
         conditions = [f"({one})" if " " in one else one for one in conditions if one]
         when = f"and {' '.join(conditions)}" if len(conditions) > 1 else "".join(conditions).strip("()")
-        yield _wrapped(_with_values(_bound(text) if is_bound else text, source), when)
+        rendered = _with_values(_bound(text) if is_bound else text, name, source)
+        rendered = rendered if is_bound else f"---\n{rendered}"
+        yield f"{{{{- if {when} }}}}\n{rendered}{{{{- end }}}}\n" if when else rendered
 
 
-def _with_values(text: str, source: Source) -> str:
+def _with_values(text: str, name: str, source: Source) -> str:
     """The text with labels, annotations and texts that are values."""
     labels = _LABELS
     if source.labels:
@@ -150,18 +157,11 @@ def _with_values(text: str, source: Source) -> str:
         own = "  annotations:\n"
         text = text.replace(f"\n{own}", f"\n{own}{_LABELS.replace('commonLabels', 'commonAnnotations')}", 1)
         block = ""
-    if "\n  labels:\n" not in text:
-        raise ValueError(f"manifests/{source.path}: {_name(text)} has no labels")
-    text = text.replace("\n  labels:\n", f"\n{block}  labels:\n{labels}", 1)
-    for old, new in source.replaced:
+    for old, new in (("\n  labels:\n", f"\n{block}  labels:\n{labels}"), *source.replaced):
         if old not in text:
-            raise ValueError(f"manifests/{source.path}: {_name(text)} has no {old}")
+            raise ValueError(f"manifests/{source.path}: {name} has no {old.strip()}")
         text = text.replace(old, new)
     return text
-
-
-def _is_feature(name: str) -> bool:
-    return name.startswith("effective-load-companion-") and name != "effective-load-companion-namespaces"
 
 
 def _bound(text: str) -> str:
@@ -174,39 +174,17 @@ def _bound(text: str) -> str:
     return f"{start}{head}  name: {name}\n{where}{rest}{{{{- end }}}}\n"
 
 
-def _wrapped(text: str, when: str) -> str:
-    text = text if text.startswith("{{- range") else f"---\n{text}"
-    return f"{{{{- if {when} }}}}\n{text}{{{{- end }}}}\n" if when else text
-
-
-def _paths(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    named = yaml.safe_load((path / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
-    return [path / one for one in named]
-
-
 def _documents(path: Path) -> list[str]:
     """The objects in a file as texts, with their comments, and with the release's namespace."""
-    texts = re.split(r"^---\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     # Helm would take `{{` for its own.
-    return [_in_namespace(text.replace("{{", '{{ "{{" }}')) for text in texts]
+    whole, release = path.read_text(encoding="utf-8").replace("{{", '{{ "{{" }}'), "{{ $.Release.Namespace }}"
+    whole = re.sub(r"^( *(?:- )?namespace:) effective-load$", rf"\1 {release}", whole, flags=re.MULTILINE)
+    head = "kind: Namespace\nmetadata:\n  name: "
+    whole = whole.replace(f"{head}effective-load\n", f"{head}{release}\n")
+    whole = whole.replace("system:serviceaccount:effective-load:", f"system:serviceaccount:{release}:")
+    return re.split(r"^---\n", whole, flags=re.MULTILINE)
 
 
-def _in_namespace(text: str) -> str:
-    text = re.sub(r"^( *(?:- )?namespace:) effective-load$", r"\1 {{ $.Release.Namespace }}", text, flags=re.MULTILINE)
-    text = text.replace(
-        "kind: Namespace\nmetadata:\n  name: effective-load\n",
-        "kind: Namespace\nmetadata:\n  name: {{ $.Release.Namespace }}\n",
-    )
-    return text.replace("system:serviceaccount:effective-load:", "system:serviceaccount:{{ $.Release.Namespace }}:")
-
-
-def _name(text: str) -> str:
-    found = re.search(r"^metadata:\n  name: (\S+)$", text, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _kind(text: str) -> str:
-    found = re.search(r"^kind: (\S+)$", text, re.MULTILINE)
-    return found[1] if found else ""
+def _kind_and_name(text: str) -> tuple[str, str]:
+    found = re.search(r"^kind: (\S+)\n.*?^metadata:\n  name: (.+?)$", text, re.MULTILINE | re.DOTALL)
+    return (found[1], found[2]) if found else ("", "")

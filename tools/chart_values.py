@@ -1,6 +1,8 @@
 """Makes values.schema.json and the README of the chart from values.yaml, its comments, and the adapter's settings."""
 
+import functools
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,23 +51,17 @@ def _workload(component: str) -> dict[str, Schema]:
     return {
         # The quota has room for these, twice.
         "replicas": {"type": "integer", "minimum": 1, "maximum": 10},
-        "podDisruptionBudget.enabled": _SWITCH,
         "podDisruptionBudget.maxUnavailable": {
             "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,2}%$|^100%$"}]
         },
-        "serviceAccount.annotations": _TEXTS,
         "resources": _RESOURCES,
         "priorityClassName": _TEXT,
-        "nodeSelector": _TEXTS,
-        "tolerations": _OBJECTS,
         "affinity": _FREE,
-        "podLabels": {**_TEXTS, "properties": labels},
-        "podAnnotations": _TEXTS,
-        "extraEnv": _OBJECTS,
-        "extraVolumes": _OBJECTS,
-        "extraVolumeMounts": _OBJECTS,
         "dnsConfig": _FREE,
-        **({"hostNetwork": _SWITCH} if component == "server" else {}),
+        "podLabels": {**_TEXTS, "properties": labels},
+        **dict.fromkeys(("serviceAccount.annotations", "nodeSelector", "podAnnotations"), _TEXTS),
+        **dict.fromkeys(("tolerations", "extraEnv", "extraVolumes", "extraVolumeMounts"), _OBJECTS),
+        "podDisruptionBudget.enabled": _SWITCH,
     }
 
 
@@ -85,33 +81,22 @@ TYPES: dict[str, Schema] = {
     "tls.caBundle": {"type": "string", "pattern": "^($|-----BEGIN CERTIFICATE-----)"},
     "tls.issuerRef": _ISSUER,
     **{f"server.{key}": schema for key, schema in _workload("server").items()},
-    "companion.enabled": _SWITCH,
     **{f"companion.{key}": schema for key, schema in _workload("companion").items()},
     "podSecurityContext": _IDENTITIES,
     "commonLabels": {**_TEXTS, "propertyNames": {"not": {"pattern": "^app.kubernetes.io/(name|component|part-of)$"}}},
-    "commonAnnotations": _TEXTS,
-    "rbac.create": _SWITCH,
-    "rbac.namespaced": _SWITCH,
-    "crds.enabled": _SWITCH,
-    "crds.keep": _SWITCH,
-    "namespace.create": _SWITCH,
-    "resourceQuota.enabled": _SWITCH,
-    "networkPolicies.enabled": _SWITCH,
-    "networkPolicies.apiServers.from": _OBJECTS,
-    "networkPolicies.apiServers.to": _OBJECTS,
-    "networkPolicies.dns.to": _OBJECTS,
-    "networkPolicies.monitoring.from": _OBJECTS,
-    "networkPolicies.sources": _OBJECTS,
-    "networkPolicies.notifications": _OBJECTS,
-    "monitoring.enabled": _SWITCH,
     "monitoring.interval": {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"},
-    "monitoring.labels": _TEXTS,
-    "alerts.enabled": _SWITCH,
-    "alerts.labels": _TEXTS,
     "alerts.runbooks": {"type": "string", "pattern": "^https?://.*[^/]$"},
-    "dashboards.enabled": _SWITCH,
-    "dashboards.labels": _TEXTS,
-    "dashboards.annotations": _TEXTS,
+    **dict.fromkeys(("commonAnnotations", "dashboards.annotations"), _TEXTS),
+    **dict.fromkeys(("rbac.create", "rbac.namespaced", "crds.keep", "namespace.create", "server.hostNetwork"), _SWITCH),
+    **{
+        f"{part}.enabled": _SWITCH
+        for part in ("companion", "crds", "resourceQuota", "networkPolicies", "monitoring", "alerts", "dashboards")
+    },
+    **{f"{part}.labels": _TEXTS for part in ("monitoring", "alerts", "dashboards")},
+    **{
+        f"networkPolicies.{peers}": _OBJECTS
+        for peers in ("apiServers.from", "apiServers.to", "dns.to", "monitoring.from", "sources", "notifications")
+    },
 }
 """The schema of each value but the settings'."""
 
@@ -166,24 +151,16 @@ def readme() -> str:
     described = comments()
     rows = []
     for path, text in described.items():
-        value = at(defaults(), path)
-        if any(other.startswith(f"{path}.") for other in described):
-            rows.append(f"| **`{path}`** | | {_cell(text)} |")
-        else:
-            rows.append(f"| `{path}` | `{json.dumps(value)}` | {_cell(text)} |")
+        holds_others = any(other.startswith(f"{path}.") for other in described)
+        shown = f"**`{path}`** |" if holds_others else f"`{path}` | `{json.dumps(at(defaults(), path))}`"
+        escaped = text.replace("|", "\\|")
+        rows.append(f"| {shown} | {escaped} |")
     return _README + "\n".join(rows) + "\n"
 
 
 def at(values: Schema, path: str) -> Any:
     """The value at a path."""
-    value: Any = values
-    for key in path.split("."):
-        value = value[key]
-    return value
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return functools.reduce(operator.getitem, path.split("."), values)
 
 
 def schema() -> str:

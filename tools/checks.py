@@ -20,7 +20,7 @@ import yaml
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import FaultyDocument
-from adapter.settings import parse_settings
+from adapter.settings import Settings, parse_settings
 from adapter.telemetry.metrics import Metrics
 from lab.benchmarks.page import rendering
 from tests.manifests.network import network_faults
@@ -29,8 +29,8 @@ from tools import chart_templates, chart_values, reference
 
 ROOT = Path(__file__).parents[1]
 KUBERNETES = "1.37"
-OVERLAYS = ("overlays/default", "overlays/external-metrics", "examples/overlay", "examples/overlay-minimal")
-RENDERED = (MANIFESTS / "base", *(MANIFESTS / one for one in OVERLAYS))
+_OVERLAYS = ("overlays/default", "overlays/external-metrics", "examples/overlay", "examples/overlay-minimal")
+RENDERED = [MANIFESTS / folder for folder in ("base", *_OVERLAYS)]
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -51,31 +51,29 @@ def made_from_code() -> Iterator[str]:
             yield f"{path.relative_to(ROOT)} is not what the code says; run `python -m tools.checks --write`"
 
 
-def performance_page() -> Iterator[str]:
-    """docs/performance.md and its pictures are what the stored results say now."""
-    yield from rendering.faults()
+def objects() -> Iterator[str]:
+    """Every object fits the schema of its kind; settings, policies and HPAs have no fault, and HPAs follow policies."""
+    sources = [(folder, render(folder)) for folder in RENDERED] + [(file, documents(file)) for file in EXAMPLES]
+    for source, item in ((source, item) for source, items in sources for item in items):
+        yield from (f"{source.relative_to(ROOT)}: {'/'.join(identity(item))}: {said}" for said in _object_faults(item))
 
 
-def schemas() -> Iterator[str]:
-    """Every object fits the schema of its kind (our own kind is left to the API server's tests)."""
-    for source, item in _objects():
-        if not item["apiVersion"].startswith("effective-load.io/"):
-            for sentence in schema_faults(item):
-                yield f"{source}: {'/'.join(identity(item))}: {sentence}"
-
-
-def own_objects() -> Iterator[str]:
-    """Settings, policies and HPAs in the manifests are read without a fault, and the HPAs follow the policies."""
-    for source, item in _objects():
-        try:
-            if item["kind"] == KIND:
-                parse_policy(item)
-            elif item["kind"] == "HorizontalPodAutoscaler":
-                yield from (f"{source}: {sentence}" for sentence in _unwired(item))
-            elif item["kind"] == "ConfigMap" and "settings.yaml" in item.get("data", {}):
-                parse_settings(item["data"]["settings.yaml"])
-        except FaultyDocument as error:
-            yield f"{source}: {error}"
+def _object_faults(item: Object) -> Iterator[str]:
+    if not item["apiVersion"].startswith("effective-load.io/"):  # that kind is left to the API server's tests
+        yield from schema_faults(item)
+    try:
+        if item["kind"] == KIND:
+            parse_policy(item)
+        elif item["kind"] == "HorizontalPodAutoscaler":
+            hpa = parse_hpa(item)
+            if not hpa.asks_for(hpa.name):
+                yield "does not ask for the policy of its name"
+            if (hpa.scale_up.tolerance, hpa.scale_down.tolerance) != (0, 0):
+                yield "has a tolerance of its own"
+        elif item["kind"] == "ConfigMap" and "settings.yaml" in item.get("data", {}):
+            parse_settings(item["data"]["settings.yaml"])
+    except FaultyDocument as error:
+        yield str(error)
 
 
 def wiring() -> Iterator[str]:
@@ -130,9 +128,8 @@ def threat_model() -> Iterator[str]:
 
 def rooms() -> Iterator[str]:
     """docs/architecture.md draws every room and module of the package, and none that is not there."""
-    (drawn,) = re.findall(
-        r"```\nadapter/\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (drawn,) = re.findall(r"```\nadapter/\n(.*?)```", page, re.DOTALL)
     there = {path.name + "/" * path.is_dir() for path in (ROOT / "adapter").glob("[!_]*[!_]")}
     named = set(re.findall(r"^  (\S+)", drawn, re.MULTILINE))
     for name in sorted(named ^ {one for one in there if not one.startswith("settings_") and one != "py.typed"}):
@@ -153,9 +150,8 @@ def rows_without_test(text: str) -> Iterator[str]:
 
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     made_from_code,
-    performance_page,
-    schemas,
-    own_objects,
+    rendering.faults,
+    objects,
     wiring,
     metric_names,
     links,
@@ -167,31 +163,26 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
 
 def schema_faults(item: Object, version: str = KUBERNETES) -> Iterator[str]:
     """What is wrong with an object by Kubernetes' own schema, unknown fields included."""
-    validator = _validator()
-    try:
-        validator.validate(item, version, strict=True)
-    except validator.ValidationError as error:
-        path = ".".join(str(part) for part in error.path)
-        yield f"{path}: {error.message}"
-
-
-@functools.cache
-def _validator() -> Any:
     with warnings.catch_warnings():
         # Its own imports use what newer libraries deprecate.
         warnings.simplefilter("ignore")
         from kubernetes_validate import utils
     # It would read a version's definitions, megabytes of JSON, anew for each object.
-    utils.schema_contents = functools.lru_cache(maxsize=8)(utils.schema_contents)
-    return utils
+    if not hasattr(utils.schema_contents, "cache_info"):
+        utils.schema_contents = functools.lru_cache(maxsize=8)(utils.schema_contents)
+    try:
+        utils.validate(item, version, strict=True)
+    except utils.ValidationError as error:
+        yield f"{'.'.join(map(str, error.path))}: {error.message}"
 
 
 def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
     """What does not fit together in one rendering."""
-    settings = parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
+    settings = _settings(found)
     deployment = found["Deployment", "effective-load", "effective-load"]
     service = found["Service", settings.server.tls.namespace, settings.server.tls.service]
-    ports = {port["name"]: port["containerPort"] for port in _container(deployment)["ports"]}
+    container = _container(deployment)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     if ports != {"https": settings.server.port, "telemetry": settings.telemetry.port}:
         yield f"the container's ports {ports} are not those of the settings"
     if ("Secret", settings.server.tls.namespace, settings.server.tls.secret) not in found:
@@ -202,12 +193,11 @@ def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
     versions = {item["metadata"]["name"] for (kind, *_), item in found.items() if kind == "APIService"}
     if ("v1beta1.external.metrics.k8s.io" in versions) is not settings.server.external_metrics:
         yield "the settings and the APIServices disagree about external metrics"
-    writable = {name for rule in _rules(found, "apiservices") for name in rule.get("resourceNames", ["*"])}
-    if writable != versions:
+    if (writable := _writable(found, "apiservices")) != versions:
         yield f"the server may write the APIServices {sorted(writable)}, and there are {sorted(versions)}"
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    if version and not _container(deployment)["image"].endswith(f":{version[1]}"):
-        yield f"the image {_container(deployment)['image']} is not of version {version[1]}"
+    if version and not container["image"].endswith(f":{version[1]}"):
+        yield f"the image {container['image']} is not of version {version[1]}"
     yield from network_faults(found, settings)
 
 
@@ -216,7 +206,7 @@ def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]
     deployment = found.get(("Deployment", "effective-load", "effective-load-companion"))
     if deployment is None:
         return
-    settings = parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
+    settings = _settings(found)
     container, server = _container(deployment), _container(found["Deployment", "effective-load", "effective-load"])
     if container["image"] != server["image"]:
         yield f"the companion's image {container['image']} is not the server's"
@@ -225,8 +215,12 @@ def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]
     lease = settings.companion.lease
     if ("Lease", settings.companion.namespace, lease) not in found:
         yield f"there is no Lease {lease}, and the companion may not create one"
-    if {name for rule in _rules(found, "leases") for name in rule.get("resourceNames", ["*"])} != {lease}:
+    if _writable(found, "leases") != {lease}:
         yield f"the companion may write other Leases than {lease}"
+
+
+def _settings(found: dict[tuple[str, str, str], Object]) -> Settings:
+    return parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
 
 
 def _container(deployment: Object) -> dict[str, Any]:
@@ -234,24 +228,11 @@ def _container(deployment: Object) -> dict[str, Any]:
     return dict(container)
 
 
-def _rules(found: dict[tuple[str, str, str], Object], resource: str) -> Iterator[dict[str, Any]]:
-    for item in found.values():
-        yield from (rule for rule in item.get("rules", ()) if resource in rule.get("resources", ()))
-
-
-def _unwired(item: Object) -> Iterator[str]:
-    hpa = parse_hpa(item)
-    if not hpa.asks_for(hpa.name):
-        yield f"HPA {hpa.name} does not ask for the policy of its name"
-    if (hpa.scale_up.tolerance, hpa.scale_down.tolerance) != (0, 0):
-        yield f"HPA {hpa.name} has a tolerance of its own"
-
-
-def _objects() -> Iterator[tuple[str, Object]]:
-    for folder in RENDERED:
-        yield from ((str(folder.relative_to(ROOT)), item) for item in render(folder))
-    for file in EXAMPLES:
-        yield from ((str(file.relative_to(ROOT)), item) for item in documents(file))
+def _writable(found: dict[tuple[str, str, str], Object], resource: str) -> set[str]:
+    """The names of objects of a kind for which there is a rule; `*` stands for all."""
+    rules = [rule for item in found.values() for rule in item.get("rules", ())]
+    named = [rule.get("resourceNames", ["*"]) for rule in rules if resource in rule.get("resources", ())]
+    return {name for names in named for name in names}
 
 
 def _texts(*endings: str) -> Iterator[Path]:
@@ -264,9 +245,7 @@ def _texts(*endings: str) -> Iterator[Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Run every check; the status is 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tools.checks", description=__doc__)
-    parser.add_argument(
-        "--write", action="store_true", help="renew the documents that are made from code and from stored results"
-    )
+    parser.add_argument("--write", action="store_true", help="renew what is made from code and from stored results")
     if parser.parse_args(arguments).write:
         reference.DOCS.mkdir(exist_ok=True)
         for path, make in MADE.items():
