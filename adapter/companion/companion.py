@@ -13,7 +13,7 @@ from adapter.companion.notifier import Notifier
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.companion.writer import Writer
 from adapter.kube.api import WATERMARK_POLICIES
-from adapter.kube.errors import Forbidden, KubeError, decode_answer
+from adapter.kube.errors import Forbidden, KubeError, TooLarge, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
@@ -42,6 +42,7 @@ Plan = Callable[[Context], Iterable[Action]]
 _log = structlog.get_logger(__name__)
 
 PAGE = 500
+_SHORTER = 4
 _DECODER = Decoder(AnyObjectList)
 STATUS_TIMEOUT_SECONDS = 2.0
 """The time limit for reading one policy; all steady writes wait for it."""
@@ -254,9 +255,15 @@ class Companion:
 async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
     """The statuses in a namespace, or in all of them if it is empty. Raises KubeError."""
     states: dict[Key, State] = {}
-    path, token = WATERMARK_POLICIES.collection(namespace), ""
+    path, token, limit = WATERMARK_POLICIES.collection(namespace), "", PAGE
     while True:
-        body = await session.get(path, params={"limit": str(PAGE), "continue": token})
+        try:
+            body = await session.get(path, params={"limit": str(limit), "continue": token})
+        except TooLarge:  # tenants may write large policies, and without their statuses nothing is done for anybody
+            if limit == 1:
+                raise
+            limit = max(1, limit // _SHORTER)
+            continue
         page = decode_answer(_DECODER.decode, body, path)
         for item in page.items or ():
             key = Key(item.metadata.namespace, item.metadata.name)
