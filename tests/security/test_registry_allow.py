@@ -138,6 +138,13 @@ def test_a_rule_covers_the_registrys_own_namespace_and_group(
         assert repr(group) in refusal or not group
 
 
+def test_the_rules_of_one_registry_are_not_those_of_another() -> None:
+    free = HttpRegistry(name="two", type="HTTP", url="http://a", allow=(rule(),))
+    admission = ServiceAllowlist([ONE.model_copy(update={"allow": (rule(services=["api"]),)}), free])
+    assert not admission.refusal(ServiceKey("two", "web"), "shop")
+    assert admission.refusal(ServiceKey("one", "web"), "shop")
+
+
 async def test_beyond_its_bound_a_namespace_has_only_its_oldest_services_followed_and_the_others_are_untouched(
     stand: Stand,
 ) -> None:
