@@ -127,9 +127,20 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
     contexts = TlsContexts()
 
     def load() -> ClusterAccess:
-        if not context and _is_in_cluster(kubeconfig):
-            return _in_cluster(contexts)
-        return _kubeconfig(_paths(kubeconfig), context, contexts)
+        if context or not _is_in_cluster(kubeconfig):
+            return _kubeconfig(_paths(kubeconfig), context, contexts)
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "")
+        if not port:
+            raise CredentialsError("in-cluster credentials: KUBERNETES_SERVICE_PORT is not set; every pod has it")
+        try:
+            token = _TOKEN_FILE.read_text().strip()
+            tls = contexts.context(str(_CA_FILE), None, None, verify=True)
+        except (OSError, ValueError) as error:  # ValueError: no UTF-8 text
+            raise CredentialsError(f"in-cluster credentials: {error}") from error
+        if not token:
+            raise CredentialsError(f"in-cluster credentials: {_TOKEN_FILE} is empty")
+        server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        return ClusterAccess(server=server, authorization=f"Bearer {token}", tls=tls, lifetime=IN_CLUSTER_SECONDS)
 
     return lambda: asyncio.to_thread(load)
 
@@ -141,7 +152,8 @@ def default_namespace(kubeconfig: str | None, context: str = "") -> str:
     """
     if not context and _is_in_cluster(kubeconfig):
         return "default"
-    package, paths = _package(), _paths(kubeconfig)
+    package: Any = importlib.import_module(_CONFIG)
+    paths = _paths(kubeconfig)
     try:
         config = package.KubeConfigMerger(paths).config
         named = config["contexts"].get_with_name(context or config["current-context"])["context"]
@@ -175,11 +187,6 @@ class TlsContexts:
         return self._context
 
 
-def _package() -> Any:
-    """The module of the `kubernetes` package; it is untyped, and imported only here, in a thread."""
-    return importlib.import_module(_CONFIG)
-
-
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_FILE, _CA_FILE = _ACCOUNT / "token", _ACCOUNT / "ca.crt"
 
@@ -188,23 +195,8 @@ def _is_in_cluster(kubeconfig: str | None) -> bool:
     return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and _TOKEN_FILE.is_file()
 
 
-def _in_cluster(contexts: TlsContexts) -> ClusterAccess:
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "")
-    if not port:
-        raise CredentialsError("in-cluster credentials: KUBERNETES_SERVICE_PORT is not set; every pod has it")
-    try:
-        token = _TOKEN_FILE.read_text().strip()
-        tls = contexts.context(str(_CA_FILE), None, None, verify=True)
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8 text
-        raise CredentialsError(f"in-cluster credentials: {error}") from error
-    if not token:
-        raise CredentialsError(f"in-cluster credentials: {_TOKEN_FILE} is empty")
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return ClusterAccess(server=server, authorization=f"Bearer {token}", tls=tls, lifetime=IN_CLUSTER_SECONDS)
-
-
 def _kubeconfig(paths: str, context: str, contexts: TlsContexts) -> ClusterAccess:
-    package = _package()
+    package: Any = importlib.import_module(_CONFIG)  # untyped, and slow: in a thread
     configuration = package.Configuration()
     try:
         # The loader is async but blocks on files: it runs in a loop of its own in this thread.

@@ -32,16 +32,9 @@ class Shape(NamedTuple):
 
     def values(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
         """The values under the keys; None where one is absent, or another requirement is not met."""
-        values = []
-        for key in self.keys:
-            value = labels.get(key)
-            if value is None:
-                return None
-            values.append(value)
-        for requirement in self.others:
-            if not requirement.matches(labels):
-                return None
-        return tuple(values)
+        if any(key not in labels for key in self.keys) or not all(each.matches(labels) for each in self.others):
+            return None
+        return tuple(labels[key] for key in self.keys)
 
 
 class LabelIndex(Generic[K, T]):
@@ -80,26 +73,21 @@ class LabelIndex(Generic[K, T]):
         shape = Shape(tuple(each.key for each in equal), tuple(others))
         shelf = self._shelves.get(shape)
         if shelf is None:
-            shelf = await self._built(shape, slices)
+            shelf = {}
+            changes = self._unfinished[id(shelf)] = []
+            try:
+                for key, item in list(self._items()):
+                    _change(shelf, shape, key, None, item)
+                    await slices.breathe()
+            finally:
+                del self._unfinished[id(shelf)]
+            for key, old, new in changes:
+                _change(shelf, shape, key, old, new)
         self._shelves.pop(shape, None)  # the last used index comes last
         if len(self._shelves) >= MOST_SHAPES:
             del self._shelves[next(iter(self._shelves))]
         self._shelves[shape] = shelf
         return list(shelf.get(tuple(each.values[0] for each in equal), {}).values())
-
-    async def _built(self, shape: Shape, slices: Slices) -> dict[tuple[str, ...], dict[K, T]]:
-        """An index of what there is at the end; what changes meanwhile is applied then."""
-        shelf: dict[tuple[str, ...], dict[K, T]] = {}
-        changes = self._unfinished[id(shelf)] = []
-        try:
-            for key, item in list(self._items()):
-                _change(shelf, shape, key, None, item)
-                await slices.breathe()
-        finally:
-            del self._unfinished[id(shelf)]
-        for key, old, new in changes:
-            _change(shelf, shape, key, old, new)
-        return shelf
 
 
 def _change(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, old: T | None, new: T | None) -> None:

@@ -80,8 +80,17 @@ class LeaderElector:
                 finally:
                     await _ended(working, renewing)
                 _log.warning("no longer leading", lease=self._metadata.name, identity=self._identity)
-        finally:
-            await self._release()
+        finally:  # so that the next candidate leads at once
+            self._held = None
+            try:
+                async with asyncio.timeout(ASK_SECONDS):
+                    lease = await self._read()  # the last request may have been granted without an answer
+                    if lease is not None and lease.spec.holder_identity == self._identity:
+                        kept = lease.spec.lease_transitions
+                        spec = LeaseSpec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=kept)
+                        await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=spec))
+            except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
+                _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
 
     async def _renew_while_leading(self) -> None:
         wait = RETRY_SECONDS
@@ -155,22 +164,6 @@ class LeaderElector:
             renew_time=now,
             lease_transitions=transitions,
         )
-
-    async def _release(self) -> None:
-        """Releases the lease, so that the next candidate leads at once.
-
-        It is read first: the last request may have been granted without an answer.
-        """
-        self._held = None
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                lease = await self._read()
-                if lease is not None and lease.spec.holder_identity == self._identity:
-                    transitions = lease.spec.lease_transitions
-                    spec = LeaseSpec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=transitions)
-                    await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=spec))
-        except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-            _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
 
     async def _send(self, method: str, path: str, lease: Lease) -> Lease:
         # A PUT has the version that was read: a write in between wins.

@@ -254,9 +254,7 @@ class ContainerPort(KubeObject, frozen=True):
     container_port: int | None = None
 
 
-class ContainerSpec(KubeObject, frozen=True):
-    """A container of a pod's spec."""
-
+class _ContainerSpec(KubeObject, frozen=True):
     name: str = ""
     image: str = ""
     restart_policy: str | None = None
@@ -264,52 +262,42 @@ class ContainerSpec(KubeObject, frozen=True):
     ports: msgspec.Raw = NULL
 
 
-class ReadinessGate(KubeObject, frozen=True):
-    """A condition that a pod needs to be ready."""
-
+class _ReadinessGate(KubeObject, frozen=True):
     condition_type: str = ""
 
 
 class PodSpec(KubeObject, frozen=True):
     """A pod's spec."""
 
-    containers: list[ContainerSpec] | None = None
-    init_containers: list[ContainerSpec] | None = None
-    readiness_gates: list[ReadinessGate] | None = None
+    containers: list[_ContainerSpec] | None = None
+    init_containers: list[_ContainerSpec] | None = None
+    readiness_gates: list[_ReadinessGate] | None = None
     host_network: bool | None = None
     resources: Resources | None = None
 
 
-class ContainerWaiting(KubeObject, frozen=True):
-    """Why a container does not run yet."""
-
+class _ContainerWaiting(KubeObject, frozen=True):
     reason: str | None = None
 
 
-class ContainerRunning(KubeObject, frozen=True):
-    """Since when a container runs."""
-
+class _ContainerRunning(KubeObject, frozen=True):
     started_at: str | None = None
 
 
 class ContainerState(KubeObject, frozen=True):
     """The state of a container; without any it has terminated, or is unknown."""
 
-    running: ContainerRunning | None = None
-    waiting: ContainerWaiting | None = None
+    running: _ContainerRunning | None = None
+    waiting: _ContainerWaiting | None = None
 
 
-class ContainerStatus(KubeObject, frozen=True):
-    """A container's status."""
-
+class _ContainerStatus(KubeObject, frozen=True):
     name: str = ""
     state: ContainerState | None = None
     restart_count: int | None = None
 
 
-class PodIp(KubeObject, frozen=True):
-    """An address of a pod."""
-
+class _PodIp(KubeObject, frozen=True):
     ip: str = ""
 
 
@@ -319,10 +307,10 @@ class PodStatus(KubeObject, frozen=True):
     phase: str | None = None
     start_time: str | None = None
     conditions: list[Condition] | None = None
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
-    pod_ips: list[PodIp] | None = msgspec.field(name="podIPs", default=None)
+    pod_ips: list[_PodIp] | None = msgspec.field(name="podIPs", default=None)
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
 
 
@@ -379,29 +367,23 @@ class ScaleSubresource(KubeObject, frozen=True):
     label_selector_path: str = ""
 
 
-class Subresources(KubeObject, frozen=True):
-    """A custom resource's subresources, as far as scaling goes."""
-
+class _Subresources(KubeObject, frozen=True):
     scale: ScaleSubresource | None = None
 
 
-class CrdVersion(KubeObject, frozen=True):
-    """One version of a custom resource."""
-
+class _CrdVersion(KubeObject, frozen=True):
     name: str = ""
-    subresources: Subresources | None = None
+    subresources: _Subresources | None = None
 
 
-class CrdSpec(KubeObject, frozen=True):
-    """A custom resource's versions, each with where its scale is."""
-
-    versions: list[CrdVersion] = msgspec.field(default_factory=list)
+class _CrdSpec(KubeObject, frozen=True):
+    versions: list[_CrdVersion] = msgspec.field(default_factory=list)
 
 
 class CustomResourceDefinition(KubeObject, frozen=True):
     """A CRD without its schema."""
 
-    spec: CrdSpec = CrdSpec()
+    spec: _CrdSpec = _CrdSpec()
 
 
 # --- APIService (apiregistration.k8s.io/v1) ---
@@ -455,9 +437,7 @@ class Secret(KubeObject, frozen=True):
 # --- authorization.k8s.io/v1 ---
 
 
-class AccessReviewStatus(KubeObject, frozen=True):
-    """The answer to an access review."""
-
+class _AccessReviewStatus(KubeObject, frozen=True):
     allowed: bool = False
     denied: bool = False
     reason: str = ""
@@ -466,28 +446,24 @@ class AccessReviewStatus(KubeObject, frozen=True):
 class AccessReview(KubeObject, frozen=True):
     """A SubjectAccessReview or SelfSubjectAccessReview, answered."""
 
-    status: AccessReviewStatus = AccessReviewStatus()
+    status: _AccessReviewStatus = _AccessReviewStatus()
 
 
 # --- authentication.k8s.io/v1 ---
 
 
-class UserInfo(KubeObject, frozen=True):
-    """Who sends a request."""
-
+class _UserInfo(KubeObject, frozen=True):
     username: str = ""
 
 
-class SelfSubjectReviewStatus(KubeObject, frozen=True):
-    """The answer to a SelfSubjectReview."""
-
-    user_info: UserInfo = UserInfo()
+class _SelfSubjectReviewStatus(KubeObject, frozen=True):
+    user_info: _UserInfo = _UserInfo()
 
 
 class SelfSubjectReview(KubeObject, frozen=True):
     """A SelfSubjectReview, answered."""
 
-    status: SelfSubjectReviewStatus = SelfSubjectReviewStatus()
+    status: _SelfSubjectReviewStatus = _SelfSubjectReviewStatus()
 
 
 # --- discovery ---

@@ -8,7 +8,6 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from adapter.kube.objects import (
-    Condition,
     ContainerPort,
     ContainerState,
     OwnerReference,
@@ -58,18 +57,26 @@ class PodDecoder:
     """
 
     def __init__(self) -> None:
-        self._labels = _Shared(_labels, len)
+        self._labels: _Shared[bytes, Mapping[str, str]] = _Shared(
+            lambda body: {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}, len
+        )
         self._containers = _Shared(
             _containers,
             lambda raws: sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws),
         )
-        self._owners = _Shared(_owner, len)
+        self._owners: _Shared[bytes, Owner | None] = _Shared(
+            lambda body: next(
+                (Owner(each.kind, each.name, each.uid) for each in _OWNERS.decode(body) or () if each.controller), None
+            ),
+            len,
+        )
 
     def __call__(self, body: bytes | msgspec.Raw) -> Pod:
         """The pod of these bytes."""
         wire = _DECODER.decode(body)
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
+        true = {kind for kind, condition in conditions.items() if condition.status == "True"}
         ready = conditions.get("Ready")
         annotations = meta.annotations or PodAnnotations()
         # As the ReplicaSet controller reads it: 0 for anything but a 32-bit integer.
@@ -91,12 +98,9 @@ class PodDecoder:
             restarted_at=max(restarts, default=None),
             deleting=meta.deletion_timestamp is not None,
             phase=shared(status.phase or "Running"),
-            ready=PodCondition(ready.status == "True", parse_time(ready.last_transition_time)) if ready else None,
-            containers_ready=_is_true(conditions.get("ContainersReady")),
-            gates={
-                gate.condition_type: _is_true(conditions.get(gate.condition_type))
-                for gate in (spec.readiness_gates or [])[:_MOST]
-            }
+            ready=PodCondition("Ready" in true, parse_time(ready.last_transition_time)) if ready else None,
+            containers_ready="ContainersReady" in true,
+            gates={gate.condition_type: gate.condition_type in true for gate in (spec.readiness_gates or [])[:_MOST]}
             or _NO_GATES,
             pulled_out_annotation=annotations.pulled_out == "true",
             deletion_cost=cost if -(2**31) <= cost < 2**31 else 0,
@@ -159,21 +163,6 @@ def _bounded(body: msgspec.Raw) -> bytes:
     """A piece of JSON; null where it is longer than `_LONGEST`."""
     part = bytes(body)
     return part if len(part) <= _LONGEST else b"null"
-
-
-def _labels(body: bytes) -> Mapping[str, str]:
-    return {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}
-
-
-def _owner(body: bytes) -> Owner | None:
-    for reference in _OWNERS.decode(body) or ():
-        if reference.controller:
-            return Owner(reference.kind, reference.name, reference.uid)
-    return None
-
-
-def _is_true(condition: Condition | None) -> bool:
-    return condition is not None and condition.status == "True"
 
 
 def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ...]:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from adapter.runtime.answer_budget import ANSWERS, Limit, Reservation
 from adapter.runtime.http1 import Connection, RawReply, Request, SurplusAnswer
@@ -77,7 +77,15 @@ class Pool:
         `read` decodes each answer as soon as it is whole: not all of them are in memory at once.
         Raises the first SourceError where no request was answered.
         """
-        head = await self._head()
+        try:  # credentials are read each time: their files may be replaced
+            headers = await asyncio.to_thread(credentials, self.access)
+        except (OSError, ValueError) as error:
+            file = f"cannot use {error.filename}: " if isinstance(error, OSError) else ""
+            raise SourceUnreachable(
+                f"{self.server}: credentials: {file}{error}", public=UNREADABLE_CREDENTIALS
+            ) from error
+        lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         try:
             written = [request.written(head, self.url.path) for request in requests]
         except UnicodeError as error:  # a credential that fits in no header
@@ -98,18 +106,6 @@ class Pool:
         ):
             raise batch.error
         return Answers(outcomes, batch.answered)
-
-    async def _head(self) -> str:
-        """The header lines that all requests share. Files with credentials are read each time: they may be replaced."""
-        try:
-            headers = await asyncio.to_thread(credentials, self.access)
-        except (OSError, ValueError) as error:
-            file = f"cannot use {error.filename}: " if isinstance(error, OSError) else ""
-            raise SourceUnreachable(
-                f"{self.server}: credentials: {file}{error}", public=UNREADABLE_CREDENTIALS
-            ) from error
-        lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **headers}
-        return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
     def close(self) -> None:
         """Close the connections."""
@@ -236,14 +232,12 @@ class _Batch(Generic[T]):
                 self._tls = asyncio.create_task(asyncio.to_thread(tls_context, self._pool.access))
             tls = await asyncio.shield(self._tls)
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._pool.on_surplus), url.hostname or "", port_of(url), ssl=tls
+            lambda: Connection(self._pool.on_surplus),
+            url.hostname or "",
+            url.port or (443 if url.scheme == "https" else 80),
+            ssl=tls,
         )
         reply = await connection.exchange(request, self._pool.limit, reservation)
         if reply is None:
             raise ConnectionResetError("the connection was closed without an answer")
         return (None if connection.closed else connection), reply
-
-
-def port_of(url: SplitResult) -> int:
-    """The port of an http or https address."""
-    return url.port or (443 if url.scheme == "https" else 80)

@@ -55,9 +55,15 @@ async def _probe_server(
         running = asyncio.create_task(probed.run())
         running.add_done_callback(lambda _: changed.set())
         try:
+            loop, lasts_until = asyncio.get_running_loop(), None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(settings.timeout_seconds + MARGIN_SECONDS):
-                    await _until_settled(cache, keys, running, changed)
+                    while not running.done() and not all(_valid_roster(cache, key) for key in keys):
+                        changed.clear()
+                        decided = all(_valid_roster(cache, key) or cache.trouble(key) for key in keys)
+                        lasts_until = (lasts_until or loop.time() + SECOND_CHANCE_SECONDS) if decided else None
+                        async with asyncio.timeout_at(lasts_until):
+                            await changed.wait()
         finally:
             running.cancel()
             [result] = await asyncio.gather(running, return_exceptions=True)
@@ -66,20 +72,6 @@ async def _probe_server(
     rosters = {key: roster for key in keys if (roster := _valid_roster(cache, key)) is not None}
     troubles = {key: cache.trouble(key) or otherwise for key in keys if key not in rosters}
     return ProbeResult(server=server, rosters=rosters, troubles=troubles)
-
-
-async def _until_settled(
-    cache: RosterCache, keys: Collection[ServiceKey], running: asyncio.Task[None], changed: asyncio.Event
-) -> None:
-    """Wait until every service has an answer, or a trouble that lasts."""
-    loop = asyncio.get_running_loop()
-    patience: float | None = None
-    while not running.done() and not all(_valid_roster(cache, key) for key in keys):
-        changed.clear()
-        decided = all(_valid_roster(cache, key) or cache.trouble(key) for key in keys)
-        patience = (patience or loop.time() + SECOND_CHANCE_SECONDS) if decided else None
-        async with asyncio.timeout_at(patience):
-            await changed.wait()
 
 
 def _valid_roster(cache: RosterCache, key: ServiceKey) -> Roster | None:

@@ -112,7 +112,16 @@ def path(service: str) -> str:
 def headers(reply: Reply | SegmentedReply, server: str) -> Headers:
     """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
     if reply.status != _OK:
-        raise _refused(reply.plain if isinstance(reply, SegmentedReply) else reply, server)
+        plain = reply.plain if isinstance(reply, SegmentedReply) else reply
+        error = refusal(plain)
+        if plain.status in {401, 403} and b"ACL not found" in plain.body:
+            unknown = "Consul does not know the token in tokenFile"
+            raise NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+        if plain.status in {401, 403}:
+            advice = "give the token service:read on the service and node:read"
+            raise NotAllowed(f"{server}: {error}; {advice}", public=error.public)
+        connections = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
+        raise error.with_context(server, connections if plain.status == 429 else "")
     values = reply.headers
     streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
     if values.get("X-Consul-KnownLeader") == "false" and not streamed:
@@ -219,20 +228,6 @@ def _has_failed(critical: _Check) -> bool:
     if critical.type in _SILENT:
         return bool(critical.output)
     return bool(critical.output) and _SUCCESS.match(critical.output) is None
-
-
-def _refused(reply: Reply, server: str) -> SourceError:
-    error = refusal(reply)
-    if reply.status in {401, 403}:
-        if b"ACL not found" in reply.body:
-            unknown = "Consul does not know the token in tokenFile"
-            return NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
-        advice = "give the token service:read on the service and node:read"
-        return NotAllowed(f"{server}: {error}; {advice}", public=error.public)
-    if reply.status == 429:
-        advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        return error.with_context(server, advice)
-    return error.with_context(server)
 
 
 def _not_consul(server: str, error: Exception) -> WrongRegistryAnswer:

@@ -31,8 +31,7 @@ from adapter.registries.eureka.wire import (
     Applications,
     InstanceInfo,
     InstanceSummary,
-    instance_infos,
-    instance_summaries,
+    decode_instances,
 )
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
@@ -152,7 +151,7 @@ class RegistryCopy:
         slices = Slices()
         for application in applications:
             name = application.name.upper()
-            for summary in instance_infos(application) if name in self.kept else instance_summaries(application):
+            for summary in decode_instances(application, whole=name in self.kept):
                 yield name, summary
                 await slices.breathe()
 

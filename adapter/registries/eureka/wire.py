@@ -155,19 +155,13 @@ class Applications:
             yield from _as_list(last.application)
 
 
-def instance_summaries(application: Application) -> Iterator[InstanceSummary]:
-    """Decodes the summaries of an application's instances. Raises msgspec.MsgspecError and Uncut."""
-    return _each(application, _SUMMARIES)
-
-
-def instance_infos(application: Application) -> Iterator[InstanceInfo]:
-    """Decodes an application's instances. Raises msgspec.MsgspecError and Uncut."""
-    return _each(application, _INSTANCE_INFOS)
-
-
-def _each(application: Application, decoder: Decoder[list[_T] | _T | None]) -> Iterator[_T]:
+def decode_instances(application: Application, *, whole: bool) -> Iterator[InstanceSummary]:
+    """Decodes an application's instances: an InstanceInfo of each where `whole`. Raises MsgspecError and Uncut."""
     for piece in pieces(bytes(application.instance), _INSTANCES):
-        yield from _as_list(decoder.decode(piece.text))
+        if whole:
+            yield from _as_list(_INSTANCE_INFOS.decode(piece.text))
+        else:
+            yield from _as_list(_SUMMARIES.decode(piece.text))
 
 
 def _as_list(value: list[_T] | _T | None) -> list[_T]:

@@ -170,7 +170,15 @@ class ZooKeeperSource:
             try:
                 await reader.read(session)
             except SourceError as error:
-                await self._retry_later(reader, error, backoff.next())
+                session, pause = self._session, backoff.next()
+                if session is None or not session.connected:
+                    continue  # the ping records that error for all services
+                self._cache.failed(error, [reader.key] if isinstance(reader, ServiceReader) else list(self._services))
+                await wait_for_event(reader.dirty, pause)
+                if isinstance(error, NotAllowed):
+                    with suppress(SourceError):
+                        await session.renew_password()
+                reader.dirty.set()
                 continue
             backoff.reset()
             reader.was_read = True
@@ -181,18 +189,6 @@ class ZooKeeperSource:
             for service in self._services.values():
                 if service.current:
                     self._report(service)
-
-    async def _retry_later(self, reader: NodeReader, error: SourceError, pause: float) -> None:
-        """Records the error, and marks for another attempt after a pause, or at the next change."""
-        session = self._session
-        if session is None or not session.connected:
-            return  # the ping records that error for all services
-        self._cache.failed(error, [reader.key] if isinstance(reader, ServiceReader) else list(self._services))
-        await wait_for_event(reader.dirty, pause)
-        if isinstance(error, NotAllowed):
-            with suppress(SourceError):
-                await session.renew_password()
-        reader.dirty.set()
 
     def _report(self, service: ServiceReader) -> None:
         """Writes a service to the roster cache, once the rules are known too."""
