@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from adapter.runtime.faults import Fault
+from adapter.runtime.outbound import Access
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
@@ -52,6 +53,22 @@ def raw_items(section: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[s
     """The mappings in a list of the raw file, each with its index."""
     items = section.get(key)
     return [(i, item) for i, item in enumerate(items) if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def access_of(*sections: BaseModel, **more: Any) -> Access:
+    """Credentials and TLS of an HTTP client: those fields of an Access that the sections have, and more of them."""
+    names = Access.__dataclass_fields__.keys()
+    given = {name: getattr(each, name) for each in sections for name in names & type(each).model_fields.keys()}
+    return Access(**given, **more)
+
+
+def rival_faults(path: str, section: Mapping[str, Any], *rivals: tuple[str, str]) -> Iterator[Fault]:
+    """The faults of keys of which a section may have only one."""
+    for key, other in rivals:
+        if section.get(key) and section.get(other):
+            yield Fault(path, section.get("name"), f"has both {key} and {other}; keep one")
+    if section.get("insecureSkipVerify") is True and section.get("caFile"):
+        yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
 
 
 def is_number(value: object) -> bool:

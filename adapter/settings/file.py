@@ -3,7 +3,6 @@
 The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -111,7 +110,20 @@ def load_settings(path: str | Path) -> Settings:
 
 def parse_settings(text: str) -> Settings:
     """Checks the text of a settings file; empty text is all defaults. Raises SettingsError with every fault in it."""
-    document = _document(text)
+    try:
+        document = document_text.read_document(text)
+    except document_text.TextError as error:
+        # A value that may be a secret, or hold one, is not shown.
+        shown = (
+            replace(fault, value=None)
+            if isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
+            else fault
+            for fault in error.faults
+        )
+        raise SettingsError(shown, _TITLE) from error
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise SettingsError([Fault("", document, "write a mapping of sections, such as `server:`")], _TITLE)
     faults = list(spanning_faults(document))
     try:
         settings = Settings.model_validate_json(json.dumps(document), strict=True, by_alias=True, by_name=False)
@@ -136,7 +148,8 @@ class SettingsFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._seen: bytes | None = None
+        self._seen: tuple[bytes, bool] | None = None
+        """The content at the last call, and whether it could be read."""
 
     def changed(self) -> Settings | None:
         """The settings if the content changed since the last call (the first included), else None.
@@ -144,21 +157,17 @@ class SettingsFile:
         Raises SettingsError for a broken or missing file, once per content; the caller keeps its settings. Blocks on
         the file.
         """
+        content, fault = b"", None
         try:
             content = _read(self.path)
-        except SettingsError:
-            if self._notice(b""):
-                raise
+        except SettingsError as error:
+            fault = error
+        before, self._seen = self._seen, (content, fault is None)
+        if self._seen == before:
             return None
-        if not self._notice(b"read" + content):
-            return None
+        if fault is not None:
+            raise fault
         return parse_settings(content.decode("utf-8", errors="replace"))
-
-    def _notice(self, content: bytes) -> bool:
-        digest = hashlib.sha256(content).digest()
-        new = digest != self._seen
-        self._seen = digest
-        return new
 
 
 def _read(path: Path) -> bytes:
@@ -168,25 +177,6 @@ def _read(path: Path) -> bytes:
         reason = error.strerror or error
         # The path stands in the sentence: a value would be cut.
         raise SettingsError([Fault("", None, f"{path} cannot be read ({reason}); check --settings")], _TITLE) from error
-
-
-def _document(text: str) -> Mapping[str, Any]:
-    try:
-        document = document_text.read_document(text)
-    except document_text.TextError as error:
-        # A value that may be a secret, or hold one, is not shown.
-        faults = (
-            replace(fault, value=None)
-            if isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
-            else fault
-            for fault in error.faults
-        )
-        raise SettingsError(faults, _TITLE) from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise SettingsError([Fault("", document, "write a mapping of sections, such as `server:`")], _TITLE)
-    return document
 
 
 def _fault(detail: ErrorDetails) -> Fault:

@@ -5,7 +5,6 @@ The docstring under a field is its documentation; `docs/configuration.md` is mad
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
@@ -14,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from adapter.runtime.faults import Fault
 from adapter.runtime.outbound import Access
-from adapter.settings.base import Mebibytes, Seconds, Section, type_of
+from adapter.settings.base import Mebibytes, Seconds, Section, access_of, raw_section, rival_faults, type_of
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([1-9][0-9]{0,4})", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -47,16 +46,6 @@ class RegistryTls(Section):
     """PEM file with the client certificate's private key; empty: it is in `certFile`."""
     insecure_skip_verify: bool = False
     """Whether to accept any certificate."""
-
-    @property
-    def access(self) -> Access:
-        """The TLS part of an access."""
-        return Access(
-            ca_file=self.ca_file,
-            cert_file=self.cert_file,
-            key_file=self.key_file,
-            insecure_skip_verify=self.insecure_skip_verify,
-        )
 
 
 class _Registry(Section):
@@ -122,10 +111,14 @@ class HttpAsked(_Registry):
     """How large an answer may be, in MiB after unpacking; an instance takes about 500 bytes. A larger one is an error,
     and the last answer counts as that of any failing registry."""
 
+    credential_header: ClassVar[str] = ""
+    """The header that holds the content of `token_file`."""
+
     @property
     def access(self) -> Access:
-        """Credentials and TLS of the HTTP client. Nacos needs TLS alone: its credentials go into calls of their own."""
-        return self.tls.access
+        """Credentials and TLS of the HTTP client."""
+        token = {self.credential_header: getattr(self, "token_file", "")} if self.credential_header else {}
+        return access_of(self.tls, self, secret_headers={name: file for name, file in token.items() if file})
 
 
 class PolledRegistry(HttpAsked):
@@ -171,6 +164,11 @@ class NacosRegistry(HttpAsked):
     interval_seconds: Seconds = 2
     """How often each service without push is polled."""
 
+    @property
+    def access(self) -> Access:
+        """TLS alone: credentials go into calls of their own."""
+        return access_of(self.tls)
+
 
 class EurekaRegistry(HttpAsked):
     """Eureka, of Netflix or Spring Cloud. An instance's `hostName` and `instanceId` count as metadata here."""
@@ -190,17 +188,13 @@ class EurekaRegistry(HttpAsked):
     """How often changes are polled, of all services in one request. A server shows them up to 30 s late unless it has
     `eureka.server.use-read-only-response-cache: false`."""
 
-    @property
-    def access(self) -> Access:
-        """TLS, and HTTP basic authentication."""
-        return replace(self.tls.access, username=self.username, password_file=self.password_file)
-
 
 class ConsulRegistry(HttpAsked):
     """Consul."""
 
     credential_fields = (("token_file",),)
     default_namespace = "default"
+    credential_header = "X-Consul-Token"
 
     type: Literal["Consul"]
     """`Consul`."""
@@ -222,11 +216,6 @@ class ConsulRegistry(HttpAsked):
     wait_seconds: Annotated[float, Field(ge=1, le=240, allow_inf_nan=False)] = 55
     """How long one blocking query waits for a change at most. Each service that is followed holds one connection while
     it waits: Consul's `limits.http_max_conns_per_client` (200) must be more than there are services."""
-
-    @property
-    def access(self) -> Access:
-        """TLS, and the ACL token."""
-        return replace(self.tls.access, secret_headers=_header("X-Consul-Token", self.token_file))
 
 
 class ZooKeeperRegistry(_Registry):
@@ -262,6 +251,7 @@ class PolarisRegistry(PolledRegistry):
     """Polaris, by its discovery API."""
 
     credential_fields = (("token_file",),)
+    credential_header = "X-Polaris-Token"
 
     type: Literal["Polaris"]
     """`Polaris`."""
@@ -271,11 +261,6 @@ class PolarisRegistry(PolledRegistry):
     """Polaris namespace, where a policy names none."""
     token_file: str = ""
     """File with an access token; read again when it changes."""
-
-    @property
-    def access(self) -> Access:
-        """TLS, and the access token."""
-        return replace(self.tls.access, secret_headers=_header("X-Polaris-Token", self.token_file))
 
 
 class HttpRegistry(PolledRegistry):
@@ -300,22 +285,6 @@ class HttpRegistry(PolledRegistry):
     """The same with values from files: names of headers with the file that holds the value of each; read again when it
     changes. For values that are secrets."""
 
-    @property
-    def access(self) -> Access:
-        """TLS, basic authentication or a bearer token, and further headers."""
-        return replace(
-            self.tls.access,
-            username=self.username,
-            password_file=self.password_file,
-            bearer_token_file=self.bearer_token_file,
-            headers=self.headers,
-            header_files=self.header_files,
-        )
-
-
-def _header(name: str, file: str) -> Mapping[str, str]:
-    return {name: file} if file else {}
-
 
 Registry = NacosRegistry | EurekaRegistry | ConsulRegistry | ZooKeeperRegistry | PolarisRegistry | HttpRegistry
 
@@ -328,14 +297,15 @@ def registry_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
         for given, lacking in ((key, other), (other, key)):
             if registry.get(given) and not registry.get(lacking):
                 yield Fault(f"{path}.{lacking}", None, f"is missing beside {given}; write both or neither")
-    for key, other in _RIVALS:
-        if registry.get(key) and registry.get(other):
-            yield Fault(path, registry.get("name"), f"has both {key} and {other}; keep one")
+    yield from rival_faults(path, registry, *_RIVALS)
     yield from header_faults(
         path, registry, authorized=bool(registry.get("username") or registry.get("bearerTokenFile"))
     )
     yield from _address_faults(path, registry)
-    yield from _tls_faults(f"{path}.tls", registry.get("tls"))
+    tls = raw_section(registry, "tls")
+    yield from rival_faults(f"{path}.tls", tls)
+    if tls.get("keyFile") and not tls.get("certFile"):
+        yield Fault(f"{path}.tls.certFile", None, "is missing beside keyFile; write both, or certFile alone")
 
 
 def _address_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
@@ -356,15 +326,6 @@ def _address_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
             yield from url_faults(f"{path}.url", registry["url"])
         else:
             yield Fault(f"{path}.url", None, "is missing; write the address to ask")
-
-
-def _tls_faults(path: str, tls: object) -> Iterator[Fault]:
-    if not isinstance(tls, dict):
-        return
-    if tls.get("insecureSkipVerify") is True and tls.get("caFile"):
-        yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
-    if tls.get("keyFile") and not tls.get("certFile"):
-        yield Fault(f"{path}.certFile", None, "is missing beside keyFile; write both, or certFile alone")
 
 
 def header_faults(path: str, section: Mapping[str, Any], *, authorized: bool) -> Iterator[Fault]:

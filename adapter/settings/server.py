@@ -13,7 +13,7 @@ from pydantic import Field
 
 from adapter.runtime.faults import Fault
 from adapter.runtime.outbound import Access
-from adapter.settings.base import Port, Section, default_of, raw_section
+from adapter.settings.base import Port, Section, access_of, default_of, raw_section, rival_faults
 from adapter.settings.registries import url_faults
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -110,7 +110,7 @@ class Upstream(Section):
     @property
     def access(self) -> Access:
         """Credentials and TLS of its HTTP client."""
-        return Access(bearer_token_file=self.bearer_token_file, ca_file=self.ca_file, ca=self.ca_bundle)
+        return access_of(self, ca=self.ca_bundle)
 
 
 class UpstreamsSettings(Section):
@@ -129,10 +129,14 @@ def upstream_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
         path = f"upstreams.{group}"
         if isinstance(upstream.get("url"), str):
             yield from _url_faults(f"{path}.url", upstream["url"])
-        if upstream.get("caFile") and upstream.get("caBundle"):
-            yield Fault(path, None, "has both caFile and caBundle; keep one")
-        if isinstance(upstream.get("caBundle"), str):
-            yield from _bundle_faults(f"{path}.caBundle", upstream["caBundle"])
+        yield from rival_faults(path, upstream, ("caFile", "caBundle"))
+        if isinstance(upstream.get("caBundle"), str) and upstream["caBundle"]:
+            try:
+                ssl.create_default_context(cadata=upstream["caBundle"])
+            except (ssl.SSLError, TypeError, ValueError):
+                # The text is not shown: it may be a key.
+                advice = "write PEM text from -----BEGIN CERTIFICATE----- on; an APIService holds it in base64"
+                yield Fault(f"{path}.caBundle", None, f"{advice}: decode it first")
     served = raw_section(document, "server").get("externalMetrics", default_of(ServerSettings, "external_metrics"))
     if raw_section(document, "upstreams", "external") and served is not True:
         advice = "is unused while server.externalMetrics is false; set it to true or remove this section"
@@ -149,14 +153,3 @@ def _url_faults(path: str, url: str) -> Iterator[Fault]:
         yield Fault(path, url, "write https://: an upstream proves who it is by its certificate")
     if "/" in rest.rstrip("/"):
         yield Fault(path, url, "has a path; write scheme, host and port alone, such as https://adapter.monitoring.svc")
-
-
-def _bundle_faults(path: str, bundle: str) -> Iterator[Fault]:
-    if not bundle:
-        return
-    try:
-        ssl.create_default_context(cadata=bundle)
-    except (ssl.SSLError, TypeError, ValueError):
-        # The text is not shown: it may be a key.
-        advice = "write PEM text from -----BEGIN CERTIFICATE----- on; an APIService holds it in base64: decode it first"
-        yield Fault(path, None, advice)

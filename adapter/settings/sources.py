@@ -11,7 +11,7 @@ from pydantic import Field
 
 from adapter.runtime.faults import Fault
 from adapter.runtime.outbound import Access
-from adapter.settings.base import Mebibytes, Seconds, Section, age_faults
+from adapter.settings.base import Mebibytes, Seconds, Section, access_of, age_faults, rival_faults
 from adapter.settings.registries import header_faults, url_faults
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
@@ -97,16 +97,7 @@ class PrometheusServer(Section):
     @property
     def access(self) -> Access:
         """Credentials and TLS of its HTTP client."""
-        basic = self.basic_auth
-        return Access(
-            username=basic.username if basic else "",
-            password_file=basic.password_file if basic else "",
-            bearer_token_file=self.bearer_token_file,
-            ca_file=self.ca_file,
-            insecure_skip_verify=self.insecure_skip_verify,
-            headers=self.headers,
-            header_files=self.header_files,
-        )
+        return access_of(self, *filter(None, (self.basic_auth,)))
 
 
 class NamedQuery(Section):
@@ -149,10 +140,7 @@ class PrometheusSettings(Section):
 
 def server_faults(path: str, server: Mapping[str, Any]) -> Iterator[Fault]:
     """The faults of one server that no single key shows."""
-    if server.get("basicAuth") and server.get("bearerTokenFile"):
-        yield Fault(path, server.get("name"), "has both basicAuth and bearerTokenFile; keep one")
-    if server.get("insecureSkipVerify") is True and server.get("caFile"):
-        yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
+    yield from rival_faults(path, server, ("basicAuth", "bearerTokenFile"))
     authorized = bool(server.get("basicAuth") or server.get("bearerTokenFile"))
     yield from header_faults(path, server, authorized=authorized)
     if isinstance(server.get("url"), str):

@@ -168,7 +168,16 @@ class Prometheus:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     await self._update_clients()
-                    self._update_pollers(tasks)
+                    for query in self._users.keys() - self._pollers.keys():
+                        if query.server in self._clients:  # the next update creates clients of servers added meanwhile
+                            self._pollers[query] = tasks.create_task(self._poll(query))
+                    for query in self._pollers.keys() - self._users.keys():
+                        self._pollers.pop(query).cancel()
+                    for query in self._states.keys() - self._users.keys():
+                        self._log_once.clear(query)
+                    for by_query in (self._states, self._all_times, self._windows):
+                        for query in by_query.keys() - self._users.keys():
+                            del by_query[query]
                     await self._changed.wait()
                     self._changed.clear()
         finally:
@@ -194,18 +203,6 @@ class Prometheus:
         await asyncio.gather(*pollers, return_exceptions=True)
         await self._clients.pop(name).close()
 
-    def _update_pollers(self, tasks: asyncio.TaskGroup) -> None:
-        for query in self._users.keys() - self._pollers.keys():
-            if query.server in self._clients:  # the next update creates clients of servers that were added meanwhile
-                self._pollers[query] = tasks.create_task(self._poll(query))
-        for query in self._pollers.keys() - self._users.keys():
-            self._pollers.pop(query).cancel()
-        for query in self._states.keys() - self._users.keys():
-            self._log_once.clear(query)
-        for by_query in (self._states, self._all_times, self._windows):
-            for query in by_query.keys() - self._users.keys():
-                del by_query[query]
-
     async def _poll(self, query: InstantQuery) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
         loop, probe_turns = asyncio.get_running_loop(), self._clients[query.server].probe_turns
@@ -218,7 +215,10 @@ class Prometheus:
             with group.poll():
                 state = await self._fetch(query)
                 responses = probe_turns.responses
-                self._keep(query, state, group)
+                last, self._states[query] = self._states.get(query), state
+                same = last is not None and last.cause == state.cause
+                if not same or (state.result is not None and not state.result.same(last.result if last else None)):
+                    group.note(self._users.get(query, ()))
             if state.unanswered:
                 await asyncio.sleep(retry_delay(query.interval * min(share, 1.0), loop.time() - began))
                 await probe_turns.wait(responses, query.interval)
@@ -302,10 +302,3 @@ class Prometheus:
                 if windows.is_answered():
                     await vector.separate(slices)
                     return vector
-
-    def _keep(self, query: InstantQuery, state: _QueryState, group: PollGroup[WorkloadQuery]) -> None:
-        last = self._states.get(query)
-        self._states[query] = state
-        same = last is not None and last.cause == state.cause
-        if not same or (state.result is not None and not state.result.same(last.result if last else None)):
-            group.note(self._users.get(query, ()))

@@ -259,7 +259,16 @@ class ResourceMetrics:
                 pods = await decode_usages(body, last.pods)
         except (KubeError, WrongAnswer) as error:
             self._metrics.source_up.labels(SOURCE).set(0)
-            self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
+            match error:
+                case TimedOut():
+                    reason = "timeout"
+                case ApiStatusError():
+                    reason = f"http_{error.code}"
+                case WrongAnswer():
+                    reason = error.reason
+                case _:
+                    reason = "unreachable"
+            self._metrics.source_errors.labels(SOURCE, reason).inc()
             if self._log_once.is_new(str(error), namespace):
                 _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
             return replace(last, cause=error.public)
@@ -268,15 +277,3 @@ class ResourceMetrics:
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
         return _NamespaceState(pods, now)
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case TimedOut():
-            return "timeout"
-        case ApiStatusError():
-            return f"http_{error.code}"
-        case WrongAnswer():
-            return error.reason
-        case _:
-            return "unreachable"

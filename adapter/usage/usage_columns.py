@@ -126,17 +126,20 @@ class UsageColumnsBuilder:
 
     def fill(self, container: str, resource: str, rows: Iterable[int], amounts: Iterable[int | None]) -> None:
         """Set a container's amounts (nano-units) in these rows."""
-        columns = self._amounts.setdefault(container, {})
-        filled = columns.get(resource)
-        if filled is None:
-            filled = columns[resource] = _Filled([], [])
+        filled = self._amounts.setdefault(container, {}).setdefault(resource, _Filled([], []))
         filled.rows.extend(rows)
         filled.amounts.extend(amounts)
 
     def columns(self) -> UsageColumns:
         """The columns of all pods."""
-        rows, order = self._shared_rows()
+        rows: Mapping[str, int] = self._rows
         places: list[int] | None = None
+        order: list[int] | None = None  # None: that in which the pods were added
+        last, count = self._last.rows, len(self._ats)
+        if len(self._last.ats) == len(last) == len(self._rows) == count and last.keys() == self._rows.keys():
+            rows, order = last, [self._rows[name] for name in last]
+            if order == list(range(count)):
+                order = None
         if order is not None:
             places = [0] * len(order)
             for index, row in enumerate(order):
@@ -148,16 +151,6 @@ class UsageColumnsBuilder:
                 packed[container][resource] = filled.packed(len(self._ats), places)
         ats, windows = _in_order(self._ats, order), _in_order(self._windows, order)
         return UsageColumns(rows, ats, windows, _in_order(self._shapes, order), packed)
-
-    def _shared_rows(self) -> tuple[Mapping[str, int], list[int] | None]:
-        """The rows, and in which order they take the pods that were added; None: in that of their arrival."""
-        last, count = self._last.rows, len(self._ats)
-        if not len(self._last.ats) == len(last) == len(self._rows) == count:
-            return self._rows, None
-        order = [self._rows.get(name, -1) for name in last]
-        if -1 in order:
-            return self._rows, None
-        return last, None if order == list(range(count)) else order
 
 
 class _Filled(NamedTuple):

@@ -36,6 +36,7 @@ from adapter.runtime.source_errors import (
     SourceFailing,
     SourceUnreachable,
 )
+from adapter.settings.base import access_of
 from adapter.settings.registries import ZooKeeperRegistry
 
 AT_ONCE = 64
@@ -263,7 +264,7 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
         self._clock = clock
         self._connected_at = 0.0
         self._connection: socket.socket | None = None
-        self._access = settings.tls.access
+        self._access = access_of(settings.tls)
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """The pair that wakes kazoo's thread; non-blocking, because the event loop writes to it."""
