@@ -112,7 +112,7 @@ class Cluster:
                     hpa = parse_hpa(raw, self._tolerance)
                 except FaultyDocument as error:
                     name = decode_answer(Decoder(AnyObject).decode, raw, "HorizontalPodAutoscaler").metadata.name
-                    faults[name] = _sentences(error)
+                    faults[name] = "; ".join(map(str, error.faults))  # without the HPA's name, which the reader has
                 else:
                     links.put_hpa(hpa.name, hpa)
             for listed in await self.policies([policy.namespace]):
@@ -207,12 +207,7 @@ def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
     try:
         return ListedPolicy(namespace, name, parse_policy(wire), status=status)
     except FaultyDocument as error:
-        return ListedPolicy(namespace, name, None, _sentences(error), status)
-
-
-def _sentences(error: FaultyDocument) -> str:
-    """The faults without the object's name, which the reader has."""
-    return "; ".join(map(str, error.faults))
+        return ListedPolicy(namespace, name, None, "; ".join(map(str, error.faults)), status)
 
 
 def parse_version(text: str) -> tuple[int, int] | None:

@@ -150,7 +150,6 @@ class LeaderElector:
         return _DECODER.decode(body)
 
     def _unchanged(self, version: str, seconds: float, now: float) -> bool:
-        """Whether this version has not changed for `seconds`."""
         if version != self._version:
             self._version, self._since = version, now
         return now - self._since >= seconds

@@ -249,7 +249,6 @@ class Reflector(Generic[T]):
         self._recovered()
 
     def _apply(self, line: bytes) -> None:
-        """Applies one line of the watch."""
         event = self._read(_EVENT, line)
         if event.type == "ERROR":
             raise error_from_answer(500, event.object, request=f"watch of {self._path}")
@@ -296,7 +295,6 @@ class Reflector(Generic[T]):
             self._on_event(old, None)
 
     def _moment(self) -> tuple[float, float]:
-        """The API server's time, and the monotonic one."""
         return self._session.now(), self._session.clock.monotonic()
 
     def _confirm(self, moment: tuple[float, float]) -> None:

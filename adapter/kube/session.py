@@ -144,24 +144,30 @@ class KeptConnections:
         if _UNSAFE.search(request.target) or " " in request.target:
             raise ValueError(f"{request.target[:80]!r} cannot be requested")
         written = request.written(self._head, self._prefix)
-        connection = self._take()
+        connection, reply = None, None
+        while self._idle and connection is None:  # the one used last; the others may close by themselves
+            since, connection = self._idle.pop()
+            if connection.closed or time.monotonic() - since > IDLE_SECONDS:
+                connection.close()
+                connection = None
         if connection is not None:
             reply = await connection.exchange(written, limit, None)
-            if reply is not None:
-                self._keep(connection)
-                return reply
-        _, connection = await asyncio.get_running_loop().create_connection(
-            Connection,
-            self._host,
-            self._port,
-            ssl=self._tls,
-            server_hostname=self.access.server_name if self._tls is not None else None,
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
-        )
-        reply = await connection.exchange(written, limit, None)
+        if connection is None or reply is None:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                Connection,
+                self._host,
+                self._port,
+                ssl=self._tls,
+                server_hostname=self.access.server_name if self._tls is not None else None,
+                happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            )
+            reply = await connection.exchange(written, limit, None)
         if reply is None:
             raise ConnectionResetError("the connection was closed without an answer")
-        self._keep(connection)
+        if self._closed or len(self._idle) >= MOST_IDLE:
+            connection.close()
+        elif not connection.closed:
+            self._idle.append((time.monotonic(), connection))
         return reply
 
     def close(self) -> None:
@@ -170,23 +176,6 @@ class KeptConnections:
         for _, connection in self._idle:
             connection.close()
         self._idle.clear()
-
-    def _take(self) -> Connection | None:
-        """The idle connection that was used last; the others may close by themselves."""
-        while self._idle:
-            since, connection = self._idle.pop()
-            if connection.closed:
-                continue
-            if time.monotonic() - since <= IDLE_SECONDS:
-                return connection
-            connection.close()
-        return None
-
-    def _keep(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) >= MOST_IDLE:
-            connection.close()
-        elif not connection.closed:
-            self._idle.append((time.monotonic(), connection))
 
 
 class Session:

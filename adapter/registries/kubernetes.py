@@ -16,8 +16,6 @@ from adapter.runtime.decoding import Decoder, shared
 
 
 class _Copy(NamedTuple):
-    """A pod as one slice lists it."""
-
     slice_name: str
     uid: str
     serving: bool

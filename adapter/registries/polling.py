@@ -114,7 +114,6 @@ class PollingSource(ABC, Generic[T]):
             self._pools.clear()
 
     async def _poll(self, keys: Sequence[ServiceKey], late: bool) -> bool:
-        """Ask about these services and write the answers; False where no server can be asked."""
         # Failing services come last: the others do not wait for a server that never answers for some.
         keys = sorted(keys, key=lambda key: self._cache.trouble(key) is not None)
         before = self._surpluses

@@ -15,7 +15,7 @@ INPUT_LABEL = "effective_load_input"
 """The label that holds the selector's number in the result of `sample_times_query`."""
 
 COUNT_LABEL = "effective_load_samples"
-"""The label that holds a number of samples in the result of `with_distribution`."""
+"""The label that holds a number of samples in the result of `with_counts` without labels."""
 
 MAX_SELECTORS = 200
 """The query for sample times has a part for each selector, so many make it long."""
@@ -298,7 +298,6 @@ class _Scanner:
             self._offsets.append(0.0 if text.startswith("-") else _duration(text))
 
     def _skip_group(self) -> None:
-        """Skip a bracket with its content."""
         open_brackets: list[str] = []
         for index in range(self._at, len(self._tokens)):
             text = self._tokens[index].text
@@ -358,37 +357,25 @@ def ended_times_query(
     return _newest(parts, labels, len(selectors))
 
 
-def with_distribution(text: str, windows: Sequence[RateWindow]) -> str:
-    """The expression, and how many series have how many samples in a window (COUNT_LABEL). It costs little."""
-    counts = (
-        f'count_values("{COUNT_LABEL}", count_over_time({_over(window.selector, window.seconds)}))'
-        for window in windows
-    )
-    return _with(text, counts)
-
-
-def with_counts(text: str, windows: Sequence[RateWindow], labels: Sequence[str]) -> str:
+def with_counts(text: str, windows: Sequence[RateWindow], labels: Sequence[str] = ()) -> str:
     """The expression, and the number of samples that each window holds by these labels.
 
     It is that of the target with the fewest. Of one target it is the most: its series are scraped together, so one that
-    began after the others, as the first error's, shows no gap.
+    began after the others, as the first error's, shows no gap. Without labels: how many series have how many samples
+    (COUNT_LABEL), which costs little.
+
+    Both at once: two questions might be answered by two replicas, one of which lacks samples. INPUT_LABEL holds the
+    number of each window, and tells these series from those of the expression.
     """
     by, target = ", ".join(map(_label, labels)), ", ".join(map(_label, [*labels, "job", "instance"]))
-    return _with(
-        text,
-        (
-            f"min by ({by}) (max by ({target}) (count_over_time({_over(window.selector, window.seconds)})))"
-            for window in windows
-        ),
-    )
-
-
-def _with(text: str, counts: Iterable[str]) -> str:
-    """Ask for both at once: two questions might be answered by two replicas, one of which lacks samples.
-
-    INPUT_LABEL holds the number of each window, and tells these series from those of the expression.
-    """
-    return "\nor ".join((f"({text}\n)", *(_numbered(each, number) for number, each in enumerate(counts))))
+    parts = [f"({text}\n)"]
+    for number, window in enumerate(windows):
+        counts = f"count_over_time({_over(window.selector, window.seconds)})"
+        if labels:
+            parts.append(_numbered(f"min by ({by}) (max by ({target}) ({counts}))", number))
+        else:
+            parts.append(_numbered(f'count_values("{COUNT_LABEL}", {counts})', number))
+    return "\nor ".join(parts)
 
 
 def scrapes_query(window: RateWindow, seconds: float, pod_label: str, pods: Sequence[str]) -> str:

@@ -29,7 +29,6 @@ from adapter.usage.promql import (
     parse_inputs,
     scrapes_query,
     with_counts,
-    with_distribution,
 )
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import Fill, LabelSet
@@ -127,9 +126,7 @@ class Windows:
         self._held = [set() for _ in self._windows]
         if not self._are_asked:
             return self._query.text
-        if self._steady is not None:
-            return with_distribution(self._query.text, self._windows)
-        return with_counts(self._query.text, self._windows, self._query.labels)
+        return with_counts(self._query.text, self._windows, () if self._steady is not None else self._query.labels)
 
     def refuse(self, error: QueryRejected) -> bool:
         """Note that the server refused the question; False if it was that for the values alone."""

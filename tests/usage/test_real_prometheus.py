@@ -27,7 +27,6 @@ from adapter.usage.promql import (
     sample_times_query,
     scrapes_query,
     with_counts,
-    with_distribution,
 )
 from adapter.usage.query_catalog import WorkloadQuery
 from lab.faults.proxies import before_prometheus
@@ -538,7 +537,7 @@ class TestLanguage:
         for window in windows:
             _parsed(real, scrapes_query(window, 90, "k8s.pod", ["web-0", "web.1"]))
         if windows:
-            _parsed(real, with_distribution(text, windows))
+            _parsed(real, with_counts(text, windows))
             _parsed(real, with_counts(text, windows, labels))
 
 

@@ -62,7 +62,8 @@ class NacosSource:
         self._due &= self._cache.keys
         self._pushed &= self._cache.keys
         self._services_changed.set()
-        self._poll_now()
+        self._poll_at = 0.0
+        self._wake_lister.set()
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
@@ -80,7 +81,6 @@ class NacosSource:
         return frozenset(self._pushed)
 
     def _nacos_service(self, key: ServiceKey) -> NacosService:
-        """The service's full name in Nacos."""
         namespace = key.namespace or self._settings.namespace or PUBLIC_NAMESPACE
         return NacosService(namespace, key.group or self._settings.group, key.service)
 
@@ -130,7 +130,8 @@ class NacosSource:
             finally:
                 self._lost = True
                 self._pushed.clear()
-                self._poll_now()
+                self._poll_at = 0.0  # all are listed at once
+                self._wake_lister.set()
 
         try:
             await connection.open()
@@ -209,11 +210,6 @@ class NacosSource:
                 self._cache.update(key, instances, protected=info.reach_protection_threshold)
 
     # --- lists ---
-
-    def _poll_now(self) -> None:
-        """Lists all services that are not pushed, at once."""
-        self._poll_at = 0.0
-        self._wake_lister.set()
 
     async def _poll_lists(self, lists: InstanceListClient) -> None:
         loop = asyncio.get_running_loop()
