@@ -121,29 +121,19 @@ class RegistryManager:
                 desired = {name: self._settings.get(name) for name in self._choice.followed}
                 unfit = [name for name, each in self._connections.items() if not each.fits(desired.get(name))]
                 await self._end(*unfit)
-                for name in self._choice.followed:  # it may have changed meanwhile
-                    if name in self._settings and name not in self._connections:
-                        self._connections[name] = self._begin(self._settings[name])
+                for name, services in self._choice.followed.items():  # it may have changed meanwhile
+                    settings = self._settings.get(name)
+                    if settings is None or name in self._connections:
+                        continue
+                    cache = RosterCache(name, self._on_change, self._clock, self._metrics, origin(settings))
+                    new_source = source(settings, cache)
+                    task = asyncio.create_task(self._follow(new_source, cache), name=f"registry {name}")
+                    _log.info("registry is followed", registry=name, type=settings.type)
+                    connection = self._connections[name] = _Connection(settings, cache, new_source, task)
+                    connection.follow(services)
                 await self._changed.wait()
         finally:
             await self._end(*self._connections)
-
-    def _begin(self, settings: Registry) -> _Connection:
-        cache = RosterCache(settings.name, self._on_change, self._clock, self._metrics, origin(settings))
-        new_source: RosterSource
-        try:
-            new_source = source(settings, cache)
-        except ImportError as error:
-            missing = MissingExtra(settings.type.lower(), error)
-            _log.error(
-                "registry needs an extra", registry=settings.name, extra=settings.type.lower(), error=str(missing)
-            )
-            new_source = _Missing(cache, missing)
-        task = asyncio.create_task(self._follow(new_source, cache), name=f"registry {settings.name}")
-        _log.info("registry is followed", registry=settings.name, type=settings.type)
-        connection = _Connection(settings, cache, new_source, task)
-        connection.follow(self._choice.followed[settings.name])
-        return connection
 
     async def _follow(self, new_source: RosterSource, cache: RosterCache) -> None:
         """Run a source for ever. A fault in one must stop neither the others nor itself for good."""
@@ -173,11 +163,14 @@ class _Missing:
         self._cache.failed(self._error)
 
     async def run(self) -> None:
-        await asyncio.Event().wait()
+        pass
 
 
-def source(settings: Registry, cache: RosterCache) -> RosterSource:
-    """The source that speaks the registry's protocol. Modules are imported when first needed: some need extras."""
+def source(settings: Registry, cache: RosterCache) -> RosterSource:  # noqa: PLR0911  a row for each type
+    """The source that speaks the registry's protocol; without its extra one that reports just that.
+
+    Modules are imported when first needed.
+    """
     match settings:
         case NacosRegistry():
             from adapter.registries.nacos.source import NacosSource
@@ -192,7 +185,10 @@ def source(settings: Registry, cache: RosterCache) -> RosterSource:
 
             return ConsulSource(settings, cache)
         case ZooKeeperRegistry():
-            from adapter.registries.zookeeper.source import ZooKeeperSource
+            try:
+                from adapter.registries.zookeeper.source import ZooKeeperSource
+            except ImportError as error:
+                return _Missing(cache, MissingExtra("zookeeper", error))
 
             return ZooKeeperSource(settings, cache)
         case PolarisRegistry():

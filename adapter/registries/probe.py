@@ -9,7 +9,6 @@ from adapter.load.roster import Roster
 from adapter.registries.manager import source
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache, Trouble, origin
-from adapter.runtime.source_errors import MissingExtra
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 
@@ -45,30 +44,25 @@ async def _probe_server(
     cache.follow(dict.fromkeys(keys, ""))
     late = f"{server}: no answer within {settings.timeout_seconds:g} s"
     otherwise = Trouble("unreachable", origin(settings).about("unreachable", late), "timed out")
+    probed = source(settings, cache)
+    probed.refresh()
+    running = asyncio.create_task(probed.run())
+    running.add_done_callback(lambda _: changed.set())
     try:
-        probed = source(settings, cache)
-    except ImportError as error:
-        missing = MissingExtra(settings.type.lower(), error)
-        otherwise = Trouble(missing.reason, str(missing), missing.public)
-    else:
-        probed.refresh()
-        running = asyncio.create_task(probed.run())
-        running.add_done_callback(lambda _: changed.set())
-        try:
-            loop, lasts_until = asyncio.get_running_loop(), None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(settings.timeout_seconds + MARGIN_SECONDS):
-                    while not running.done() and not all(_valid_roster(cache, key) for key in keys):
-                        changed.clear()
-                        decided = all(_valid_roster(cache, key) or cache.trouble(key) for key in keys)
-                        lasts_until = (lasts_until or loop.time() + SECOND_CHANCE_SECONDS) if decided else None
-                        async with asyncio.timeout_at(lasts_until):
-                            await changed.wait()
-        finally:
-            running.cancel()
-            [result] = await asyncio.gather(running, return_exceptions=True)
-        if isinstance(result, Exception):  # it broke by itself, which none should
-            otherwise = Trouble("error", f"the adapter's own fault: {result!r}", "the adapter's own fault")
+        loop, lasts_until = asyncio.get_running_loop(), None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.timeout_seconds + MARGIN_SECONDS):
+                while not running.done() and not all(_valid_roster(cache, key) for key in keys):
+                    changed.clear()
+                    decided = all(_valid_roster(cache, key) or cache.trouble(key) for key in keys)
+                    lasts_until = (lasts_until or loop.time() + SECOND_CHANCE_SECONDS) if decided else None
+                    async with asyncio.timeout_at(lasts_until):
+                        await changed.wait()
+    finally:
+        running.cancel()
+        [result] = await asyncio.gather(running, return_exceptions=True)
+    if isinstance(result, Exception):  # it broke by itself, which none should
+        otherwise = Trouble("error", f"the adapter's own fault: {result!r}", "the adapter's own fault")
     rosters = {key: roster for key in keys if (roster := _valid_roster(cache, key)) is not None}
     troubles = {key: cache.trouble(key) or otherwise for key in keys if key not in rosters}
     return ProbeResult(server=server, rosters=rosters, troubles=troubles)

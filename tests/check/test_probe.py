@@ -1,6 +1,7 @@
 """One look at each server of a registry, with sources that do as they are told."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 
@@ -11,7 +12,7 @@ from adapter.registries import probe
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
-from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry
+from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 
 WEB, CART = ServiceKey("main", "web"), ServiceKey("main", "cart")
 LISTED = [Instance(ip="10.0.0.1", port=8080)]
@@ -121,9 +122,7 @@ async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Pl
 
 
 async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def source(_settings: Registry, _book: RosterCache) -> Played:
-        raise ImportError("No module named 'kazoo'")
-
-    monkeypatch.setattr(probe, "source", source)
-    [found] = await probe.probe(settings(), {WEB}, time.time)
-    assert "install effective-load[consul]" in found.troubles[WEB].sentence
+    monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.source", None)
+    zookeeper = ZooKeeperRegistry(name="main", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
+    [found] = await probe.probe(zookeeper, {WEB}, time.time)
+    assert "install effective-load[zookeeper]" in found.troubles[WEB].sentence

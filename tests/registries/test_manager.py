@@ -1,6 +1,7 @@
 """The registries of the settings: who is connected to when, and what policies may name."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,7 @@ from tests.registries.kit import Changes
 
 WEB, API = ServiceKey("one", "web"), ServiceKey("two", "api")
 ONE = ConsulRegistry(name="one", type="Consul", servers=("http://one:8500",))
+REAL_SOURCE = manager.source
 TWO = ConsulRegistry(name="two", type="Consul", servers=("http://two:8500",))
 
 
@@ -149,10 +151,11 @@ async def test_a_source_that_breaks_is_made_to_run_again_and_stops_nobody(
 async def test_a_missing_extra_is_said_and_stops_nobody(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(settings: Registry, book: RosterCache) -> RosterSource:
         if settings.type == "ZooKeeper":
-            raise ImportError("No module named 'kazoo'")
+            return REAL_SOURCE(settings, book)
         return stand._make(settings, book)
 
     monkeypatch.setattr(manager, "source", missing)
+    monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.source", None)
     zookeeper = ZooKeeperRegistry(name="one", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
     stand.hub.reload((zookeeper, TWO))
     with capture_logs():

@@ -12,7 +12,6 @@ import msgspec
 
 from adapter.registries.nacos.http import CredentialProvider
 from adapter.registries.nacos.wire import (
-    PUBLIC_NAMESPACE,
     NacosService,
     Payload,
     ResponseHead,
@@ -86,7 +85,7 @@ class GrpcConnection:
             self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
         await self._request("ServerCheckRequest", {})
         self._stream = self._channel.stream_stream(_STREAM)()
-        tenant = self._settings.namespace or PUBLIC_NAMESPACE
+        tenant = self._settings.place("", "")[0]
         labels = {"source": "sdk", "module": "naming", "AppName": "effective-load"}
         await self._write(
             "ConnectionSetupRequest", {"clientVersion": "effective-load", "tenant": tenant, "labels": labels}

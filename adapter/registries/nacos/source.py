@@ -13,7 +13,7 @@ import structlog
 
 from adapter.registries.client import Failover, base_urls, registry_client
 from adapter.registries.nacos.http import CredentialProvider, InstanceListClient
-from adapter.registries.nacos.wire import PUBLIC_NAMESPACE, InstanceDecoder, NacosService, ServiceInfo
+from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
@@ -79,10 +79,6 @@ class NacosSource:
     def pushed(self) -> frozenset[ServiceKey]:
         """The services whose changes are pushed just now; the others are polled."""
         return frozenset(self._pushed)
-
-    def _nacos_service(self, key: ServiceKey) -> NacosService:
-        namespace = key.namespace or self._settings.namespace or PUBLIC_NAMESPACE
-        return NacosService(namespace, key.group or self._settings.group, key.service)
 
     # --- subscriptions ---
 
@@ -176,7 +172,7 @@ class NacosSource:
             self._services_changed.clear()
             before, self._services = self._services, {}
             for key in sorted(self._cache.keys):
-                service = self._nacos_service(key)
+                service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
                 self._services[service] = (*self._services.get(service, ()), key)
             self._pushed &= self._cache.keys
             new = [service for service, keys in self._services.items() if every or not self._pushed.issuperset(keys)]
@@ -238,8 +234,9 @@ class NacosSource:
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
+        service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
         try:
-            listed = await self._peers.ask(lambda server: lists.list_instances(server, self._nacos_service(key)))
+            listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
             if key in self._pushed:
                 self._due.add(key)

@@ -17,9 +17,6 @@ from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import WrongRegistryAnswer
 
-PUBLIC_NAMESPACE = "public"
-"""The id of the default namespace."""
-
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SEPARATOR = "@@"
 _MOST_FIELDS = 1000
