@@ -20,7 +20,7 @@ from adapter.registries.eureka.source import (
     RELIST_SECONDS,
     RegistryCopy,
 )
-from adapter.registries.eureka.wire import Applications, InstanceInfo, decode_instances
+from adapter.registries.eureka.wire import Applications, InstanceInfo, InstanceSummary, decode_instances
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
@@ -325,7 +325,7 @@ def registration(**more: Any) -> InstanceInfo:
 def read(instances: object) -> list[InstanceInfo]:
     body = json.dumps({"applications": {"application": {"name": "WEB", "instance": instances}}}).encode()
     [application] = Applications(Body(body))
-    return list(decode_instances(application, whole=True))
+    return list(decode_instances(application, InstanceInfo))
 
 
 class TestJson:
@@ -407,8 +407,8 @@ class TestJson:
     def test_any_json_is_decoded_or_refused(self, document: Any) -> None:
         try:
             for one in Applications(Body(json.dumps(document).encode())):
-                list(decode_instances(one, whole=False))
-                for each in decode_instances(one, whole=True):
+                list(decode_instances(one, InstanceSummary))
+                for each in decode_instances(one, InstanceInfo):
                     each.instance("podName")
         except msgspec.MsgspecError:
             return

@@ -144,14 +144,18 @@ def test_a_value_nested_deep_or_a_number_of_thousands_of_digits_is_shown_by_its_
 def test_a_port_or_time_of_eureka_beyond_all_numbers_is_none(value: str) -> None:
     body = b'{"port":"%b","leaseInfo":{"registrationTimestamp":%b}}' % (value.encode(), value.encode())
     body = body if value.isdigit() else body.replace(value.encode() + b"}", b'"' + value.encode() + b'"}')
-    [registration] = eureka_wire.decode_instances(eureka_wire.Application("A", msgspec.Raw(body)), whole=True)
+    [registration] = eureka_wire.decode_instances(
+        eureka_wire.Application("A", msgspec.Raw(body)), eureka_wire.InstanceInfo
+    )
     assert registration.instance("").port is None
     assert registration.instance("").registered_at is None
     assert registration.lease is None
 
 
 def test_a_port_of_eureka_that_is_nan_is_none() -> None:
-    [found] = eureka_wire.decode_instances(eureka_wire.Application("A", msgspec.Raw(b'{"port":"NaN"}')), whole=True)
+    [found] = eureka_wire.decode_instances(
+        eureka_wire.Application("A", msgspec.Raw(b'{"port":"NaN"}')), eureka_wire.InstanceInfo
+    )
     assert found.instance("").port is None
 
 

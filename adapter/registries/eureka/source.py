@@ -151,7 +151,7 @@ class RegistryCopy:
         slices = Slices()
         for application in applications:
             name = application.name.upper()
-            for summary in decode_instances(application, whole=name in self.kept):
+            for summary in decode_instances(application, InstanceInfo if name in self.kept else InstanceSummary):
                 yield name, summary
                 await slices.breathe()
 

@@ -126,12 +126,15 @@ class _Answer(msgspec.Struct):
 
 
 _T = TypeVar("_T")
+_I = TypeVar("_I", bound=InstanceSummary)
 
 _ARRAY, _INSTANCES = array("application"), array("")
 _ANSWER = Decoder(_Answer)
 _APPLICATION_LIST = Decoder(list[Application])
-_SUMMARIES = Decoder(list[InstanceSummary] | InstanceSummary | None)
-_INSTANCE_INFOS = Decoder(list[InstanceInfo] | InstanceInfo | None)
+_DECODERS: dict[type, Decoder[Any]] = {
+    kind: Decoder(list[kind] | kind | None)  # type: ignore[valid-type]
+    for kind in (InstanceSummary, InstanceInfo)
+}
 
 
 class Applications:
@@ -155,13 +158,10 @@ class Applications:
             yield from _as_list(last.application)
 
 
-def decode_instances(application: Application, *, whole: bool) -> Iterator[InstanceSummary]:
-    """Decodes an application's instances: an InstanceInfo of each where `whole`. Raises MsgspecError and Uncut."""
+def decode_instances(application: Application, kind: type[_I]) -> Iterator[_I]:
+    """Decodes an application's instances, or summaries of them. Raises msgspec.MsgspecError and Uncut."""
     for piece in pieces(bytes(application.instance), _INSTANCES):
-        if whole:
-            yield from _as_list(_INSTANCE_INFOS.decode(piece.text))
-        else:
-            yield from _as_list(_SUMMARIES.decode(piece.text))
+        yield from _as_list(_DECODERS[kind].decode(piece.text))
 
 
 def _as_list(value: list[_T] | _T | None) -> list[_T]:
