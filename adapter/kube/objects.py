@@ -371,13 +371,15 @@ class _Subresources(KubeObject, frozen=True):
     scale: ScaleSubresource | None = None
 
 
-class _CrdVersion(KubeObject, frozen=True):
+class CrdVersion(KubeObject, frozen=True):
+    """One version of a custom resource."""
+
     name: str = ""
     subresources: _Subresources | None = None
 
 
 class _CrdSpec(KubeObject, frozen=True):
-    versions: list[_CrdVersion] = msgspec.field(default_factory=list)
+    versions: list[CrdVersion] = msgspec.field(default_factory=list)
 
 
 class CustomResourceDefinition(KubeObject, frozen=True):

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, KubeError, NotFound, UnknownKind, decode_answer
-from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
+from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CrdVersion, CustomResourceDefinition
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
@@ -164,7 +164,19 @@ class RestMapper:
         has_scale = f"{resource.name}/scale" in {each.name for each in served}
         paths, hint = BUILT_IN if has_scale else None, ""
         if has_scale and GroupVersionResource(api_version, resource.name).name not in _BUILT_IN:
-            paths, hint = await self._paths(api_version, resource.name)
+            group, _, version = api_version.rpartition("/")
+            paths, versions = None, list[CrdVersion]()
+            try:
+                body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{resource.name}.{group}"))
+                versions = _decode(body, CustomResourceDefinition).spec.versions
+            except NotFound:
+                pass  # served by another API server: only the live scale then
+            except Forbidden as error:
+                hint = _UNREAD.format(error.message.rstrip("."))
+            for each in versions:
+                if each.name == version and each.subresources and each.subresources.scale:
+                    scale = each.subresources.scale
+                    paths = ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
         return RestMapping(
             api_version,
             resource.name,
@@ -173,21 +185,6 @@ class RestMapper:
             paths=paths,
             hint=hint,
         )
-
-    async def _paths(self, api_version: str, plural: str) -> tuple[ScalePaths | None, str]:
-        """The scale paths of a custom resource; None where it has no scale, or with a hint where they are unknown."""
-        group, _, version = api_version.rpartition("/")
-        try:
-            body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
-        except NotFound:  # served by another API server: only the live scale then
-            return None, ""
-        except Forbidden as error:
-            return None, _UNREAD.format(error.message.rstrip("."))
-        for each in _decode(body, CustomResourceDefinition).spec.versions:
-            if each.name == version and each.subresources and each.subresources.scale:
-                scale = each.subresources.scale
-                return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path), ""
-        return None, ""
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

@@ -86,8 +86,20 @@ def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
     if replicas is None:
         return None
     status_replicas = _count(_at(tree, paths.status_replicas)) or 0
-    selector = _selector(_at(tree, paths.selector))
-    return None if selector is None else Scale(replicas=replicas, status_replicas=status_replicas, selector=selector)
+    # A text, a LabelSelector, or a ReplicationController's map of labels.
+    labels = _at(tree, paths.selector)
+    if not isinstance(labels, dict):
+        selector = selectors.canonical(labels) if isinstance(labels, str) else ""
+        return Scale(replicas=replicas, status_replicas=status_replicas, selector=selector)
+    expressions: Any = ()
+    if not labels.keys() - {"matchLabels", "matchExpressions"}:
+        labels, expressions = labels.get("matchLabels") or {}, labels.get("matchExpressions") or ()
+    try:
+        triples = [(each["key"], each["operator"], each.get("values") or ()) for each in expressions]
+        selector = str(selectors.from_label_selector(labels, triples))
+    except (selectors.SelectorError, LookupError, TypeError, AttributeError):
+        return None
+    return Scale(replicas=replicas, status_replicas=status_replicas, selector=selector)
 
 
 def _at(tree: Mapping[str, Any], path: str) -> Any:
@@ -99,18 +111,3 @@ def _at(tree: Mapping[str, Any], path: str) -> Any:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _selector(value: Any) -> str | None:
-    """Canonical text of a text, a LabelSelector or a ReplicationController's map of labels; None if invalid."""
-    if not isinstance(value, dict):
-        return selectors.canonical(value) if isinstance(value, str) else ""
-    labels: Any = value
-    expressions: Any = ()
-    if not value.keys() - {"matchLabels", "matchExpressions"}:
-        labels, expressions = value.get("matchLabels") or {}, value.get("matchExpressions") or ()
-    try:
-        triples = [(each["key"], each["operator"], each.get("values") or ()) for each in expressions]
-        return str(selectors.from_label_selector(labels, triples))
-    except (selectors.SelectorError, LookupError, TypeError, AttributeError):
-        return None

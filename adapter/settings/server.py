@@ -128,7 +128,15 @@ def upstream_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
         upstream = raw_section(document, "upstreams", group)
         path = f"upstreams.{group}"
         if isinstance(upstream.get("url"), str):
-            yield from _url_faults(f"{path}.url", upstream["url"])
+            url = upstream["url"]
+            scheme, _, rest = url.partition("://")
+            faults = list(url_faults(f"{path}.url", url))
+            yield from faults
+            if not faults and scheme.lower() != "https":
+                yield Fault(f"{path}.url", url, "write https://: an upstream proves who it is by its certificate")
+            if not faults and "/" in rest.rstrip("/"):
+                advice = "has a path; write scheme, host and port alone, such as https://adapter.monitoring.svc"
+                yield Fault(f"{path}.url", url, advice)
         yield from rival_faults(path, upstream, ("caFile", "caBundle"))
         if isinstance(upstream.get("caBundle"), str) and upstream["caBundle"]:
             try:
@@ -141,15 +149,3 @@ def upstream_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     if raw_section(document, "upstreams", "external") and served is not True:
         advice = "is unused while server.externalMetrics is false; set it to true or remove this section"
         yield Fault("upstreams.external", None, advice)
-
-
-def _url_faults(path: str, url: str) -> Iterator[Fault]:
-    faults = list(url_faults(path, url))
-    yield from faults
-    if faults:
-        return
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() != "https":
-        yield Fault(path, url, "write https://: an upstream proves who it is by its certificate")
-    if "/" in rest.rstrip("/"):
-        yield Fault(path, url, "has a path; write scheme, host and port alone, such as https://adapter.monitoring.svc")

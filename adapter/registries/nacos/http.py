@@ -239,10 +239,20 @@ class InstanceListClient:
         """Reads the instances of a service from a server (address with context path). Raises SourceError."""
 
         async def list_all(credentials: RequestCredentials) -> ServiceInstances:
-            instances, missing = await self._try_calls(server, service, credentials)
+            listed, missing = await self._try_calls(server, service, credentials)
             if missing == "service" or self._calls[self._call_index[server]] is not ADMIN_CALLS[0]:
-                return instances
-            return await self._with_other_clusters(server, service, credentials, instances)
+                return listed
+            # Nacos 3.1 lists one cluster a call, later versions list all.
+            url, params = f"{server}/v3/admin/ns/service", {**_by_name_and_group(service), **credentials.signature}
+            async with answering(self._client, "GET", url, params=params, headers=credentials.http_headers) as answer:
+                if answer.status != 200:
+                    raise self._refused(answer.plain, url)
+                clusters = _data(decode_body(_DETAIL, answer.plain.body, url), url).cluster_map
+            instances = list(listed.instances)
+            for cluster in sorted(clusters.keys() - listed.clusters - {DEFAULT_CLUSTER}):
+                of_cluster, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials)
+                instances += of_cluster.instances
+            return listed._replace(instances=tuple(sorted(instances, key=attrgetter("ip", "port"))))
 
         return await self._credentials.authenticated(server, service, list_all)
 
@@ -276,21 +286,6 @@ class InstanceListClient:
         raise WrongRegistryAnswer(
             f"{server} has no {paths}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
         )
-
-    async def _with_other_clusters(
-        self, server: str, service: NacosService, credentials: RequestCredentials, listed: ServiceInstances
-    ) -> ServiceInstances:
-        """The list with the clusters that it omits: Nacos 3.1 lists one cluster a call, later versions list all."""
-        url, params = f"{server}/v3/admin/ns/service", {**_by_name_and_group(service), **credentials.signature}
-        async with answering(self._client, "GET", url, params=params, headers=credentials.http_headers) as answer:
-            if answer.status != 200:
-                raise self._refused(answer.plain, url)
-            clusters = _data(decode_body(_DETAIL, answer.plain.body, url), url).cluster_map
-        instances = list(listed.instances)
-        for cluster in sorted(clusters.keys() - listed.clusters - {DEFAULT_CLUSTER}):
-            of_cluster, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials)
-            instances += of_cluster.instances
-        return listed._replace(instances=tuple(sorted(instances, key=attrgetter("ip", "port"))))
 
     def _refused(self, reply: Reply, url: str) -> SourceError:
         error = refusal(reply)

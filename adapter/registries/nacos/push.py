@@ -32,7 +32,7 @@ from adapter.runtime.source_errors import (
     SourceUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.settings.registries import NacosRegistry, RegistryTls
+from adapter.settings.registries import NacosRegistry
 
 _CALL = "/Request/request"
 _STREAM = "/BiRequestStream/requestBiStream"
@@ -79,8 +79,17 @@ class GrpcConnection:
     async def open(self) -> None:
         """Connects, checks the server and opens the stream."""
         if self._secure:
-            tls = await asyncio.to_thread(_channel_credentials, self._settings.tls)
-            self._channel = grpc.aio.secure_channel(self._address, tls, options=_OPTIONS)
+            tls = self._settings.tls
+            files = [
+                Path(file) if file else None for file in (tls.ca_file, tls.key_file or tls.cert_file, tls.cert_file)
+            ]
+            try:
+                pems = [await asyncio.to_thread(file.read_bytes) if file else None for file in files]
+            except OSError as error:
+                raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
+            self._channel = grpc.aio.secure_channel(
+                self._address, grpc.ssl_channel_credentials(*pems), options=_OPTIONS
+            )
         else:
             self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
         await self._request("ServerCheckRequest", {})
@@ -182,13 +191,3 @@ class GrpcConnection:
 
 
 _ERRORS: Mapping[int, type[SourceError]] = {401: NotAuthenticated, 403: NotAllowed, _UN_REGISTER: NotRegistered}
-
-
-def _channel_credentials(tls: RegistryTls) -> grpc.ChannelCredentials:
-    """Reads TLS credentials from their files; blocking. Raises SourceUnreachable."""
-    try:
-        files = (tls.ca_file, tls.cert_file, tls.key_file or tls.cert_file)
-        authorities, certificate, key = (Path(file).read_bytes() if file else None for file in files)
-    except OSError as error:
-        raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
-    return grpc.ssl_channel_credentials(authorities, key, certificate)

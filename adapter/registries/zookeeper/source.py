@@ -211,24 +211,18 @@ class ZooKeeperSource:
         empty = [service for service in self._services.values() if service.current and not service.instances]
         if not empty or session.started_at is None:
             return
-        age = asyncio.get_running_loop().time() - session.started_at
-        alive = age > 2 * self._settings.session_seconds and await self._others_have_instances(session)
+        is_settled = asyncio.get_running_loop().time() - session.started_at > 2 * self._settings.session_seconds
+        if is_settled and not (self._populated_path and await session.has_children(self._populated_path)):
+            self._populated_path = ""
+            below = "/providers" if self._settings.layout == "DubboInterface" else ""
+            mine = {each.key.service.partition(":")[0] for each in self._services.values() if not each.instances}
+            others = set(await session.children(self._root or "/", watch=False) or ()) - mine
+            for name in sorted(others)[:MOST_PROBES]:
+                if await session.has_children(f"{self._root}/{name}{below}"):
+                    self._populated_path = f"{self._root}/{name}{below}"
+                    break
+        alive = is_settled and bool(self._populated_path)
         for service in empty:
             if service.others_alive != alive and service.current:
                 service.others_alive = alive
                 self._report(service)
-
-    async def _others_have_instances(self, session: ZooKeeperSession) -> bool:
-        if self._populated_path and await session.has_children(self._populated_path):
-            return True
-        below = "/providers" if self._settings.layout == "DubboInterface" else ""
-        mine = {service.key.service.partition(":")[0] for service in self._services.values() if not service.instances}
-        others = [
-            name for name in sorted(await session.children(self._root or "/", watch=False) or ()) if name not in mine
-        ]
-        for name in others[:MOST_PROBES]:
-            if await session.has_children(f"{self._root}/{name}{below}"):
-                self._populated_path = f"{self._root}/{name}{below}"
-                return True
-        self._populated_path = ""
-        return False
