@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 
-from adapter.apiserver.certificate_manager import TlsOptions
-from adapter.apiserver.server import ApiServer, ServerOptions
+from adapter.apiserver.server import ApiServer
 from adapter.apiserver.upstreams import Upstreams
 from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import ServerSettings, Settings, needs_restart
+from adapter.settings import Settings, needs_restart
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
@@ -30,7 +28,7 @@ class ServerProcess:
             stale_reason=self.engine.stale,
             unsynced_reason=self.engine.filling,
             metrics=metrics,
-            options=_server_options(settings.server),
+            settings=settings.server,
             upstreams=self._upstreams,
         )
         self.ready: Mapping[str, Check] = {**self._api.ready, "watches": self.engine.unready}
@@ -55,7 +53,7 @@ class ServerProcess:
         """Apply changed settings; those of the server itself need a restart, but for what it serves."""
         self._latest = settings
         served = {"external_metrics": settings.server.external_metrics}
-        self._api.apply_options(_server_options(self._started.server.model_copy(update=served)))
+        self._api.apply_settings(self._started.server.model_copy(update=served))
         self.engine.apply_settings(settings)
         self._upstreams.apply_settings(settings.upstreams, settings.prometheus.queries)
 
@@ -63,21 +61,3 @@ class ServerProcess:
         """Which settings wait for a restart. It is no fault of readiness: every replica would fail at once."""
         keys = needs_restart(self._started, self._latest)
         return f"settings wait for a restart: {', '.join(keys)}; kubectl rollout restart" if keys else None
-
-
-def _server_options(server: ServerSettings) -> ServerOptions:
-    versions = ("v1beta2.custom", "v1beta1.custom", *(("v1beta1.external",) if server.external_metrics else ()))
-    files = server.tls.mode == "Files"
-    return ServerOptions(
-        address=server.address,
-        port=server.port,
-        external=server.external_metrics,
-        tls=TlsOptions(
-            namespace=server.tls.namespace,
-            service=server.tls.service,
-            secret=server.tls.secret,
-            api_services=tuple(f"{name}.metrics.k8s.io" for name in versions) if server.tls.inject_ca_bundle else (),
-            certificate=Path(server.tls.cert_file) if files else None,
-            key=Path(server.tls.key_file) if files else None,
-        ),
-    )

@@ -8,7 +8,6 @@ import base64
 import binascii
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from adapter.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from adapter.kube.objects import ApiService, Secret, ServiceReference
 from adapter.kube.session import Session
 from adapter.runtime.backoff import exponential
+from adapter.settings.server import ServerSettings, Tls
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_SECRET_SECONDS = 60.0
-_FILES_SECONDS = 10.0
+SECRET_SECONDS = 60.0
+FILES_SECONDS = 10.0
 _FIRST_RETRY = 1.0
 _MAX_TRIES = 5
 
@@ -44,53 +44,40 @@ _CERT_MANAGER_ANNOTATIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """Source of the serving certificate.
+class CertificateManager:
+    """Calls `publish` with every new key pair to serve.
 
-    With `certificate` and `key` (files, from cert-manager or elsewhere) those are served and watched. Without them our
-    own pair is kept in Secret `secret`, and its CA in the APIServices named by `api_services`.
+    The Secret is read every `secret_seconds`, files are every `files_seconds`.
     """
 
-    namespace: str
-    service: str
-    secret: str
-    api_services: tuple[str, ...] = ()
-    certificate: Path | None = None
-    key: Path | None = None
-    round_seconds: float = _SECRET_SECONDS
-    poll_seconds: float = _FILES_SECONDS
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The DNS names of the Service; the aggregator verifies the first."""
-        name, namespace = self.service, self.namespace
-        return (f"{name}.{namespace}.svc", f"{name}.{namespace}", name, f"{name}.{namespace}.svc.cluster.local")
-
-
-class CertificateManager:
-    """Calls `publish` with every new key pair to serve."""
-
     def __init__(
-        self, api: Session, options: TlsOptions, metrics: Metrics, publish: Publish, *, sleep: Sleep = asyncio.sleep
+        self,
+        api: Session,
+        settings: ServerSettings,
+        metrics: Metrics,
+        publish: Publish,
+        *,
+        secret_seconds: float = SECRET_SECONDS,
+        files_seconds: float = FILES_SECONDS,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.current: KeyPair | None = None
         self._api = api
-        self._options = options
+        self._tls = tls = settings.tls
+        self._from_files = tls.mode == "Files"
+        self._seconds = files_seconds if self._from_files else secret_seconds
         self._metrics = metrics
         self._publish = publish
         self._sleep = sleep
-        self._store = SecretStore(api, options.namespace, options.secret)
-        self._ca_publisher = CaBundlePublisher(api, options.api_services, options.namespace, options.service)
+        self._store = SecretStore(api, tls.namespace, tls.secret)
+        self._ca_publisher = CaBundlePublisher(api, settings.api_services, tls.namespace, tls.service)
         self._published_elsewhere = asyncio.Event()
         self._files_version: object = None
         self._error = ""
 
     async def run(self) -> None:
         """Keep the certificate current until cancelled."""
-        sync, pause = self.sync_secret, self._options.round_seconds
-        if self._options.certificate is not None:
-            sync, pause = self.sync_files, self._options.poll_seconds
+        sync = self.sync_files if self._from_files else self.sync_secret
         retries = 0
         while True:
             self._published_elsewhere.clear()
@@ -101,10 +88,10 @@ class CertificateManager:
                 self._metrics.errors.labels("certificate").inc()
                 _log.warning("serving_certificate_failed", error=str(error))
                 spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads replicas, guards nothing
-                seconds = exponential(retries, _FIRST_RETRY, pause) * spread
+                seconds = exponential(retries, _FIRST_RETRY, self._seconds) * spread
                 retries += 1
             else:
-                seconds, retries = pause, 0
+                seconds, retries = self._seconds, 0
             ends = [asyncio.ensure_future(one) for one in (self._sleep(seconds), self._published_elsewhere.wait())]
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -141,13 +128,13 @@ class CertificateManager:
 
     async def _renew(self) -> None:
         renewed = await self._update_secret(
-            lambda certificates_now, now: certificates.with_new_leaf(certificates_now, self._options.names, now)
+            lambda certificates_now, now: certificates.with_new_leaf(certificates_now, self._tls.names, now)
         )
         self._serve(renewed.serving)
 
     async def sync_files(self) -> None:
         """Serve the files if they changed. Raises CertificateError."""
-        files = await asyncio.to_thread(_changed_files, self._options, self._files_version)
+        files = await asyncio.to_thread(_changed_files, self._tls, self._files_version)
         if files is not None:
             self._serve(files[0])
             self._files_version = files[1]
@@ -162,18 +149,18 @@ class CertificateManager:
             try:
                 valid = bundle and certificates.validated(bundle, now)
             except CertificateError as error:
-                _log.warning("serving_secret_unusable", secret=self._options.secret, error=str(error))
+                _log.warning("serving_secret_unusable", secret=self._tls.secret, error=str(error))
                 valid = None
-            desired = change(valid or certificates.create_bundle(self._options.names, now), now)
+            desired = change(valid or certificates.create_bundle(self._tls.names, now), now)
             if desired == bundle:
                 return bundle
             try:
                 await self._store.write(before, desired)
             except Conflict:
                 continue
-            _log.info("serving_certificate_written", secret=self._options.secret)
+            _log.info("serving_certificate_written", secret=self._tls.secret)
             return desired
-        raise CertificateError(f"other replicas changed Secret {self._options.secret} {_MAX_TRIES} times in a row")
+        raise CertificateError(f"other replicas changed Secret {self._tls.secret} {_MAX_TRIES} times in a row")
 
     def _serve(self, pair: KeyPair) -> None:
         if pair == self.current:
@@ -183,15 +170,14 @@ class CertificateManager:
         self._publish(pair)
 
 
-def _changed_files(options: TlsOptions, version: object) -> tuple[KeyPair, object] | None:
+def _changed_files(tls: Tls, version: object) -> tuple[KeyPair, object] | None:
     """The files' content and version, None if that has not changed. Raises CertificateError if the key does not fit."""
-    if options.certificate is None or options.key is None:
-        raise CertificateError("a certificate file needs its key file")
-    stats = [path.stat() for path in (options.certificate, options.key)]
+    certificate, key = Path(tls.cert_file), Path(tls.key_file)
+    stats = [path.stat() for path in (certificate, key)]
     current = [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats]
     if current == version:
         return None
-    return certificates.verify_pair(KeyPair(options.certificate.read_text(), options.key.read_text())), current
+    return certificates.verify_pair(KeyPair(certificate.read_text(), key.read_text())), current
 
 
 class SecretStore:

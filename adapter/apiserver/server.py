@@ -10,7 +10,7 @@ import structlog
 from adapter.apiserver import tls
 from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
 from adapter.apiserver.authorization import Authorizer, ReviewClient
-from adapter.apiserver.certificate_manager import CertificateManager, TlsOptions
+from adapter.apiserver.certificate_manager import FILES_SECONDS, SECRET_SECONDS, CertificateManager
 from adapter.apiserver.certificates import KeyPair
 from adapter.apiserver.decision_document import DecisionDocuments
 from adapter.apiserver.discovery import Discovery
@@ -22,6 +22,7 @@ from adapter.apiserver.upstreams import Upstreams
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.runtime.inbound import HttpConnections, HttpLimits
+from adapter.settings.server import ServerSettings
 from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
@@ -32,20 +33,16 @@ LIMITS = HttpLimits(connections=2048)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """Address (empty: all interfaces) and port (0: any free one) to listen on, and what is served there.
+class Timing:
+    """Seconds between readings of the front proxy's configuration, of the Secret and of certificate files.
 
-    `external`: whether metrics of external.metrics.k8s.io are served too. `requestheader_seconds`: interval of reading
-    the front proxy's configuration. `grace_seconds`: time for requests in flight at shutdown.
+    `grace`: time for requests in flight at shutdown.
     """
 
-    tls: TlsOptions
-    address: str
-    port: int
-    external: bool
-    requestheader_seconds: float = 5.0
-    grace_seconds: float = 5.0
-    limits: HttpLimits = LIMITS
+    requestheader: float = 5.0
+    secret: float = SECRET_SECONDS
+    files: float = FILES_SECONDS
+    grace: float = 5.0
 
 
 class ApiServer:
@@ -65,23 +62,29 @@ class ApiServer:
         stale_reason: Callable[[Key], str | None],
         unsynced_reason: Callable[[], str],
         metrics: Metrics,
-        options: ServerOptions,
+        settings: ServerSettings,
+        timing: Timing = Timing(),
         upstreams: Upstreams | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started = asyncio.Event()
-        self._options = options
+        self._grace_seconds = timing.grace
         self._errors = metrics.errors
         self._tls_changed = asyncio.Event()
         self._in_use: tuple[KeyPair, str] | None = None
-        self._requestheader = RequestheaderWatch(
-            session, metrics, self._apply_config, seconds=options.requestheader_seconds
-        )
+        self._requestheader = RequestheaderWatch(session, metrics, self._apply_config, seconds=timing.requestheader)
         reviews = ReviewClient(session)
         self._authenticator = Authenticator(metrics, wall, monotonic)
         self._authorizer = Authorizer(reviews, metrics, monotonic)
-        self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._tls_changed.set())
+        self._certificates = CertificateManager(
+            session,
+            settings,
+            metrics,
+            lambda _: self._tls_changed.set(),
+            secret_seconds=timing.secret,
+            files_seconds=timing.files,
+        )
         provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         self._handler = Handler(
             self._authenticator,
@@ -90,13 +93,13 @@ class ApiServer:
             Discovery(upstreams.listed) if upstreams else Discovery(),
             DecisionDocuments(provider),
             metrics,
-            external=options.external,
+            external=settings.external_metrics,
             upstreams=upstreams,
         )
-        self._connections = HttpConnections(self._handler, options.limits, unreadable)
+        self._connections = HttpConnections(self._handler, LIMITS, unreadable)
         self._door = Door(
-            options.address,
-            options.port,
+            settings.address,
+            settings.port,
             is_front_proxy=self._authenticator.is_front_proxy,
             established=self._connections.start,
             ended=self._connections.forget,
@@ -109,10 +112,10 @@ class ApiServer:
         }
         self.warnings: dict[str, Check] = {"authorization": reviews.check}
 
-    def apply_options(self, options: ServerOptions) -> None:
+    def apply_settings(self, settings: ServerSettings) -> None:
         """Serve external metrics or not, and publish the CA in the APIServices, as these say; the rest stays."""
-        self._handler.external = options.external
-        self._certificates.publish_in(options.tls.api_services)
+        self._handler.external = settings.external_metrics
+        self._certificates.publish_in(settings.api_services)
 
     @property
     def port(self) -> int:
@@ -130,7 +133,7 @@ class ApiServer:
                 tasks.create_task(self._follow_tls(), name="tls")
         finally:
             self._door.close()
-            await self._connections.finish(self._options.grace_seconds)
+            await self._connections.finish(self._grace_seconds)
             await self._authorizer.close()
 
     def _apply_config(self, config: RequestheaderConfig) -> None:

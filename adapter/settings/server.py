@@ -48,6 +48,12 @@ class Tls(Section):
     inject_ca_bundle: bool = Field(default=True, alias="injectCABundle")
     """Whether to write the CA into the own APIServices' `caBundle`."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The DNS names of the Service; the aggregator verifies the first."""
+        name, namespace = self.service, self.namespace
+        return (f"{name}.{namespace}.svc", f"{name}.{namespace}", name, f"{name}.{namespace}.svc.cluster.local")
+
 
 class ServerSettings(Section):
     """The metrics API itself."""
@@ -60,6 +66,12 @@ class ServerSettings(Section):
     """Whether external.metrics.k8s.io is served too. A cluster has one adapter for that group, often KEDA."""
     tls: Tls = Field(default_factory=Tls)
     """The serving certificate."""
+
+    @property
+    def api_services(self) -> tuple[str, ...]:
+        """The APIServices whose `caBundle` this server writes."""
+        versions = ("v1beta2.custom", "v1beta1.custom", *(("v1beta1.external",) if self.external_metrics else ()))
+        return tuple(f"{name}.metrics.k8s.io" for name in versions) if self.tls.inject_ca_bundle else ()
 
 
 class TelemetrySettings(Section):

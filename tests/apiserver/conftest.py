@@ -15,8 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from adapter.apiserver.certificate_manager import TlsOptions
-from adapter.apiserver.server import ApiServer, ServerOptions
+from adapter.apiserver.server import ApiServer, Timing
 from adapter.apiserver.upstreams import Upstreams
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
@@ -24,6 +23,7 @@ from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.settings import UpstreamsSettings
+from adapter.settings.server import ServerSettings, Tls
 from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
@@ -78,6 +78,9 @@ class Clock:
         return self.now
 
 
+TIMING = Timing(requestheader=0.05, secret=0.05, files=0.05, grace=2)
+
+
 class Service:
     """The server under test, with clients."""
 
@@ -85,8 +88,9 @@ class Service:
         self,
         cluster: Cluster,
         session: Session,
-        options: ServerOptions,
+        options: ServerSettings,
         upstreams: UpstreamsSettings | None = None,
+        timing: Timing = TIMING,
     ) -> None:
         self.cluster = cluster
         self.session = session
@@ -104,7 +108,8 @@ class Service:
             stale_reason=lambda _: self.sentence,
             unsynced_reason=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
-            options=options,
+            settings=options,
+            timing=timing,
             upstreams=self.upstreams,
             wall=self.wall,
             monotonic=self.monotonic,
@@ -196,18 +201,8 @@ def client_authority() -> trustme.CA:
 
 
 @pytest.fixture
-def options() -> ServerOptions:
-    tls = TlsOptions(
-        namespace="adapter",
-        service="effective-load",
-        secret="effective-load-tls",
-        api_services=SERVICES,
-        round_seconds=0.05,
-        poll_seconds=0.05,
-    )
-    return ServerOptions(
-        tls=tls, address="127.0.0.1", port=0, external=True, requestheader_seconds=0.05, grace_seconds=2
-    )
+def options() -> ServerSettings:
+    return ServerSettings(tls=Tls(namespace="adapter"), address="127.0.0.1", port=0, external_metrics=True)
 
 
 @contextlib.asynccontextmanager
@@ -228,7 +223,7 @@ async def running(service: Service) -> AsyncIterator[Service]:
 
 @pytest.fixture
 async def service(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA
 ) -> AsyncIterator[Service]:
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))

@@ -9,26 +9,27 @@ import trustme
 from structlog.testing import capture_logs
 
 from adapter.apiserver import certificates as cs
-from adapter.apiserver.certificate_manager import CertificateManager, TlsOptions
+from adapter.apiserver.certificate_manager import FILES_SECONDS, SECRET_SECONDS, CertificateManager
 from adapter.apiserver.certificates import DAY, KeyPair
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Conflict, Forbidden, KubeError
 from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings, Tls
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver.cluster import SECRET, SECRETS, SERVICES, Cluster
 
 V2, V1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
-OPTIONS = TlsOptions(namespace="adapter", service="effective-load", secret="effective-load-tls", api_services=(V2, V1))
+SETTINGS = ServerSettings(tls=Tls(namespace="adapter"))
 
 
 class Replica:
     """A manager that records what it publishes."""
 
-    def __init__(self, session: Session, options: TlsOptions = OPTIONS) -> None:
+    def __init__(self, session: Session, settings: ServerSettings = SETTINGS) -> None:
         self.published: list[KeyPair] = []
         self.slept: list[float] = []
         self.metrics = Metrics()
-        self.manager = CertificateManager(session, options, self.metrics, self.published.append, sleep=self._sleep)
+        self.manager = CertificateManager(session, settings, self.metrics, self.published.append, sleep=self._sleep)
         self.rounds = 1
 
     async def _sleep(self, seconds: float) -> None:
@@ -294,7 +295,7 @@ async def test_failures_are_counted_and_retried_with_backoff_and_the_certificate
     del cluster.faults[SECRET]
     await replica.run(rounds=9)
     assert replica.manager.check() is None
-    assert replica.slept[-1] == OPTIONS.round_seconds
+    assert replica.slept[-1] == SECRET_SECONDS
 
 
 @pytest.mark.parametrize("fault", [401, 403, 409, 422, 429, 500, 503])
@@ -340,7 +341,8 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def given(session: Session, files: Files) -> Replica:
-    return Replica(session, dataclasses.replace(OPTIONS, certificate=files.certificate, key=files.key))
+    tls = Tls(mode="Files", namespace="adapter", cert_file=str(files.certificate), key_file=str(files.key))
+    return Replica(session, ServerSettings(tls=tls))
 
 
 async def test_given_files_are_served_and_no_secret_is_touched(given: Replica, files: Files, cluster: Cluster) -> None:
@@ -349,7 +351,7 @@ async def test_given_files_are_served_and_no_secret_is_touched(given: Replica, f
     await given.run(rounds=2)
     assert given.published == [pair]
     assert not cluster.asked
-    assert given.slept[0] == OPTIONS.poll_seconds
+    assert given.slept[0] == FILES_SECONDS
 
 
 async def test_changed_files_are_published(given: Replica, files: Files) -> None:

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.apiserver import certificates as cs
-from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair
 from adapter.apiserver.status import CertificateError
 from adapter.apiserver.tls import server_context
+from adapter.settings.server import Tls
 
 NOW = 1_800_000_000.0
-NAMES = TlsOptions(namespace="ns", service="svc", secret="tls").names
+NAMES = Tls(namespace="ns", service="svc").names
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Sockets, TLS and connections of the metrics API."""
 
 import asyncio
-import dataclasses
 import socket
 import ssl
 from pathlib import Path
@@ -9,8 +8,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings, Tls
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import SECRET, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem, running
@@ -124,7 +123,7 @@ async def test_plain_http_on_the_tls_port_disturbs_no_other_connection(
 async def test_files_given_are_served_and_reloaded(
     cluster: Cluster,
     session: Session,
-    options: ServerOptions,
+    options: ServerSettings,
     front_proxy: trustme.CA,
     proxy: trustme.LeafCert,
     tmp_path: Path,
@@ -139,8 +138,8 @@ async def test_files_given_are_served_and_reloaded(
 
     first = write()
     cluster.trust(pem(front_proxy))
-    tls = dataclasses.replace(options.tls, certificate=certificate, key=key)
-    service = Service(cluster, session, dataclasses.replace(options, tls=tls))
+    tls = Tls(mode="Files", namespace="adapter", cert_file=str(certificate), key_file=str(key))
+    service = Service(cluster, session, options.model_copy(update={"tls": tls}))
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()

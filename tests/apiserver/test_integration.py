@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from adapter.apiserver import certificates
-from adapter.apiserver.certificate_manager import TlsOptions
-from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings, Tls
 from lab.harness import objects
 from lab.harness.client import Client, Response, tls_context
 from lab.harness.control_plane import ControlPlane
 from tests.apiserver import snapshots
-from tests.apiserver.conftest import Service, running
+from tests.apiserver.conftest import TIMING, Service, running
 
 pytestmark = pytest.mark.integration
 
@@ -44,16 +43,10 @@ async def session(api_server: ControlPlane) -> AsyncIterator[Session]:
 
 @pytest.fixture
 async def service(
-    api_server: ControlPlane, session: Session, options: ServerOptions, registered: str
+    api_server: ControlPlane, session: Session, options: ServerSettings, registered: str
 ) -> AsyncIterator[Service]:
-    tls = TlsOptions(
-        namespace=registered,
-        service="effective-load",
-        secret="effective-load-tls",
-        api_services=NAMES,
-        round_seconds=0.2,
-    )
-    service = Service(None, session, dataclasses.replace(options, tls=tls))  # type: ignore[arg-type]  # the real one
+    options = options.model_copy(update={"tls": Tls(namespace=registered)})
+    service = Service(None, session, options, timing=dataclasses.replace(TIMING, secret=0.2))  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):

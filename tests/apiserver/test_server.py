@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 import trustme
 
-from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
-from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
+from tests.apiserver.conftest import HPA, TIMING, Answer, Service, as_user, pem, running
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
 
 KCM = {
@@ -190,16 +190,16 @@ async def raw(service: Service, leaf: trustme.LeafCert | None, request: bytes) -
 
 
 async def test_external_metrics_have_values_only_while_enabled_and_the_group_is_always_described(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
-    service = Service(cluster, session, dataclasses.replace(options, external=False))
+    service = Service(cluster, session, options.model_copy(update={"external_metrics": False}))
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         assert (await hpa(service, EFFECTIVE, proxy)).status == 200
         for enabled in (False, True, False):
-            service.server.apply_options(dataclasses.replace(options, external=enabled))
+            service.server.apply_settings(options.model_copy(update={"external_metrics": enabled}))
             assert (await hpa(service, f"{EXTERNAL}/effective_cpu", proxy)).status == (200 if enabled else 404)
             assert (await hpa(service, "/apis/external.metrics.k8s.io/v1beta1", proxy)).status == 200
 
@@ -258,7 +258,7 @@ async def test_the_version_is_served(service: Service, proxy: trustme.LeafCert) 
 
 
 async def test_a_server_that_knows_nothing_yet_is_not_ready(
-    cluster: Cluster, session: Session, options: ServerOptions
+    cluster: Cluster, session: Session, options: ServerSettings
 ) -> None:
     cluster.faults[CONFIG_MAP] = cluster.faults[SECRET] = 503
     service = Service(cluster, session, options)
@@ -412,10 +412,10 @@ async def test_clients_that_leave_early_are_not_logged(
 
 
 async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
-    service = Service(cluster, session, dataclasses.replace(options, grace_seconds=30))
+    service = Service(cluster, session, options, timing=dataclasses.replace(TIMING, grace=30))
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     task = asyncio.create_task(service.server.run())
     await service.server.started.wait()

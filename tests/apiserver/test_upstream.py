@@ -16,13 +16,13 @@ from aiohttp import web
 from adapter.apiserver import handler
 from adapter.apiserver import upstream as upstream_module
 from adapter.apiserver.request_info import parse_target
-from adapter.apiserver.server import ServerOptions
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import CircuitBreaker
 from adapter.runtime.outbound import SegmentedReply
 from adapter.runtime.source_errors import SourceUnreachable
+from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
@@ -43,7 +43,7 @@ async def upstream(tmp_path: Path) -> AsyncIterator[FakeUpstream]:
 
 @pytest.fixture
 async def front(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, upstream: FakeUpstream
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, upstream: FakeUpstream
 ) -> AsyncIterator[Service]:
     """A ready server with the policy `shop/checkout` in front of `upstream`."""
     cluster.trust(pem(front_proxy))

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from adapter.apiserver.certificate_manager import CertificateManager, TlsOptions
+from adapter.apiserver.certificate_manager import CertificateManager
 from adapter.apiserver.status import CertificateError
 from adapter.commands.migrate.migration import migrate
 from adapter.commands.migrate.original import MigrationError
 from adapter.commands.migrate.pair import Migrated, Style
 from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings, Tls
 from adapter.telemetry.metrics import Metrics
 from lab.harness.client import ApiError, Client
 from lab.harness.control_plane import ControlPlane
@@ -153,12 +154,12 @@ def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_t
     applied: ControlPlane,
 ) -> None:
     kubeconfig = applied.kubeconfig_with_token(applied.token("effective-load", "effective-load"), "kubeconfig-secret")
-    options = TlsOptions(namespace="effective-load", service="effective-load", secret="effective-load-tls")
+    settings = ServerSettings(tls=Tls(namespace="effective-load"))
     path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
 
     async def keep() -> None:
         async with await Session.open(str(kubeconfig)) as session:
-            await CertificateManager(session, options, Metrics(), lambda _: None).sync_secret()
+            await CertificateManager(session, settings, Metrics(), lambda _: None).sync_secret()
 
     applied.client.delete(path)
     with pytest.raises(CertificateError) as missing:

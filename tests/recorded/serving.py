@@ -17,17 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from adapter.apiserver import status
-from adapter.apiserver.certificate_manager import TlsOptions
-from adapter.apiserver.server import ServerOptions
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings, Tls
 from adapter.snapshot import Snapshot
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.health import Health
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import SERVICES, Answer, Service, as_user, pem, running
+from tests.apiserver.conftest import Answer, Service, as_user, pem, running
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded.shapes import shape
 
@@ -110,17 +109,7 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
     cluster.trust(pem(authority))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", cluster.answer)
-    tls = TlsOptions(
-        namespace="adapter",
-        service="effective-load",
-        secret="effective-load-tls",
-        api_services=SERVICES,
-        round_seconds=0.05,
-        poll_seconds=0.05,
-    )
-    options = ServerOptions(
-        tls=tls, address="127.0.0.1", port=0, external=True, requestheader_seconds=0.05, grace_seconds=2
-    )
+    options = ServerSettings(tls=Tls(namespace="adapter"), address="127.0.0.1", port=0, external_metrics=True)
     async with TestServer(app) as server:
         access = ClusterAccess(server=str(server.make_url("")).rstrip("/"))
 

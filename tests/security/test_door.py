@@ -18,10 +18,10 @@ import trustme
 
 from adapter.apiserver import certificates, tls
 from adapter.apiserver.authentication import Peer, RequestheaderConfig, parse_config_map
-from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from adapter.runtime.fairness import EvictingPool, FairQueue
 from adapter.runtime.inbound import SocketTransport
+from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, Cluster
 from tests.apiserver.conftest import Service, as_user, pem, running
@@ -83,7 +83,7 @@ async def test_another_name_of_the_authority_is_refused_after_the_handshake(
 
 
 async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     service = Service(cluster, session, options)
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
@@ -96,7 +96,7 @@ async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
 
 
 async def test_a_cluster_without_a_front_proxy_is_not_ready_and_says_why(
-    cluster: Cluster, session: Session, options: ServerOptions
+    cluster: Cluster, session: Session, options: ServerSettings
 ) -> None:
     cluster.put(CONFIG_MAP, {"kind": "ConfigMap", "data": {"client-ca-file": "x"}})
     service = Service(cluster, session, options)
