@@ -45,10 +45,7 @@ _CERT_MANAGER_ANNOTATIONS = (
 
 
 class CertificateManager:
-    """Calls `publish` with every new key pair to serve.
-
-    The Secret is read every `secret_seconds`, files are every `files_seconds`.
-    """
+    """Calls `publish` with every new key pair to serve. `seconds`: how often Secret or files are read."""
 
     def __init__(
         self,
@@ -57,15 +54,13 @@ class CertificateManager:
         metrics: Metrics,
         publish: Publish,
         *,
-        secret_seconds: float = SECRET_SECONDS,
-        files_seconds: float = FILES_SECONDS,
+        seconds: float | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.current: KeyPair | None = None
         self._api = api
         self._tls = tls = settings.tls
-        self._from_files = tls.mode == "Files"
-        self._seconds = files_seconds if self._from_files else secret_seconds
+        self._seconds = seconds or (FILES_SECONDS if tls.mode == "Files" else SECRET_SECONDS)
         self._metrics = metrics
         self._publish = publish
         self._sleep = sleep
@@ -77,7 +72,7 @@ class CertificateManager:
 
     async def run(self) -> None:
         """Keep the certificate current until cancelled."""
-        sync = self.sync_files if self._from_files else self.sync_secret
+        sync = self.sync_files if self._tls.mode == "Files" else self.sync_secret
         retries = 0
         while True:
             self._published_elsewhere.clear()

@@ -10,7 +10,7 @@ import structlog
 from adapter.apiserver import tls
 from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
 from adapter.apiserver.authorization import Authorizer, ReviewClient
-from adapter.apiserver.certificate_manager import FILES_SECONDS, SECRET_SECONDS, CertificateManager
+from adapter.apiserver.certificate_manager import CertificateManager
 from adapter.apiserver.certificates import KeyPair
 from adapter.apiserver.decision_document import DecisionDocuments
 from adapter.apiserver.discovery import Discovery
@@ -34,14 +34,13 @@ LIMITS = HttpLimits(connections=2048)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds between readings of the front proxy's configuration, of the Secret and of certificate files.
+    """Seconds between readings of the front proxy's configuration, and of the certificate; None: its usual time.
 
     `grace`: time for requests in flight at shutdown.
     """
 
     requestheader: float = 5.0
-    secret: float = SECRET_SECONDS
-    files: float = FILES_SECONDS
+    certificate: float | None = None
     grace: float = 5.0
 
 
@@ -78,12 +77,7 @@ class ApiServer:
         self._authenticator = Authenticator(metrics, wall, monotonic)
         self._authorizer = Authorizer(reviews, metrics, monotonic)
         self._certificates = CertificateManager(
-            session,
-            settings,
-            metrics,
-            lambda _: self._tls_changed.set(),
-            secret_seconds=timing.secret,
-            files_seconds=timing.files,
+            session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
         )
         provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         self._handler = Handler(

@@ -78,7 +78,7 @@ class Clock:
         return self.now
 
 
-TIMING = Timing(requestheader=0.05, secret=0.05, files=0.05, grace=2)
+TIMING = Timing(requestheader=0.05, certificate=0.05, grace=2)
 
 
 class Service:
@@ -94,6 +94,7 @@ class Service:
     ) -> None:
         self.cluster = cluster
         self.session = session
+        self.settings = options
         self.snapshot_store = SnapshotStore()
         self.scales = StubScales()
         self.metrics = Metrics()

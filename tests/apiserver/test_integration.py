@@ -46,7 +46,7 @@ async def service(
     api_server: ControlPlane, session: Session, options: ServerSettings, registered: str
 ) -> AsyncIterator[Service]:
     options = options.model_copy(update={"tls": Tls(namespace=registered)})
-    service = Service(None, session, options, timing=dataclasses.replace(TIMING, secret=0.2))  # type: ignore[arg-type]  # the real one
+    service = Service(None, session, options, timing=dataclasses.replace(TIMING, certificate=0.2))  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):
@@ -219,7 +219,7 @@ def user(api_server: ControlPlane, service: Service, name: str, *groups: str) ->
 
 
 async def test_a_second_replica_serves_the_same_certificate(service: Service, session: Session) -> None:
-    other = Service(None, session, service.server._options)  # type: ignore[arg-type]
+    other = Service(None, session, service.settings)  # type: ignore[arg-type]
     other.snapshot_store.swap(service.snapshot_store.current)
     async with running(other):
         await other.ready()
