@@ -188,7 +188,9 @@ def source(settings: Registry, cache: RosterCache) -> RosterSource:  # noqa: PLR
             try:
                 from adapter.registries.zookeeper.source import ZooKeeperSource
             except ImportError as error:
-                return _Missing(cache, MissingExtra("zookeeper", error))
+                missing = MissingExtra("zookeeper", error)
+                _log.error("registry needs an extra", registry=settings.name, extra="zookeeper", error=str(missing))
+                return _Missing(cache, missing)
 
             return ZooKeeperSource(settings, cache)
         case PolarisRegistry():
