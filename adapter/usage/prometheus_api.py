@@ -172,21 +172,28 @@ def _beginning(body: bytes) -> str:
     return " ".join(body[:_SHOWN].decode(errors="replace").split())
 
 
-def _http_client(settings: PrometheusServer, timeout: float) -> Client:
-    limit = Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}")
-    return Client(settings.access, timeout=timeout, source=f"prometheus/{settings.name}", limit=limit)
+class _ApiClient:
+    """Sends queries to one path of a server."""
+
+    def __init__(self, settings: PrometheusServer, path: str, timeout: float) -> None:
+        self._url = f"{settings.url.rstrip('/')}/api/v1/{path}"
+        limit = Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}")
+        self._client = Client(settings.access, timeout=timeout, source=f"prometheus/{settings.name}", limit=limit)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
 
-class PrometheusClient:
+class PrometheusClient(_ApiClient):
     """Sends instant queries to one server. Create it in a running event loop."""
 
     def __init__(self, settings: PrometheusServer) -> None:
+        super().__init__(settings, "query", settings.timeout_seconds)
         self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
         self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
         self.probe_turns = ProbeTurns()
-        self._url = settings.url.rstrip("/") + "/api/v1/query"
-        self._client = _http_client(settings, settings.timeout_seconds)
 
     async def query(
         self,
@@ -218,22 +225,17 @@ class PrometheusClient:
         except SourceError as error:
             raise error.with_context(self._url) from error
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
-
-class RangeClient:
+class RangeClient(_ApiClient):
     """Sends range queries to one server (Thanos and Mimir answer them too), and repeats those that the server fails.
 
     Create it in a running event loop.
     """
 
     def __init__(self, settings: PrometheusServer) -> None:
-        self._url = settings.url.rstrip("/") + "/api/v1/query_range"
         self._timeout = max(settings.timeout_seconds, SHORTEST_RANGE_TIMEOUT)
         self._backoff = Backoff()
-        self._client = _http_client(settings, self._timeout + 5)
+        super().__init__(settings, "query_range", self._timeout + 5)
 
     async def query(self, text: str, start: float, end: float, step: float) -> list[RangeSeries]:
         """The series of a query at start, start + step, … end (epoch seconds; at most MOST_POINTS of them).
@@ -268,7 +270,3 @@ class RangeClient:
                 self._backoff.reset()
                 return [RangeSeries(series.metric, series.values or []) for series in matrix]
         raise AssertionError("the last attempt returns or raises")
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()

@@ -140,18 +140,19 @@ class Windows:
         if not self._are_asked:
             return samples
         values = []
-        for sample in samples:
-            if _MARK not in bytes(sample.metric):
-                values.append(sample)
-                continue
-            labels = _decoded(sample)
-            number, held = _number(labels.get(INPUT_LABEL, "")), labels.get(COUNT_LABEL)
-            count = _number(held or (sample.value[1] if sample.value else ""))
-            if number >= len(self._windows):
-                raise WrongAnswer(f"the samples of windows are not what was asked for: window {number}")
-            self._held[number].add(count)
-            if held is None:
-                self._counts[number][self._place(labels)] = count
+        try:
+            for sample in samples:
+                if _MARK not in bytes(sample.metric):
+                    values.append(sample)
+                    continue
+                labels = _LABELS.decode(bytes(sample.metric))
+                number, held = int(labels.get(INPUT_LABEL, "")), labels.get(COUNT_LABEL)
+                count = int(held or (sample.value[1] if sample.value else ""))
+                self._held[number].add(count)
+                if held is None:
+                    self._counts[number][self._place(labels)] = count
+        except (msgspec.MsgspecError, ValueError, IndexError) as error:
+            raise WrongAnswer(f"the samples of windows are not what was asked for: {error}") from error
         return values
 
     def is_answered(self) -> bool:
@@ -210,7 +211,7 @@ class Windows:
         for sample in samples:
             apart = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(sample.values or ())]
             if len(apart) >= _FEW:  # of fewer all may be gaps
-                distances[self._place(_decoded(sample))] += apart
+                distances[self._place(_LABELS.decode(bytes(sample.metric)))] += apart
 
     def _note(self, number: int, distances: Mapping[Place, list[float]]) -> None:
         """Take over what is shorter than it was, and what is longer only where the scrapes are regular.
@@ -342,17 +343,3 @@ def _interval(distances: Sequence[float]) -> float:
     ordered = sorted(distances)
     shortest = ordered[len(ordered) // 8]
     return statistics.median_low([each for each in ordered if each <= _SPREAD * shortest])
-
-
-def _decoded(sample: Sample) -> Mapping[str, str]:
-    try:
-        return _LABELS.decode(bytes(sample.metric))
-    except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"the samples of windows are not what was asked for: {error}") from error
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise WrongAnswer(f"the samples of windows are not what was asked for: {text[:80]!r} is no count") from error
