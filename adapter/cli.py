@@ -29,7 +29,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -> int:
     """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
-    parser = _parser(prog)
+    parser = argument_parser(prog)
     complete(parser)
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
@@ -62,10 +62,10 @@ def plugin() -> int:
 
 def plugin_completion() -> int:
     """As `kubectl_complete-effective_load`, which kubectl asks for completions of the plugin."""
-    return complete_for_kubectl(_parser(), sys.argv[1:])
+    return complete_for_kubectl(argument_parser(), sys.argv[1:])
 
 
-def _parser(prog: str = "effective-load") -> argparse.ArgumentParser:
+def argument_parser(prog: str = "effective-load") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Lets the stock HorizontalPodAutoscaler scale on effective load.",

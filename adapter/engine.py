@@ -53,12 +53,12 @@ class Engine:
         self.snapshots = SnapshotStore()
         self.assessed = asyncio.Event()
         """Set once every listed policy was evaluated for the first time."""
-        self._queue = DelayQueue[Key](asyncio.get_running_loop().time)
+        self.queue = DelayQueue[Key](asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
         self._index = ObjectIndex(
-            self._queue.add,
+            self.queue.add,
             self._links_changed.set,
-            partial(self._queue.add, expedited=True),
+            partial(self.queue.add, expedited=True),
             settings.kubernetes.max_policies_per_namespace,
         )
         namespaces = settings.kubernetes.namespaces
@@ -103,7 +103,7 @@ class Engine:
             endpoints_silent=self._freshness.endpoints_silent,
         )
         evaluator = Evaluator(self._index, inputs, session.now)
-        self._worker = Worker(self._queue, self.snapshots, evaluator.begin, metrics)
+        self._worker = Worker(self.queue, self.snapshots, evaluator.begin, metrics)
         metrics.registry_rows = self.registries.rows
         metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now(), self._wiring)
 

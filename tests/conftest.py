@@ -148,7 +148,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Ends the servers that this process shares once none of its files to come needs them: idle ones work, too."""
     order, stash = item.config.stash[ORDERS][item.path], item.config.stash
     if order > stash.get(REACHED, order):
-        item.session._setupstate.teardown_exact(None)
+        item.session._setupstate.teardown_exact(None)  # noqa: SLF001  pytest has no public way
     stash[REACHED] = order
 
 

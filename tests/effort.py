@@ -49,7 +49,7 @@ def effort() -> Iterator[Effort]:
 @contextlib.contextmanager
 def steps() -> Iterator[Effort]:
     """The most that one step of this thread's event loop does in the block."""
-    most, run, thread = Effort(), asyncio.Handle._run, threading.get_ident()
+    most, run, thread = Effort(), asyncio.Handle._run, threading.get_ident()  # noqa: SLF001
 
     def counted(handle: asyncio.Handle) -> None:
         with effort() if threading.get_ident() == thread else contextlib.nullcontext(Effort()) as found:

@@ -281,7 +281,7 @@ class IdentityHeaders:
         plain = (*config.user_headers, *config.group_headers, *config.uid_headers)
         self._names = frozenset(name.encode() for name in plain)
         self._prefixes = tuple(prefix.encode() for prefix in config.extra_prefixes)
-        self._identities: dict[RawHeaders, Identity | None] = {}
+        self.identities: dict[RawHeaders, Identity | None] = {}
 
     def select(self, raw: RawHeaders) -> RawHeaders:
         """The headers that carry an identity."""
@@ -291,15 +291,15 @@ class IdentityHeaders:
     def identity(self, headers: RawHeaders) -> Identity | None:
         """The identity that these headers name, None if they name no user."""
         try:
-            return self._identities[headers]
+            return self.identities[headers]
         except KeyError:
             pass
         identity = _read_identity(headers, self.config)
         if sum(len(name) + len(value) for name, value in headers) > _MAX_IDENTITY_SIZE:
             return identity
-        if len(self._identities) >= _MAX_IDENTITIES:
-            self._identities.clear()
-        self._identities[headers] = identity
+        if len(self.identities) >= _MAX_IDENTITIES:
+            self.identities.clear()
+        self.identities[headers] = identity
         return identity
 
 

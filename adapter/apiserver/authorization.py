@@ -124,7 +124,7 @@ class Authorizer:
         self._review_results = metrics.authorization_reviews
         self._cache = ReviewCache(monotonic)
         self._reviews_in_flight: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
-        self._renewals: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
+        self.renewals: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
         self._gate = FairGate(_MAX_REVIEWS_IN_FLIGHT, _MAX_REVIEWS_PER_USER, _MAX_WAITING_PER_USER)
         self._renewal_gate = FairGate(_MAX_RENEWALS, _MAX_RENEWALS_PER_USER, _MAX_WAITING_PER_USER)
 
@@ -140,14 +140,14 @@ class Authorizer:
         if result is None:
             result = await self._reviews_in_flight.join(key, lambda: self._review(key, self._gate, self._deadline))
         elif result.allowed and self._now() - result.at > _FRESH_SECONDS:
-            self._renewals.begin(key, lambda: self._review(key, self._renewal_gate, _RENEWAL_QUEUE_SECONDS))
+            self.renewals.begin(key, lambda: self._review(key, self._renewal_gate, _RENEWAL_QUEUE_SECONDS))
         if not result.allowed:
             raise forbidden(identity, attributes, result.reason)
 
     async def close(self) -> None:
         """Cancel the reviews in flight."""
         await self._reviews_in_flight.close()
-        await self._renewals.close()
+        await self.renewals.close()
 
     async def _review(self, key: ReviewKey, gate: FairGate, queue_timeout: float) -> ReviewResult:
         """Review and cache; waits `queue_timeout` seconds at most for a slot of the gate."""

@@ -51,7 +51,7 @@ _LOGGED_CHARACTERS = 256
 """Characters of a target that are logged."""
 _SMALL_BYTES = 64 * 1024
 """An answer up to this size is written at once."""
-_LISTS, _LISTS_PER_USER, _LISTS_WAITING = 4, 1, 256
+LISTS, _LISTS_PER_USER, _LISTS_WAITING = 4, 1, 256
 """Lists that are made at a time. More of them would take more memory, and be made no sooner."""
 _COUNTS, _COUNTS_PER_USER = 8, 1
 """Lists of counts, which wait for the API server."""
@@ -61,12 +61,12 @@ _SPARED = _CONTROLLERS | {"system:kube-aggregator"}
 """Those without whose answers no HPA gets one: the API server's own probe decides whether we are asked at all."""
 _CONTROLLERS_LISTS = 8
 _DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING = 2, 1, 4
-_QUEUE_SECONDS = 5.0
-_HELD_BYTES = 8 << 20
+QUEUE_SECONDS = 5.0
+HELD_BYTES = 8 << 20
 """Of requests, and as many of large answers until they have left."""
-_MOVING_SECONDS = 0.5
+MOVING_SECONDS = 0.5
 """Who takes a step of an answer (640 KiB) in this time reads, and loses it only where three times as much is read."""
-_REST_SECONDS = STEP_SECONDS
+REST_SECONDS = STEP_SECONDS
 """After which a client that does not read would have lost its answer in any case."""
 
 
@@ -87,16 +87,16 @@ class Handler:
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._provider = provider
+        self.provider = provider
         self._discovery = discovery
         self._decisions = decisions
         self.external = external
-        self._lists = FairGate(_LISTS, _LISTS_PER_USER, _LISTS_WAITING, work="lists")
+        self._lists = FairGate(LISTS, _LISTS_PER_USER, _LISTS_WAITING, work="lists")
         self._counts = FairGate(_COUNTS, _COUNTS_PER_USER, _LISTS_WAITING, work="lists")
         self._controllers_lists = FairGate(_CONTROLLERS_LISTS, _CONTROLLERS_LISTS, _LISTS_WAITING, work="lists")
         self._documents = FairGate(_DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING, work="decisions")
-        self._held = ByteBudget(_HELD_BYTES, _SPARED)
-        self._leaving = ByteBudget(_HELD_BYTES, _SPARED, patience=_MOVING_SECONDS, aborted=self._rest)
+        self._held = ByteBudget(HELD_BYTES, _SPARED)
+        self._leaving = ByteBudget(HELD_BYTES, _SPARED, patience=MOVING_SECONDS, aborted=self._rest)
         self._upstreams = upstreams
         self._errors = metrics.errors
         self._duration = functools.cache(metrics.api_requests.labels)
@@ -128,7 +128,7 @@ class Handler:
             if is_small(request.raw_path):
                 info = parse_target(request.raw_path)
             else:
-                async with self._lists_of(flow).slot(flow, _QUEUE_SECONDS):
+                async with self._lists_of(flow).slot(flow, QUEUE_SECONDS):
                     await turn()
                     info = parse_target(request.raw_path)  # 4 ms for the longest selectors
             if info.error is not None:
@@ -136,7 +136,7 @@ class Handler:
             if not _accepts_json(request.headers.get("Accept", "")):
                 raise StatusError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served")
             if is_decision(info):
-                async with self._documents.slot(flow, _QUEUE_SECONDS):
+                async with self._documents.slot(flow, QUEUE_SECONDS):
                     document = await self._decisions.answer(info)
                 return await self._whole(request, flow, document, _PRIVATE)
             if info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self.external):
@@ -149,7 +149,7 @@ class Handler:
             refuse_loop(request.headers.getall("Via", ()))
             body = await upstream.fetch(info, is_hpa=flow in _CONTROLLERS)
         else:
-            make = self._provider.external if info.kind is RequestKind.EXTERNAL else self._provider.custom
+            make = self.provider.external if info.kind is RequestKind.EXTERNAL else self.provider.custom
             async with self._place(info, flow):
                 body = await make(info)
         if len(body) <= _SMALL_BYTES:
@@ -159,10 +159,10 @@ class Handler:
     def _place(self, info: RequestInfo, flow: str) -> AbstractAsyncContextManager[None]:
         """The place that this list takes, so that large ones of one user do not occupy the processor and the memory."""
         is_one = info.policy is not None if info.kind is RequestKind.EXTERNAL else info.kind is not RequestKind.PODS
-        if is_one and info.name != ALL_OBJECTS and info.metric not in self._provider.index.snapshot.queries:
+        if is_one and info.name != ALL_OBJECTS and info.metric not in self.provider.index.snapshot.queries:
             return nullcontext()
         is_users_count = info.metric == DESIRED_REPLICAS and flow not in _CONTROLLERS
-        return (self._counts if is_users_count else self._lists_of(flow)).slot(flow, _QUEUE_SECONDS)
+        return (self._counts if is_users_count else self._lists_of(flow)).slot(flow, QUEUE_SECONDS)
 
     def _lists_of(self, flow: str) -> FairGate:
         return self._controllers_lists if flow in _CONTROLLERS else self._lists
@@ -170,16 +170,16 @@ class Handler:
     def _rest(self, flow: str) -> None:
         """Who did not read an answer, and lost it, would otherwise have the next one made at once, and again."""
         for gate in (self._lists, self._counts, self._documents):
-            gate.rest(flow, _REST_SECONDS)
+            gate.rest(flow, REST_SECONDS)
 
     async def _document(self, request: web.BaseRequest, flow: str, info: RequestInfo) -> web.StreamResponse:
         document: DiscoveryDocument | None = None
         if info.kind is RequestKind.GROUPS:
-            document = self._discovery.groups(self._provider.index, request.headers.get("Accept", ""))
+            document = self._discovery.groups(self.provider.index, request.headers.get("Accept", ""))
         elif info.kind is RequestKind.GROUP:
             document = self._discovery.group(info.group)
         elif info.kind is RequestKind.RESOURCES:
-            document = self._discovery.resources(self._provider.index, info.group, info.version)
+            document = self._discovery.resources(self.provider.index, info.group, info.version)
         elif info.kind is RequestKind.VERSION:
             document = DiscoveryDocument(_version())
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI

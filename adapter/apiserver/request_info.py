@@ -95,7 +95,7 @@ class RequestInfo:
         return None if self.labels is None else self.labels.value("policy")
 
 
-_cache: dict[str, RequestInfo] = {}
+CACHE: dict[str, RequestInfo] = {}
 """Parsed targets of authorized requests; HPAs repeat the same few hundred every 15 seconds."""
 
 
@@ -104,20 +104,20 @@ def parse_path(target: str) -> RequestInfo:
 
     Never raises: `error` holds the fault.
     """
-    return _cache.get(target) or _parse_path(target)
+    return CACHE.get(target) or _parse_path(target)
 
 
 def parse_target(target: str) -> RequestInfo:
     """Parse a target with its selectors. Never raises: `error` holds the fault."""
-    cached = _cache.get(target)
+    cached = CACHE.get(target)
     if cached is not None:
         return cached
     info = _with_selectors(_parse_path(target), target)
     if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
         info = replace(info, target=target)
-        if len(_cache) >= _MAX_CACHED:
-            _cache.clear()
-        _cache[target] = info
+        if len(CACHE) >= _MAX_CACHED:
+            CACHE.clear()
+        CACHE[target] = info
     return info
 
 

@@ -71,16 +71,16 @@ class ApiServer:
         self._grace_seconds = timing.grace
         self._errors = metrics.errors
         self._tls_changed = asyncio.Event()
-        self._in_use: tuple[KeyPair, str] | None = None
+        self.in_use: tuple[KeyPair, str] | None = None
         self._requestheader = RequestheaderWatch(session, metrics, self._apply_config, seconds=timing.requestheader)
         reviews = ReviewClient(session)
         self._authenticator = Authenticator(metrics, wall, monotonic)
         self._authorizer = Authorizer(reviews, metrics, monotonic)
-        self._certificates = CertificateManager(
+        self.certificates = CertificateManager(
             session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
         )
         provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
-        self._handler = Handler(
+        self.handler = Handler(
             self._authenticator,
             self._authorizer,
             provider,
@@ -90,17 +90,17 @@ class ApiServer:
             external=settings.external_metrics,
             upstreams=upstreams,
         )
-        self._connections = HttpConnections(self._handler, LIMITS, unreadable)
-        self._door = Door(
+        self.connections = HttpConnections(self.handler, LIMITS, unreadable)
+        self.door = Door(
             settings.address,
             settings.port,
             is_front_proxy=self._authenticator.is_front_proxy,
-            established=self._connections.start,
-            ended=self._connections.forget,
+            established=self.connections.start,
+            ended=self.connections.forget,
         )
         self.ready: dict[str, Check] = {
             "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
-            "certificate": self._certificates.check,
+            "certificate": self.certificates.check,
             "authentication": self._requestheader.check,
             "tls": self._tls_check,
         }
@@ -108,26 +108,26 @@ class ApiServer:
 
     def apply_settings(self, settings: ServerSettings) -> None:
         """Serve external metrics or not, and publish the CA in the APIServices, as these say; the rest stays."""
-        self._handler.external = settings.external_metrics
-        self._certificates.publish_in(settings.api_services)
+        self.handler.external = settings.external_metrics
+        self.certificates.publish_in(settings.api_services)
 
     @property
     def port(self) -> int:
         """The port it listens on, once started."""
-        return self._door.port
+        return self.door.port
 
     async def run(self) -> None:
         """Serve until cancelled; then stop accepting and give requests in flight `grace_seconds`."""
         try:
-            self._door.listen()
+            self.door.listen()
             self.started.set()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._certificates.run(), name="certificate")
+                tasks.create_task(self.certificates.run(), name="certificate")
                 tasks.create_task(self._requestheader.run(), name="front proxy")
                 tasks.create_task(self._follow_tls(), name="tls")
         finally:
-            self._door.close()
-            await self._connections.finish(self._grace_seconds)
+            self.door.close()
+            await self.connections.finish(self._grace_seconds)
             await self._authorizer.close()
 
     def _apply_config(self, config: RequestheaderConfig) -> None:
@@ -142,8 +142,8 @@ class ApiServer:
         while True:
             await self._tls_changed.wait()
             self._tls_changed.clear()
-            pair, authority = self._certificates.current, self._authenticator.config.authority
-            before = self._in_use
+            pair, authority = self.certificates.current, self._authenticator.config.authority
+            before = self.in_use
             if pair is None or (pair, authority) == before:
                 continue
             try:
@@ -152,15 +152,13 @@ class ApiServer:
                 self._errors.labels("certificate").inc()
                 _log.error("tls_context_failed", error=str(error))
                 continue
-            self._door.use(context)
-            self._in_use = (pair, authority)
+            self.door.use(context)
+            self.in_use = (pair, authority)
             if before is not None and before[1] != authority:
-                self._door.abort_handshakes()
-                self._connections.dismiss()
+                self.door.abort_handshakes()
+                self.connections.dismiss()
 
     def _tls_check(self) -> str | None:
         """Why new connections do not yet get the current certificate and CA; None when they do."""
-        desired = (self._certificates.current, self._authenticator.config.authority)
-        return (
-            None if desired == self._in_use else "the serving certificate and the front proxy's CA are not in use yet"
-        )
+        desired = (self.certificates.current, self._authenticator.config.authority)
+        return None if desired == self.in_use else "the serving certificate and the front proxy's CA are not in use yet"

@@ -26,7 +26,7 @@ class Upstreams:
 
     def __init__(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery], metrics: Metrics) -> None:
         self._metrics = metrics
-        self._by_group: dict[str, UpstreamAdapter] = {}
+        self.by_group: dict[str, UpstreamAdapter] = {}
         self._retired: list[UpstreamAdapter] = []
         self._closing: list[UpstreamAdapter] = []
         self._changed = {group: asyncio.Event() for group in SERVED_VERSIONS}
@@ -36,16 +36,16 @@ class Upstreams:
         """Replaces the upstreams whose settings changed; requests under way end with the old ones."""
         own_names = OwnNames.of(queries)
         for group, wanted in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
-            current = self._by_group.get(group)
+            current = self.by_group.get(group)
             names = None
             if current is not None:
                 if (wanted, own_names) == (current.settings, current.own):
                     continue
-                self._retired.append(self._by_group.pop(group))
+                self._retired.append(self.by_group.pop(group))
                 if wanted is not None and (wanted.url, own_names) == (current.settings.url, current.own):
                     names = current.names
             if wanted is not None:
-                self._by_group[group] = UpstreamAdapter(group, wanted, own_names, self._metrics, names=names)
+                self.by_group[group] = UpstreamAdapter(group, wanted, own_names, self._metrics, names=names)
             elif current is not None:
                 self._metrics.upstream_up.remove_by_labels({"group": group})
             else:
@@ -54,19 +54,19 @@ class Upstreams:
 
     def of(self, request: RequestInfo) -> UpstreamAdapter | None:
         """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""
-        upstream = self._by_group.get(request.group)
+        upstream = self.by_group.get(request.group)
         if upstream is None or upstream.own.includes(request.group, request.resource, request.metric):
             return None
         return upstream
 
     def listed(self, group: str, version: str) -> tuple[ListedParent, ...]:
         """The names that an upstream adds to discovery."""
-        upstream = self._by_group.get(group)
+        upstream = self.by_group.get(group)
         return upstream.listed(version) if upstream is not None else ()
 
     def warning(self) -> str | None:
         """Which upstream does not answer, and why; None if all do."""
-        problems = [problem for upstream in self._by_group.values() if (problem := upstream.problem())]
+        problems = [problem for upstream in self.by_group.values() if (problem := upstream.problem())]
         return "; ".join(problems) or None
 
     async def run(self) -> None:
@@ -77,7 +77,7 @@ class Upstreams:
                     tasks.create_task(self._follow(group), name=f"upstream {group}")
                 tasks.create_task(self._close_retired(), name="retired upstreams")
         finally:
-            for upstream in (*self._by_group.values(), *self._retired, *self._closing):
+            for upstream in (*self.by_group.values(), *self._retired, *self._closing):
                 await upstream.close()
 
     async def _follow(self, group: str) -> None:
@@ -85,13 +85,13 @@ class Upstreams:
         while True:
             changed.clear()
             seconds = None
-            if (upstream := self._by_group.get(group)) is not None:
+            if (upstream := self.by_group.get(group)) is not None:
                 try:
                     answered = await upstream.refresh()
                 except Exception:  # noqa: BLE001 - logged; our own metrics do not depend on it, and its names stay
                     _log.exception("upstream refresh failed", group=group)
                     answered = False
-                if self._by_group.get(group) is upstream:  # else its settings changed meanwhile
+                if self.by_group.get(group) is upstream:  # else its settings changed meanwhile
                     self._metrics.upstream_up.labels(group).set(answered)
                 seconds = REFRESH_SECONDS if answered else RETRY_SECONDS
             with suppress(TimeoutError):

@@ -73,7 +73,7 @@ class CredentialKeeper:
     def __init__(self, load: Load, monotonic: Callable[[], float]) -> None:
         self._load = load
         self._monotonic = monotonic
-        self._flight: SingleFlight[str, ClusterAccess] = SingleFlight()
+        self.renewal: SingleFlight[str, ClusterAccess] = SingleFlight()
         self._access: ClusterAccess | None = None
         self._due: float | None = None
         self._refused_at: float | None = None
@@ -82,9 +82,9 @@ class CredentialKeeper:
     async def current(self) -> ClusterAccess:
         """The credentials to use now. Raises CredentialsError where none were ever loaded."""
         if self._access is None:
-            return await self._flight.join("load", self._load_again)
+            return await self.renewal.join("load", self._load_again)
         if self._due is not None and self._monotonic() >= self._due:
-            self._flight.begin("load", self._load_again)
+            self.renewal.begin("load", self._load_again)
         return self._access
 
     async def renew(self, refused: ClusterAccess) -> ClusterAccess:
@@ -97,13 +97,13 @@ class CredentialKeeper:
         now = self._monotonic()
         if self._refused_at is not None and now - self._refused_at < _AFTER_REFUSAL_SECONDS:
             return refused
-        access = await self._flight.join("load", self._load_again)
+        access = await self.renewal.join("load", self._load_again)
         self._refused_at = now
         return access
 
     async def close(self) -> None:
         """Cancels loading."""
-        await self._flight.close()
+        await self.renewal.close()
 
     async def _load_again(self) -> ClusterAccess:
         try:
@@ -133,12 +133,12 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
         if not port:
             raise CredentialsError("in-cluster credentials: KUBERNETES_SERVICE_PORT is not set; every pod has it")
         try:
-            token = _TOKEN_FILE.read_text().strip()
-            tls = contexts.context(str(_CA_FILE), None, None, verify=True)
+            token = TOKEN_FILE.read_text().strip()
+            tls = contexts.context(str(CA_FILE), None, None, verify=True)
         except (OSError, ValueError) as error:  # ValueError: no UTF-8 text
             raise CredentialsError(f"in-cluster credentials: {error}") from error
         if not token:
-            raise CredentialsError(f"in-cluster credentials: {_TOKEN_FILE} is empty")
+            raise CredentialsError(f"in-cluster credentials: {TOKEN_FILE} is empty")
         server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         return ClusterAccess(server=server, authorization=f"Bearer {token}", tls=tls, lifetime=IN_CLUSTER_SECONDS)
 
@@ -188,11 +188,11 @@ class TlsContexts:
 
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_TOKEN_FILE, _CA_FILE = _ACCOUNT / "token", _ACCOUNT / "ca.crt"
+TOKEN_FILE, CA_FILE = _ACCOUNT / "token", _ACCOUNT / "ca.crt"
 
 
 def _is_in_cluster(kubeconfig: str | None) -> bool:
-    return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and _TOKEN_FILE.is_file()
+    return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and TOKEN_FILE.is_file()
 
 
 def _kubeconfig(paths: str, context: str, contexts: TlsContexts) -> ClusterAccess:

@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 _GONE = "gone"
 """The version of a lease that does not exist."""
-_DECODER = Decoder(Lease)
+DECODER = Decoder(Lease)
 
 
 class LeaderElector:
@@ -147,7 +147,7 @@ class LeaderElector:
             body = await self._session.get(self._path, timeout=ASK_SECONDS)
         except NotFound:
             return None
-        return _DECODER.decode(body)
+        return DECODER.decode(body)
 
     def _unchanged(self, version: str, seconds: float, now: float) -> bool:
         if version != self._version:
@@ -167,7 +167,7 @@ class LeaderElector:
     async def _send(self, method: str, path: str, lease: Lease) -> Lease:
         # A PUT has the version that was read: a write in between wins.
         answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
-        return _DECODER.decode(answer.body)
+        return DECODER.decode(answer.body)
 
     def _now(self) -> str:
         return format_micro_time(self._session.now())

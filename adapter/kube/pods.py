@@ -112,8 +112,8 @@ class PodDecoder:
             template_hash=next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""),
             labels=labels,
             containers=self._containers.once(_raw_containers(spec, status)),
-            pod_requests=_amounts(spec.resources.requests if spec.resources else None),
-            pod_limits=_amounts(spec.resources.limits if spec.resources else None),
+            pod_requests=resource_amounts(spec.resources.requests if spec.resources else None),
+            pod_limits=resource_amounts(spec.resources.limits if spec.resources else None),
         )
 
 
@@ -199,8 +199,8 @@ def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
         containers.append(
             Container(
                 name=shared(raw.name),
-                requests=_amounts(resources.requests if resources else None),
-                limits=_amounts(resources.limits if resources else None),
+                requests=resource_amounts(resources.requests if resources else None),
+                limits=resource_amounts(resources.limits if resources else None),
                 running=raw.running,
                 crash_looping=raw.crash_looping,
                 ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),
@@ -210,7 +210,7 @@ def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
     return tuple(containers)
 
 
-def _amounts(quantities: Mapping[str, Quantity] | None) -> Mapping[str, int]:
+def resource_amounts(quantities: Mapping[str, Quantity] | None) -> Mapping[str, int]:
     """The quantities in nano-units; an unreadable one is left out."""
     amounts = {}
     for name, amount in (quantities or {}).items():

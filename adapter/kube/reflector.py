@@ -52,9 +52,9 @@ LARGEST_PAGE = 4_000_000
 
 _LIST_SECONDS = 60.0
 _FIRST_PAGE = 100
-_PAGE_BYTES = 1_000_000  # put together, and scanned, in about 2 ms each
+PAGE_BYTES = 1_000_000  # put together, and scanned, in about 2 ms each
 _AT_ONCE_SECONDS = 1.0
-_MANY = 1000
+MANY = 1000
 _REFUSALS = 3
 _SHORTER = 4
 
@@ -111,7 +111,7 @@ class Reflector(Generic[T]):
         self._limit = min(_FIRST_PAGE, page)
         self._metrics = metrics or Metrics()
         self._sleep = sleep
-        self._backoff = Backoff()
+        self.backoff = Backoff()
         self._items: dict[str, T] = {}
         self._versions: dict[str, str] = {}
         self._resume_from: str | None = None
@@ -174,7 +174,7 @@ class Reflector(Generic[T]):
         self.answered.set()
         seconds = round(self._session.clock.monotonic() - began, 3)
         _log.info("listed", resource=self.name, objects=len(items), seconds=seconds)
-        if len(items) >= _MANY:
+        if len(items) >= MANY:
             freeze_live_objects()
 
     async def _fetch(self, token: str, slices: Slices) -> ObjectList:
@@ -198,7 +198,7 @@ class Reflector(Generic[T]):
             page = self._read(_PAGE, await asyncio.to_thread(truncate_nesting, body))
         await slices.breathe()
         if page.items:
-            self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.items) // len(body)))
+            self._limit = max(1, min(self._page, PAGE_BYTES * len(page.items) // len(body)))
         return page
 
     async def _collect(self, page: ObjectList, items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
@@ -306,7 +306,7 @@ class Reflector(Generic[T]):
     # --- trouble ---
 
     def _recovered(self) -> None:
-        self._backoff.reset()
+        self.backoff.reset()
         self._refusals = 0
         if self._log_once.clear():
             _log.info("watch works again", resource=self.name)
@@ -325,8 +325,8 @@ class Reflector(Generic[T]):
         self._refusals += isinstance(error, ServerError)
         if not isinstance(error, _RESUMABLE) or (isinstance(error, ServerError) and self._refusals >= _REFUSALS):
             self._resume_from = None
-        first = self._backoff.failures == 0
-        delay = self._backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
+        first = self.backoff.failures == 0
+        delay = self.backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
         if not (first and isinstance(error, Gone)):  # the server is well: list at once
             await self._sleep(delay)
 

@@ -125,7 +125,7 @@ def parse_selector(text: str) -> LabelSelector:
 
     Small texts are cached: the same few occur again and again.
     """
-    return _cached(text) if is_small(text) else _parse(text)
+    return parse_cached(text) if is_small(text) else _parse(text)
 
 
 def _parse(text: str) -> LabelSelector:
@@ -143,7 +143,7 @@ def _parse(text: str) -> LabelSelector:
     return LabelSelector(tuple(sorted(requirements)))
 
 
-_cached = functools.lru_cache(maxsize=4096)(_parse)
+parse_cached = functools.lru_cache(maxsize=4096)(_parse)
 
 
 def canonical(text: str) -> str:

@@ -11,7 +11,7 @@ from adapter.load.totals import Band, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 from adapter.load.watermark import recommend_by_ratio
 
-_ALL_UP_TO = 64
+ALL_UP_TO = 64
 """Of more doubtful pods not every scenario is kept, for `decide` looks at all of them."""
 _RECOMMEND: Mapping[Strategy, Callable[[Totals, Band], Scenario]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
@@ -52,7 +52,7 @@ def scenarios_of(
 ) -> list[Scenario]:
     """The scenarios by the number of doubtful pods in. The pods come in in this order.
 
-    `away` and `totals` are without the doubtful pods; the totals end with all of them in. Of more than _ALL_UP_TO pods
+    `away` and `totals` are without the doubtful pods; the totals end with all of them in. Of more than ALL_UP_TO pods
     that differ in their usage alone only the scenarios at turns: the first and the last of those that propose in one
     way, and where the pods reach a limit. Between turns proposals grow or fall, and the largest is at one of them.
     """
@@ -65,7 +65,7 @@ def scenarios_of(
         if doubt.is_young:
             totals.add_young(sample)
     turns = None
-    if len(order) > _ALL_UP_TO and _are_comparable(policy, totals, order):
+    if len(order) > ALL_UP_TO and _are_comparable(policy, totals, order):
         turns = _borders(band, totals, [sample for sample, _ in order])
     scenarios = [_scenario(policy, band, totals, away, 0)]
     for inside, (sample, doubt) in enumerate(order, 1):

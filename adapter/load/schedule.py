@@ -39,13 +39,13 @@ def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window,
     windows = (
         Window(schedule.name, start, start + schedule.duration, schedule.minimum, schedule.maximum)
         for schedule in schedules
-        for start in _starts(schedule.cron, schedule.zone, minute)
+        for start in starts(schedule.cron, schedule.zone, minute)
     )
     return tuple(window for window in windows if window.end > now)
 
 
 @functools.lru_cache(16_384)  # policies are assessed many times a minute, and share times
-def _starts(cron: str, zone: tzinfo, minute: int) -> tuple[float, ...]:
+def starts(cron: str, zone: tzinfo, minute: int) -> tuple[float, ...]:
     """The last start until this minute (since the epoch), and the following ones up to the first in the future.
 
     Windows start on whole minutes. Right after clocks were put back, the following starts by the wall clock may be over

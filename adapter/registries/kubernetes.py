@@ -71,7 +71,7 @@ class Endpoints:
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
         self._on_change = on_change
-        self._pods: dict[tuple[str, str], tuple[_Copy, ...]] = {}
+        self.pods: dict[tuple[str, str], tuple[_Copy, ...]] = {}
         """By namespace and pod name; mostly one copy each, for every pod of the cluster."""
 
     def change(self, old: Listing | None, new: Listing | None) -> None:
@@ -83,16 +83,16 @@ class Endpoints:
         for name in before.keys() | after.keys():
             if before.get(name) == after.get(name):
                 continue
-            listed = self._pods.pop((current.namespace, name), ())
+            listed = self.pods.pop((current.namespace, name), ())
             copies = tuple(copy for copy in listed if copy.slice_name != current.name) + after.get(name, ())
             if copies:
-                self._pods[current.namespace, name] = copies
+                self.pods[current.namespace, name] = copies
             if _serving_by_uid(listed) != _serving_by_uid(copies):
                 self._on_change(current.namespace, name)
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        return _any_serving(self._pods.get((namespace, pod_name), ()), pod_uid)
+        return _any_serving(self.pods.get((namespace, pod_name), ()), pod_uid)
 
 
 def _serving_by_uid(copies: Iterable[_Copy]) -> dict[str, bool]:

@@ -54,7 +54,7 @@ class SingleFlight(Generic[K, T]):
     """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight."""
 
     def __init__(self) -> None:
-        self._flights: dict[K, asyncio.Task[T]] = {}
+        self.flights: dict[K, asyncio.Task[T]] = {}
 
     async def join(self, key: K, start: Callable[[], Awaitable[T]]) -> T:
         """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
@@ -62,21 +62,21 @@ class SingleFlight(Generic[K, T]):
 
     def begin(self, key: K, start: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
         """The flight for this key, started if none is under way."""
-        task = self._flights.get(key)
+        task = self.flights.get(key)
         if task is None:
 
             def land(done: asyncio.Task[T]) -> None:
-                self._flights.pop(key, None)
+                self.flights.pop(key, None)
                 if not done.cancelled():
                     done.exception()  # marked as retrieved: its waiters may all have been cancelled
 
-            task = self._flights[key] = asyncio.ensure_future(start())
+            task = self.flights[key] = asyncio.ensure_future(start())
             task.add_done_callback(land)
         return task
 
     async def close(self) -> None:
         """Cancels the flights and waits until they have ended."""
-        flights = list(self._flights.values())
+        flights = list(self.flights.values())
         for task in flights:
             task.cancel()
         await asyncio.gather(*flights, return_exceptions=True)

@@ -16,7 +16,7 @@ from adapter.runtime.outbound import Access
 from adapter.settings.base import Port, Section, access_of, default_of, raw_section, rival_faults
 from adapter.settings.registries import url_faults
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 UPSTREAM_GROUPS = ("custom", "external")
 
@@ -24,8 +24,8 @@ UPSTREAM_GROUPS = ("custom", "external")
 def own_namespace() -> str:
     """The namespace this process runs in: $POD_NAMESPACE, else the service account's, else `effective-load`."""
     named = os.environ.get("POD_NAMESPACE", "")
-    if not named and _NAMESPACE_FILE.is_file():
-        named = _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    if not named and NAMESPACE_FILE.is_file():
+        named = NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     return named or "effective-load"
 
 

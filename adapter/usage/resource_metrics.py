@@ -31,7 +31,7 @@ SOURCE = "metrics.k8s.io"
 CONCURRENT_REQUESTS = 8
 """Requests in progress at a time."""
 
-_CHECK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 _STEP = 128
 """Pods converted between two checks of the time slice."""
 
@@ -226,7 +226,7 @@ class ResourceMetrics:
                         self._states.pop(namespace, None)
                         self._log_once.clear(namespace)
                     self._changed.clear()
-                    await wait_for_event(self._changed, _CHECK_SECONDS)
+                    await wait_for_event(self._changed, CHECK_SECONDS)
         finally:
             self._pollers.clear()
 

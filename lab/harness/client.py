@@ -219,13 +219,13 @@ class Client:
 
     def collection(self, item: Object) -> str:
         version, metadata = item["apiVersion"], item["metadata"]
-        plural, namespaced = self._plural(version, item["kind"])
+        plural, namespaced = self.plural(version, item["kind"])
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         return (
             f"{base}/namespaces/{metadata.get('namespace', 'default')}/{plural}" if namespaced else f"{base}/{plural}"
         )
 
-    def _plural(self, version: str, kind: str, patience: float = 10) -> tuple[str, bool]:
+    def plural(self, version: str, kind: str, patience: float = 10) -> tuple[str, bool]:
         """Plural and scope of a kind; retries, since a new definition is not served at once."""
         deadline = time.monotonic() + patience
         while (version, kind) not in self._plurals:

@@ -18,7 +18,6 @@ from yarl import URL
 from adapter.apiserver.server import ApiServer, Timing
 from adapter.apiserver.upstreams import Upstreams
 from adapter.kube.credentials import ClusterAccess
-from adapter.kube.errors import KubeError
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
@@ -54,7 +53,7 @@ class StubScales(ScaleReader):
     """A scale reader with one replica count for all paths, or an error."""
 
     scale: Scale = field(default_factory=lambda: Scale(replicas=5, status_replicas=5))
-    error: KubeError | None = None
+    error: Exception | None = None
     reads: list[str] = field(default_factory=list)
 
     async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
@@ -99,7 +98,7 @@ class Service:
         self.scales = StubScales()
         self.metrics = Metrics()
         self.sentence: str | None = None
-        self.wall = Clock(session.clock._wall())
+        self.wall = Clock(session.now())
         self.monotonic = Clock(1000.0)
         self.upstreams = Upstreams(upstreams or UpstreamsSettings(), (), self.metrics)
         self.server = ApiServer(

@@ -159,7 +159,7 @@ async def test_an_old_allow_is_used_while_its_renewal_runs(
 
 
 async def settled(authorizer: Authorizer) -> None:
-    await asyncio.gather(*authorizer._renewals._flights.values(), return_exceptions=True)
+    await asyncio.gather(*authorizer.renewals.flights.values(), return_exceptions=True)
 
 
 async def test_allows_that_expire_together_are_renewed_a_few_at_a_time_and_delay_no_new_review(

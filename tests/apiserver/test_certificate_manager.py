@@ -9,7 +9,7 @@ import trustme
 from structlog.testing import capture_logs
 
 from adapter.apiserver import certificates as cs
-from adapter.apiserver.certificate_manager import FILES_SECONDS, SECRET_SECONDS, CertificateManager
+from adapter.apiserver.certificate_manager import FILES_SECONDS, SECRET_SECONDS, CertificateManager, SecretStore
 from adapter.apiserver.certificates import DAY, KeyPair
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Conflict, Forbidden, KubeError
@@ -90,15 +90,15 @@ async def test_after_a_conflict_a_replica_uses_the_other_replicas_content(
     session: Session, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     winner, loser = Replica(session), Replica(session)
-    read = loser.manager._store.read
+    read = SecretStore.read
 
-    async def slow() -> object:
-        found = await read()
-        if not winner.published:
-            await winner.manager.sync_secret()
+    async def slow(store: SecretStore) -> object:
+        monkeypatch.setattr(SecretStore, "read", read)
+        found = await read(store)
+        await winner.manager.sync_secret()
         return found
 
-    monkeypatch.setattr(loser.manager._store, "read", slow)
+    monkeypatch.setattr(SecretStore, "read", slow)
     await loser.manager.sync_secret()
     assert loser.published == winner.published
     assert cluster.asked[f"POST {SECRETS}"] == 2

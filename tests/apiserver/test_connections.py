@@ -36,7 +36,7 @@ async def test_an_answer_goes_out_in_one_write(
 ) -> None:
     reader, writer = await opened(service, proxy)
     await answered(reader, writer)
-    [connection] = service.server._connections.connections
+    [connection] = service.server.connections.connections
     written: list[bytes] = []
     write = connection.transport.write  # type: ignore[union-attr]
 

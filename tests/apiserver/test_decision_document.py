@@ -126,21 +126,18 @@ SPECS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("rounds", [1, 4])
 async def test_whatever_the_policy_its_document_decides_as_the_server_does(name: str, rounds: int) -> None:
     """Over several assessments, so that the policy has a memory."""
-    stand = Stand()
-    backlog = Backlog()
-    stand.evaluator._inputs = backlog  # type: ignore[assignment]
-    stand.inputs = backlog
-    backlog.listed = Roster(
+    stand = Stand(inputs=Backlog)
+    stand.inputs.listed = Roster(
         at=NOW - 2,
         instances=tuple(Instance(ip=f"10.0.0.{index}", port=80, enabled=index != 1) for index in range(5)),
     )
     seen = view(stand=stand, spec=SPECS[name])
     for step in range(1, rounds):
         stand.now = NOW + 20 * step
-        backlog.samples = usage(
+        stand.inputs.samples = usage(
             {f"web-{index}": f"{900 + 300 * step}m" for index in range(5)}, at=stand.now - 4
         ).resources
-        backlog.listed = replace(backlog.listed, at=stand.now - 2)
+        stand.inputs.listed = replace(stand.inputs.listed, at=stand.now - 2)
         seen = stand.view()
     scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
     envelope = await answer(documents(seen, scales=scales, now=stand.now + 3))

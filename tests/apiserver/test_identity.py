@@ -114,7 +114,7 @@ def test_any_number_of_header_names_keeps_the_caches_bounded(front_proxy: trustm
     decoder = IdentityHeaders(parse_config_map(config(front_proxy)))
     for number in range(6000):
         who(decoder, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
-    assert len(decoder._identities) <= 4096
+    assert len(decoder.identities) <= 4096
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def service(
         await service.ready()
         await asyncio.to_thread(register, api_server.client, registered, service.server.port)
         yield service
-        service.server._door.close()
+        service.server.door.close()
 
 
 def register(client: Client, namespace: str, port: int) -> None:
@@ -223,7 +223,7 @@ async def test_a_second_replica_serves_the_same_certificate(service: Service, se
     other.snapshot_store.swap(service.snapshot_store.current)
     async with running(other):
         await other.ready()
-        assert other.server._certificates.current == service.server._certificates.current
+        assert other.server.certificates.current == service.server.certificates.current
 
 
 async def test_a_secret_that_is_deleted_comes_back_and_the_aggregator_follows(

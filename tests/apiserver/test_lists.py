@@ -42,7 +42,7 @@ async def test_a_list_has_every_pod_once(service: Service, proxy: trustme.LeafCe
 @pytest.fixture
 async def slow(service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """A list of bob is being made."""
-    monkeypatch.setattr(handler, "_QUEUE_SECONDS", 0.2)
+    monkeypatch.setattr(handler, "QUEUE_SECONDS", 0.2)
     begun, made, make = asyncio.Semaphore(0), asyncio.Event(), MetricsProvider.custom
 
     async def custom(self: MetricsProvider, request: RequestInfo) -> bytes:
@@ -118,9 +118,9 @@ async def test_a_client_that_takes_less_than_a_step_in_its_time_is_dropped(
     monkeypatch.setattr(inbound, "STEP_SECONDS", 0.3)
     wire = await asyncio.to_thread(unread, service, proxy, "bob", PODS)
     async with asyncio.timeout(PATIENCE):
-        while not service.server._connections.connections:  # noqa: ASYNC110
+        while not service.server.connections.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        while service.server._connections.connections:
+        while service.server.connections.connections:
             await asyncio.to_thread(wire.recv, 1024) if paces else None
             await asyncio.sleep(0.01)
     wire.close()
@@ -151,8 +151,8 @@ async def test_a_user_who_did_not_read_and_lost_an_answer_waits_for_the_next_and
     scarce: None, service: Service, proxy: trustme.LeafCert, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who asked anew at once kept the loop busy with lists that nobody read."""
-    monkeypatch.setattr(handler, "_REST_SECONDS", 600.0)
-    monkeypatch.setattr(handler, "_QUEUE_SECONDS", 0.2)
+    monkeypatch.setattr(handler, "REST_SECONDS", 600.0)
+    monkeypatch.setattr(handler, "QUEUE_SECONDS", 0.2)
     wires = [await begun(service, proxy, "bob", PODS) for _ in range(7)]
     refused = await service.ask(PODS, leaf=proxy, headers=as_user("bob"))
     assert (refused.status, refused.message) == (503, "answers that bob did not read took all of 0.2 s")
@@ -268,24 +268,24 @@ async def test_small_requests_end_neither_an_answer_beyond_the_budget_nor_each_o
 @pytest.fixture
 def tight(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many MiB for answers; everybody who takes a step in a minute reads."""
-    monkeypatch.setattr(handler, "_HELD_BYTES", request.param << 20)
-    monkeypatch.setattr(handler, "_MOVING_SECONDS", 60.0)
-    monkeypatch.setattr(handler, "_QUEUE_SECONDS", PATIENCE)
+    monkeypatch.setattr(handler, "HELD_BYTES", request.param << 20)
+    monkeypatch.setattr(handler, "MOVING_SECONDS", 60.0)
+    monkeypatch.setattr(handler, "QUEUE_SECONDS", PATIENCE)
     monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One list is made at a time."""
-    monkeypatch.setattr(handler, "_LISTS", 1)
+    monkeypatch.setattr(handler, "LISTS", 1)
 
 
 @pytest.fixture
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six large answers have room, and nothing moves; who reads slowly is not dropped, who did not read rests not."""
-    monkeypatch.setattr(handler, "_HELD_BYTES", 16 << 20)
-    monkeypatch.setattr(handler, "_REST_SECONDS", 0.0)
-    monkeypatch.setattr(handler, "_MOVING_SECONDS", 0.0)
+    monkeypatch.setattr(handler, "HELD_BYTES", 16 << 20)
+    monkeypatch.setattr(handler, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(handler, "MOVING_SECONDS", 0.0)
     monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
 
 

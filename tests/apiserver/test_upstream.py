@@ -17,12 +17,13 @@ from adapter.apiserver import handler
 from adapter.apiserver import upstream as upstream_module
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
+from adapter.apiserver.upstream import OwnNames, UpstreamAdapter
 from adapter.kube.session import Session
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.backoff import CircuitBreaker
-from adapter.runtime.outbound import SegmentedReply
+from adapter.runtime.outbound import Client, SegmentedReply
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.settings.server import ServerSettings
+from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
@@ -89,8 +90,8 @@ async def test_a_metric_that_is_not_ours_comes_from_the_upstream_byte_for_byte(
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte for answers; everybody who takes a step in a minute reads."""
-    monkeypatch.setattr(handler, "_HELD_BYTES", 1 << 20)
-    monkeypatch.setattr(handler, "_MOVING_SECONDS", 60.0)
+    monkeypatch.setattr(handler, "HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(handler, "MOVING_SECONDS", 60.0)
 
 
 async def test_who_reads_a_large_answer_of_it_loses_it_to_nobody(
@@ -344,7 +345,7 @@ async def test_one_namespace_leaves_room_for_others(front: Service, ask: Any, up
     async def hang_shop(request: web.BaseRequest) -> web.Response:
         if "/shop/" in request.raw_path:
             await hold.wait()
-        return await upstream._usual(request)
+        return await upstream.usual(request)
 
     upstream.respond = hang_shop
     front.upstreams.apply_settings(upstream.settings(timeout_seconds=30), ())
@@ -367,7 +368,7 @@ async def test_requests_of_users_take_no_place_of_the_hpas(
     async def hang_slow(request: web.BaseRequest) -> web.StreamResponse:
         if request.raw_path.endswith("/slow"):
             await hold.wait()
-        return await upstream._usual(request)
+        return await upstream.usual(request)
 
     upstream.respond = hang_slow
     slow = f"{SHOP}/services/web/slow"
@@ -391,7 +392,7 @@ async def test_an_upstream_that_is_gone_is_an_error_at_once_and_comes_back(
     assert (await ask(OWN)).status == 200
     await upstream.start()
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2")}
-    await front.upstreams._by_group[CUSTOM].refresh()  # the sign of life
+    await front.upstreams.by_group[CUSTOM].refresh()  # the sign of life
     assert (await ask(RPS)).status == 200
 
 
@@ -402,21 +403,21 @@ async def test_an_upstream_that_answers_no_namespace_is_asked_by_none(ask: Any, 
     assert "did not answer lately" in (await ask(RPS)).message
 
 
-async def test_namespaces_that_hang_leave_trials_to_the_others(front: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_namespaces_that_hang_leave_trials_to_the_others(
+    upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three namespaces ask four times a second for what hangs, an HPA of another one every 15 s for what does not."""
-    tested = front.upstreams._by_group[CUSTOM]
-    now = 0.0
-    monkeypatch.setattr(tested, "_clock", lambda: now)
-    monkeypatch.setattr(tested, "_circuit", CircuitBreaker(lambda: now))
     body = listing(item(namespace="good"))
 
     @contextlib.asynccontextmanager
-    async def answer(_: str, url: Any, **__: Any) -> AsyncIterator[SegmentedReply]:
+    async def answer(_client: Client, _method: str, url: Any, **_: Any) -> AsyncIterator[SegmentedReply]:
         if "/good/" not in str(url):
             raise SourceUnreachable("timed out", public="timed out")
         yield SegmentedReply(200, {}, Body(body))
 
-    monkeypatch.setattr(tested._client, "answer", answer)
+    monkeypatch.setattr(Client, "answer", answer)
+    now = 0.0
+    tested = UpstreamAdapter(CUSTOM, upstream.settings().custom, OwnNames(), Metrics(), clock=lambda: now)
 
     async def is_answered(namespace: str) -> bool:
         try:
@@ -430,6 +431,7 @@ async def test_namespaces_that_hang_leave_trials_to_the_others(front: Service, m
         assert not any([await is_answered(namespace) for namespace in ("a", "b", "c")])
         if step % 60 == 7:
             answered.append(await is_answered("good"))
+    await tested.close()
     assert answered.count(True) >= len(answered) / 2
 
 
@@ -473,7 +475,7 @@ async def test_a_loop_is_named_to_who_asked_first(
     assert len(upstream.metrics_seen) == 1
 
 
-async def test_requests_are_counted_by_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+async def test_requests_are_countedby_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:
     await ask(RPS)
     upstream.answering(b"<html>", 502)
     await ask(f"{DEEP}/deep")

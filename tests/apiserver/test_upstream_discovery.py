@@ -228,21 +228,29 @@ async def test_names_are_refreshed_in_the_background_and_follow_the_settings(
     monkeypatch.setattr(upstreams_module, "REFRESH_SECONDS", 0.05)
     monkeypatch.setattr(upstreams_module, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(upstreams_module, "RETIRE_SECONDS", 0.05)
+    closed = []
+    close = UpstreamAdapter.close
+
+    async def spied(adapter: UpstreamAdapter) -> None:
+        await close(adapter)
+        closed.append(adapter)
+
+    monkeypatch.setattr(UpstreamAdapter, "close", spied)
     metrics = Metrics()
     both = Upstreams(upstream.settings(), QUERIES, metrics)
     running = asyncio.create_task(both.run())
     await until(lambda: "does not answer discovery" in (both.warning() or ""))
     upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
     await until(lambda: names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"])
-    external = both._by_group[EXTERNAL]
+    external = both.by_group[EXTERNAL]
     both.apply_settings(upstream.settings("external"), QUERIES)  # custom is gone, external stays as it is
-    assert both._by_group == {EXTERNAL: external}
+    assert both.by_group == {EXTERNAL: external}
     both.apply_settings(upstream.settings("external", timeout_seconds=1), QUERIES)
-    assert both._by_group[EXTERNAL] is not external
+    assert both.by_group[EXTERNAL] is not external
     assert names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"]  # no gap
     both.apply_settings(upstream.settings("external"), ())
     await until(lambda: len(names_of(both.listed(EXTERNAL, "v1beta1"))) == 2)  # `depth` is no query of ours any more
-    await until(lambda: external._client._http.closed)
+    await until(lambda: external in closed)
     both.apply_settings(UpstreamsSettings(), ())
     assert (both.listed(EXTERNAL, "v1beta1"), both.warning()) == ((), None)
     assert "effective_load_upstream_up{" not in (await metrics.exposition()).decode()

@@ -67,7 +67,7 @@ class FakeUpstream:
     port: int = 0
 
     def __post_init__(self) -> None:
-        self.respond: Respond = self._usual
+        self.respond: Respond = self.usual
         self.authority.cert_pem.write_to_path(str(self.folder / "ca.crt"))
         (self.folder / "token").write_text("low-privilege\n")
         self.server = RawTestServer(self._answer)
@@ -116,7 +116,7 @@ class FakeUpstream:
 
         self.respond = respond
 
-    async def _usual(self, request: web.BaseRequest) -> web.Response:
+    async def usual(self, request: web.BaseRequest) -> web.Response:
         group, version = request.raw_path.split("/")[2:4]
         values = item() if group == CUSTOM else {"metricName": "deep", "metricLabels": None, "value": "7"}
         return web.Response(body=listing(values, group=group, version=version), content_type="application/json")

@@ -36,7 +36,7 @@ class Hook:
                 await self.news.wait()
         return self.taken
 
-    async def _handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         self.paths.append(request.path_qs)
         self.taken.append(await request.json())
         self.news.set()
@@ -50,7 +50,7 @@ async def hook() -> AsyncIterator[Hook]:
     made = Hook()
     made.answers.set()
     app = web.Application()
-    app.router.add_post("/hook", made._handle)
+    app.router.add_post("/hook", made.handle)
     async with TestServer(app, host="127.0.0.1") as server:
         made.port = server.port or 0
         yield made
@@ -72,7 +72,7 @@ class Mailbox:
         async with asyncio.timeout(60):
             return await self.mails.get()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.append(writer)
         self.connected.set()
         if self.silent:
@@ -121,7 +121,7 @@ class Mailbox:
 async def mailbox(*, silent: bool = False) -> AsyncIterator[Mailbox]:
     """A mail server on a free port."""
     made = Mailbox(silent=silent)
-    server = await asyncio.start_server(made._serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

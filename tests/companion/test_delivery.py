@@ -3,6 +3,7 @@
 import asyncio
 import html
 import importlib
+import io
 import logging
 import threading
 from typing import Any, cast
@@ -138,7 +139,7 @@ async def test_the_services_that_are_named_get_title_and_text(
     def takes(_session: requests.Session, request: requests.PreparedRequest, **_options: Any) -> requests.Response:
         asked.append(request)
         answer = requests.Response()
-        answer.status_code, answer._content = 200, b"ok"
+        answer.status_code, answer.raw = 200, io.BytesIO(b"ok")
         return answer
 
     monkeypatch.setattr(requests.Session, "send", takes)

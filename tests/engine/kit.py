@@ -150,10 +150,11 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
         for prom in proms.values():
             prom.handler = _dated(prom)
         platforms = {name: Platform() for name in ("first", "second")}
-        urls = {name: await _served(stack, platform) for name, platform in platforms.items()}
+        for platform in platforms.values():
+            await _served(stack, platform)
         metrics = Metrics()
         session = await stack.enter_async_context(Session(cluster.load, metrics=metrics))
-        engine = Engine(_settings(proms, urls, settings), session, metrics)
+        engine = Engine(_settings(proms, platforms, settings), session, metrics)
         scales = ScaleReader(session, metrics)
         stack.push_async_callback(scales.close)
         answers = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
@@ -171,12 +172,12 @@ async def running(stand: Stand) -> AsyncIterator[Stand]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _served(stack: contextlib.AsyncExitStack, platform: Platform) -> str:
+async def _served(stack: contextlib.AsyncExitStack, platform: Platform) -> None:
     platform.answer = said()
     app = web.Application()
     app.router.add_route("*", "/roster", platform.handle)
     server = await stack.enter_async_context(TestServer(app))
-    return str(server.make_url("/roster"))
+    platform.url = str(server.make_url("/roster"))
 
 
 def _dated(prom: FakePrometheus) -> Callable[[web.Request, dict[str, str]], Any]:
@@ -195,7 +196,7 @@ def _query(source: str) -> str:
     return f"sum by (namespace, pod) ({source})"
 
 
-def _settings(proms: dict[str, FakePrometheus], urls: dict[str, str], more: dict[str, Any]) -> Settings:
+def _settings(proms: dict[str, FakePrometheus], platforms: dict[str, Platform], more: dict[str, Any]) -> Settings:
     brief = {"interval_seconds": 0.2, "max_age_seconds": 2}
     return Settings.model_validate(
         {
@@ -205,7 +206,8 @@ def _settings(proms: dict[str, FakePrometheus], urls: dict[str, str], more: dict
                 "queries": [{"name": name, "server": name, "query": _query(name), **brief} for name in proms],
             },
             "registries": [
-                {"name": name, "type": "HTTP", "url": url, "interval_seconds": 0.2} for name, url in urls.items()
+                {"name": name, "type": "HTTP", "url": platform.url, "interval_seconds": 0.2}
+                for name, platform in platforms.items()
             ],
             **more,
         }

@@ -34,9 +34,9 @@ ASKS = (
 class Stand:
     """A service of five pods at 1500m, and its evaluator."""
 
-    def __init__(self, few_pods: int = FEW_PODS) -> None:
+    def __init__(self, few_pods: int = FEW_PODS, inputs: type[FakeInputs] = FakeInputs) -> None:
         self.world = ObjectIndex(lambda _: None, lambda: None)
-        self.inputs = FakeInputs(found=deployment(5), samples=loads(5, "1500m"))
+        self.inputs = inputs(found=deployment(5), samples=loads(5, "1500m"))
         self.world.policy_changed(None, entry())
         self.world.hpa_changed(None, hpa())
         for one in web_pods(5):

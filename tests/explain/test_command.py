@@ -264,7 +264,7 @@ async def test_a_watch_without_a_terminal_prints_what_changed_and_ends_on_sigter
         one = explained()
         return explained(at=one.at + seen) if seen < 3 else explained(served=None, case=None, trouble=("gone",))
 
-    assert await command._watch(look) == 143
+    assert await command.watch(look) == 143
     out = capsys.readouterr().out
     assert out.count("asks for 12, now 10") == 1
     assert out.count("gone") == 1
@@ -287,6 +287,6 @@ async def test_a_watch_on_a_terminal_draws_only_what_changed(
             signal.raise_signal(signal.SIGTERM)
         return explained() if seen < 4 else explained(served=None, case=None, trouble=("gone",))
 
-    assert await command._watch(look) == 143
+    assert await command.watch(look) == 143
     assert len(refreshed) == 2
     assert "gone" in capsys.readouterr().out

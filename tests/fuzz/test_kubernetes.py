@@ -9,14 +9,15 @@ import pytest
 from hypothesis import strategies as st
 
 from adapter.evaluation.object_index import decode_hpa, decode_policy
-from adapter.kube import leader_election, rest_mapper
-from adapter.kube.errors import KubeError, error_from_answer
+from adapter.kube import leader_election
+from adapter.kube.errors import KubeError, decode_answer, error_from_answer
 from adapter.kube.objects import ApiResourceList, CustomResourceDefinition, EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import ServerClock
 from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder
 from adapter.registries import kubernetes
+from adapter.runtime.decoding import Decoder
 from tests.fuzz.kit import fuzz, in_a_step
 from tests.fuzz.spoil import TOKENS, each_place, mark, spoilt, written
 
@@ -166,9 +167,9 @@ KINDS: dict[str, tuple[Decode, Any]] = {
     ),
     "hpa": (decode_hpa, HPA),
     "policy": (decode_policy, POLICY),
-    "endpoint slice": (kubernetes._SLICE.decode, SLICE),
+    "endpoint slice": (kubernetes.decode_slice, SLICE),
     "scale": (decode_scale, {"metadata": METADATA, **SCALE}),
-    "lease": (leader_election._DECODER.decode, LEASE),
+    "lease": (leader_election.DECODER.decode, LEASE),
 }
 
 
@@ -204,7 +205,7 @@ def watched(kind: str, listed: bytes = b"") -> tuple[Reflector[Any], list[tuple[
 def take(reflector: Reflector[Any], line: bytes) -> None:
     """Feeds one line of a watch: accepted, or refused with a message."""
     try:
-        in_a_step(lambda: reflector._apply(line))
+        in_a_step(lambda: reflector._apply(line))  # noqa: SLF001  each line without a connection
     except KubeError as error:
         str(error).encode()
 
@@ -267,7 +268,7 @@ def test_other_answers_with_anything_anywhere_are_read_or_refused() -> None:
     ):
         for _, body in each_place(document):
             try:
-                rest_mapper._decode(body, kind)
+                decode_answer(Decoder(kind).decode, body, kind.__name__)
             except KubeError as error:
                 str(error)
 
@@ -284,6 +285,6 @@ async def test_a_list_with_a_strange_object_is_read_or_refused(token: str) -> No
     for document in ({"metadata": {"resourceVersion": "1"}, "items": [POD, mark(token)]}, {"metadata": mark(token)}):
         reflector, _ = watched("pod", written(document))
         try:
-            await reflector._list()
+            await reflector._list()  # noqa: SLF001  what it reads, without its pauses
         except KubeError as error:
             str(error)

@@ -242,7 +242,7 @@ def test_any_cron_expression_is_a_fault_or_tells_its_windows_at_once(cron: str, 
         found = in_a_step(lambda: parse_policy(document).schedules[0])
     except FaultyDocument:
         return
-    in_a_step(lambda: uncached(schedule._starts)(found.cron, found.zone, minute))
+    in_a_step(lambda: uncached(schedule.starts)(found.cron, found.zone, minute))
 
 
 def test_a_policy_of_the_largest_size_in_every_respect_is_no_long_step() -> None:

@@ -34,7 +34,7 @@ READERS: dict[str, Callable[[str], Fraction | int | None]] = {
     "parse": uncached(quantity.parse_quantity),
     "parse_nano": quantity.parse_nano,
     "parse_number": quantity.parse_number,
-    "of a pod": lambda text: pods._amounts({"cpu": text}).get("cpu"),
+    "of a pod": lambda text: pods.resource_amounts({"cpu": text}).get("cpu"),
     "of Prometheus": series.sample_nano,
 }
 

@@ -170,7 +170,7 @@ async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
     )
     assert sent.body == body
     found: tuple[Instance, ...] = ()
-    for decode in (nacos_push._RESPONSE, nacos_push._SERVER_REQUEST, nacos_push._SUBSCRIBED):
+    for decode in (nacos_push.RESPONSE, nacos_push.SERVER_REQUEST, nacos_push.SUBSCRIBED):
         try:
             told = nacos_wire.decode_body(decode, sent.body, "gRPC")
         except SourceError as error:

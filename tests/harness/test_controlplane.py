@@ -101,7 +101,7 @@ def test_objects_are_applied_by_their_kind(api_server: ControlPlane, api_namespa
     found = api_server.client.get(f"/api/v1/namespaces/{api_namespace}/configmaps/one")
     assert found["data"] == {"a": "2"}
     with pytest.raises(LookupError, match="serves no Nothing"):
-        api_server.client._plural("v1", "Nothing", patience=0)
+        api_server.client.plural("v1", "Nothing", patience=0)
 
 
 def _cluster_in_a_child(ending: str) -> tuple[int, Path]:

@@ -159,7 +159,7 @@ class FakeApi:
             return await self.otherwise(request)
         if "watch" in query:
             return await self._watched(request, query)
-        return await (self.lists.popleft() if self.lists else self._listed)(request)
+        return await (self.lists.popleft() if self.lists else self.listed)(request)
 
     async def _watched(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         if self.watches:
@@ -169,7 +169,7 @@ class FakeApi:
         self.opened.put_nowait(watch)
         return await watch.serve(request)
 
-    async def _listed(self, request: web.Request) -> web.StreamResponse:
+    async def listed(self, request: web.Request) -> web.StreamResponse:
         names = sorted(self.objects)
         begin, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0"))
         page = names[begin : begin + limit]

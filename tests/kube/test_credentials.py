@@ -250,8 +250,8 @@ class TestInCluster:
     def _mounted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ca_file: Path) -> None:
         """A service account's files, and the variables that a pod has."""
         (tmp_path / "sa-token").write_text("first\n")
-        monkeypatch.setattr(credentials, "_TOKEN_FILE", tmp_path / "sa-token")
-        monkeypatch.setattr(credentials, "_CA_FILE", ca_file)
+        monkeypatch.setattr(credentials, "TOKEN_FILE", tmp_path / "sa-token")
+        monkeypatch.setattr(credentials, "CA_FILE", ca_file)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 
@@ -292,7 +292,7 @@ class TestInCluster:
             await choose_credentials(None)()
 
     async def test_a_missing_authority_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(credentials, "_CA_FILE", tmp_path / "no-ca.crt")
+        monkeypatch.setattr(credentials, "CA_FILE", tmp_path / "no-ca.crt")
         with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*no-ca\.crt"):
             await choose_credentials(None)()
 
@@ -346,7 +346,7 @@ class TestKeeper:
         await keeper.current()
         self.now += 60
         assert await keeper.current() is self.one  # does not wait
-        await asyncio.gather(*keeper._flight._flights.values())
+        await asyncio.gather(*keeper.renewal.flights.values())
         assert await keeper.current() is self.two
 
     async def test_a_failed_renewal_keeps_the_old_and_is_tried_again_later(self) -> None:
@@ -355,11 +355,11 @@ class TestKeeper:
         self.now += 60
         for _ in range(3):
             assert await keeper.current() is self.one
-            await asyncio.gather(*keeper._flight._flights.values(), return_exceptions=True)
+            await asyncio.gather(*keeper.renewal.flights.values(), return_exceptions=True)
         assert self.loader.loaded == 2
         self.now += 10
         await keeper.current()
-        await asyncio.gather(*keeper._flight._flights.values())
+        await asyncio.gather(*keeper.renewal.flights.values())
         assert await keeper.current() is self.two
 
     async def test_the_first_failure_is_the_caller_s(self) -> None:

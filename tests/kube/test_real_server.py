@@ -349,8 +349,8 @@ class TestIdentity:
     ) -> None:
         token = tmp_path / "token"
         token.write_text(cluster.token(space, "pod"))
-        monkeypatch.setattr(credentials, "_TOKEN_FILE", token)
-        monkeypatch.setattr(credentials, "_CA_FILE", cluster.pki.cluster.file)
+        monkeypatch.setattr(credentials, "TOKEN_FILE", token)
+        monkeypatch.setattr(credentials, "CA_FILE", cluster.pki.cluster.file)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.layout.port("kube-apiserver")))
         async with await Session.open(metrics=metrics) as session:

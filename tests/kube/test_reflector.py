@@ -142,7 +142,7 @@ class TestList:
     async def test_large_objects_come_in_shorter_pages(
         self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "_PAGE_BYTES", 20_000)
+        monkeypatch.setattr(module, "PAGE_BYTES", 20_000)
         for index in range(150):
             api.put(f"x{index:03}", padding="x" * 1000)
         watched = make()
@@ -154,7 +154,7 @@ class TestList:
     async def test_an_object_larger_than_a_page_should_be_is_listed_alone(
         self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "_PAGE_BYTES", 10)
+        monkeypatch.setattr(module, "PAGE_BYTES", 10)
         for name in "abc":
             api.put(name)
         watched = make(page=2)
@@ -215,7 +215,7 @@ class TestList:
     async def test_an_expired_continue_token_starts_a_fresh_list(self, api: FakeApi, make: Any) -> None:
         for index in range(5):
             api.put(f"x{index}")
-        api.lists.extend([api._listed, status(410, "Expired")])
+        api.lists.extend([api.listed, status(410, "Expired")])
         watched = make(page=2)
         await watched.synced()
         assert len(watched.reflector.items) == 5
@@ -226,7 +226,7 @@ class TestList:
         self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch, count: int, spared: int
     ) -> None:
         calls: list[None] = []
-        monkeypatch.setattr(module, "_MANY", 3)
+        monkeypatch.setattr(module, "MANY", 3)
         monkeypatch.setattr(module, "freeze_live_objects", lambda: calls.append(None))
         for index in range(count):
             api.put(f"x{index}")
@@ -399,9 +399,9 @@ class TestTrouble:
         async def second_page(request: web.Request) -> web.StreamResponse:
             reached.set()
             await proceed.wait()
-            return await api._listed(request)
+            return await api.listed(request)
 
-        api.lists.extend([api._listed, second_page])
+        api.lists.extend([api.listed, second_page])
         watch.send("ERROR", {"kind": "Status", "code": 410})
         await asyncio.wait_for(reached.wait(), 30)
         assert sorted(watched.reflector.items) == [f"shop/old{index}" for index in range(4)]
@@ -474,7 +474,7 @@ class TestTrouble:
     async def test_waits_grow_while_it_fails_and_begin_again_after_success(self, api: FakeApi, make: Any) -> None:
         api.lists.extend([cut_short] * 4)
         watched = make()
-        watched.reflector._backoff = Backoff(uniform=lambda _low, high: high)
+        watched.reflector.backoff = Backoff(uniform=lambda _low, high: high)
         watch = await api.watch()
         assert [await watched.nap() for _ in range(4)] == [0.5, 1.0, 2.0, 4.0]
         watch.send("ADDED", api.put("a"))
@@ -553,7 +553,7 @@ class TestProof:
         async def slow(request: web.Request) -> web.StreamResponse:
             reached.set()
             await proceed.wait()
-            return await api._listed(request)
+            return await api.listed(request)
 
         api.lists.append(slow)
         watched = make()
@@ -569,13 +569,13 @@ class TestProof:
 
         async def later(request: web.Request) -> web.StreamResponse:
             moment.seconds = 1050.0
-            return await api._listed(request)
+            return await api.listed(request)
 
         async def refuse(_request: web.Request) -> web.StreamResponse:
             await asyncio.Event().wait()
             return web.Response()
 
-        api.lists.extend([api._listed, later])
+        api.lists.extend([api.listed, later])
         api.watches.append(refuse)
         watched = make(page=2)
         await watched.synced()

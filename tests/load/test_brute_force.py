@@ -148,7 +148,7 @@ def _decision(assessment: Assessment, inputs: AssessmentInputs, current: int) ->
 def test_the_scenarios_at_turns_ask_for_the_same_counts_as_all_of_them(inputs: AssessmentInputs) -> None:
     of_all = _decisions(inputs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doubt, "_ALL_UP_TO", 0)
+        patch.setattr(doubt, "ALL_UP_TO", 0)
         at_turns = _decisions(inputs)
     assert [one[:3] for one in at_turns] == [one[:3] for one in of_all]
 

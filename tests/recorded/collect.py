@@ -120,11 +120,11 @@ def _parser() -> argparse.ArgumentParser:
 def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     codes = re.findall(r"^  ([0-9]+)  ", (parser.epilog or "").partition("exit status:")[2], re.MULTILINE)
     yield f"{command} exit codes {' '.join(codes)}".rstrip()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+    for action in parser._actions:  # noqa: SLF001  argparse tells them nowhere else
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for name, inner in action.choices.items():
                 yield from _arguments(f"{command} {name}", inner)
-        elif not isinstance(action, argparse._HelpAction):
+        elif not isinstance(action, argparse._HelpAction):  # noqa: SLF001
             named = ", ".join(action.option_strings) or f"<{action.dest}>"
             facts = {
                 "kind": type(action).__name__.strip("_"),

@@ -36,6 +36,7 @@ class Platform:
     def __init__(self) -> None:
         self.answer: Any = said()
         self.status = 200
+        self.url = ""
         self.etag = ""
         self.asked: list[web.Request] = []
         self.news = asyncio.Event()

@@ -174,7 +174,7 @@ class TestChanges:
         heard.change(None, one)
         heard.change(one, None)
         heard.word("a")
-        assert not heard.endpoints._pods
+        assert not heard.endpoints.pods
 
     @given(
         st.lists(

@@ -231,7 +231,7 @@ class ZooKeeperWorld(PersistentWorld):
     user = {"use_tls": True, "username": "reader"}  # noqa: RUF012
     secret_field = "password_file"
     _pods: zookeeper_kit.Processes | None = None
-    _home: "ZooKeeperWorld | None" = None
+    home: "ZooKeeperWorld | None" = None
     """The world beside which this one is."""
 
     @classmethod
@@ -247,17 +247,17 @@ class ZooKeeperWorld(PersistentWorld):
     async def pods(self) -> zookeeper_kit.Processes:
         """The pods' processes in the session of this server's life."""
         if self._pods is None:
-            if self._home is None:
+            if self.home is None:
                 client = await asyncio.to_thread(self.stack.enter_context, self.server.session(20))
             else:
-                client = (await self._home.pods()).client
+                client = (await self.home.pods()).client
             self._pods = zookeeper_kit.Processes(client, self.layout, self.service)
         return self._pods
 
     def beside(self) -> World:
         other = super().beside()
         assert isinstance(other, ZooKeeperWorld)
-        other._home = self
+        other.home = self
         return other
 
     async def register(self, *numbers: int) -> None:

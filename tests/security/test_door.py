@@ -49,7 +49,7 @@ async def authority(service: Service, cluster: Cluster, tmp_path: Path) -> Holde
 async def following(service: Service, cluster: Cluster, bundle: str) -> None:
     cluster.trust(bundle, allowed=[])
     async with asyncio.timeout(PATIENCE):
-        while service.server._in_use is None or service.server._in_use[1] != bundle.strip():  # noqa: ASYNC110
+        while service.server.in_use is None or service.server.in_use[1] != bundle.strip():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -261,7 +261,7 @@ async def test_what_a_stranger_sends_after_its_own_end_of_the_handshake_is_never
     with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
         async with asyncio.timeout(PATIENCE):
             await wire[0].read()
-    assert not service.server._connections.connections
+    assert not service.server.connections.connections
     drop(wire)
 
 
@@ -381,7 +381,7 @@ async def settled() -> None:
     """Wait until every connection of this test's loop has ended; what another test left is none of its own."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(PATIENCE):
-        while any(type(each) is SocketTransport and each._loop is loop for each in gc.get_objects()):  # noqa: ASYNC110
+        while any(type(each) is SocketTransport and each._loop is loop for each in gc.get_objects()):  # noqa: ASYNC110, SLF001
             await asyncio.sleep(0.01)
 
 
@@ -454,7 +454,7 @@ async def test_of_a_body_little_is_kept_until_the_answer(
     wire = await opened(service, proxy)
     request = head(METRIC, *as_proxy("Content-Length: 4000000")) + bytes(1 << 20)
     asking = asyncio.create_task(asked(wire, request))
-    connections = service.server._connections
+    connections = service.server.connections
     async with asyncio.timeout(PATIENCE):
         await cluster.waiting.wait()
         while any(one.transport and one.transport.is_reading() for one in connections.connections):  # noqa: ASYNC110

@@ -66,7 +66,8 @@ async def test_a_certificate_that_claims_the_authoritys_name_is_refused(
 ) -> None:
     """The same subject as the real authority, but another key."""
     forged = trustme.CA()
-    forged._certificate = front_proxy._certificate  # what it signs names the real one as its issuer
+    # What it signs names the real one as its issuer.
+    forged._certificate = front_proxy._certificate  # noqa: SLF001
     leaf = forged.issue_cert("x.test", common_name="front-proxy-client")
     assert await exchanged(service, leaf, head(METRIC, *as_proxy(CLOSE))) == b""
 

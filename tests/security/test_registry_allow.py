@@ -49,8 +49,7 @@ async def test_a_service_that_no_policy_may_name_is_never_asked_for() -> None:
     rules = [{"namespaces": ["shop"], "services": ["own"]}]
     registry = {"name": "first", "type": "HTTP", "interval_seconds": 0.05, "allow": rules}
     async with standing() as stand:
-        url = stand.engine.registries._settings["first"].url  # type: ignore[union-attr]
-        stand.engine.registries.reload([HttpRegistry.model_validate({**registry, "url": url})])
+        stand.engine.registries.reload([HttpRegistry.model_validate({**registry, "url": stand.platforms["first"].url})])
         stand.add(OWN)
         stand.add(SPY)
         async with running(stand):

@@ -140,7 +140,7 @@ async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing(monkey
                 return not left and b"widgets" not in generate_latest(stand.metrics.registry)
 
             await until(gone, 5, stand.all_answers)
-            looked_up = stand.engine._targets._resources._findings
+            looked_up = stand.engine._targets._resources._findings  # noqa: SLF001  what stays in memory
             assert set(looked_up) == {("apps/v1", "Deployment")}
             assert await stand.answer(WEB) == DESIRED
 

@@ -37,7 +37,7 @@ TARGETS = {
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The targets and selectors that were parsed."""
     found: list[str] = []
-    segments, reader = request_info._decode, selectors._Reader.__init__
+    segments, reader = request_info._decode, selectors._Reader.__init__  # noqa: SLF001  what is never parsed shows only here
 
     def spied_path(path: str) -> tuple[str, ...]:
         found.append(path)
@@ -48,7 +48,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         reader(self, text)
 
     monkeypatch.setattr(request_info, "_decode", spied_path)
-    monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
+    monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)  # noqa: SLF001
     return found
 
 
@@ -82,19 +82,19 @@ async def test_a_selector_is_read_only_for_those_with_the_right_to_the_metric(
 async def test_long_targets_of_authorized_requests_are_answered_and_not_cached(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
-    kept = service.server._handler._provider._bodies
+    kept = service.server.handler.provider.bodies
     selector = "%2C".join(f"{'l' * 60}{number}%21%3Dv" for number in range(32))
     long = f"{METRIC}?metricLabelSelector={selector}"
     for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
         assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
-        assert (target in request_info._cache, target in kept) == (is_kept, is_kept)
+        assert (target in request_info.CACHE, target in kept) == (is_kept, is_kept)
 
 
 def test_the_cache_of_targets_is_bounded_and_holds_small_ones_only() -> None:
     for number in range(9000):
         parse_target(f"{PODS}?labelSelector=app%3Dweb-{number}")
-    assert len(request_info._cache) <= 8192
-    assert max(map(len, request_info._cache)) <= 512
+    assert len(request_info.CACHE) <= 8192
+    assert max(map(len, request_info.CACHE)) <= 512
 
 
 async def test_a_long_accept_header_is_read(service: Service, proxy: trustme.LeafCert) -> None:

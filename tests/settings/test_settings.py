@@ -200,7 +200,7 @@ def test_the_own_namespace_is_the_environments_else_the_accounts_else_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = tmp_path / "namespace"
-    monkeypatch.setattr(server, "_NAMESPACE_FILE", account)
+    monkeypatch.setattr(server, "NAMESPACE_FILE", account)
     monkeypatch.delenv("POD_NAMESPACE", raising=False)
     assert own_namespace() == Settings().server.tls.namespace == "effective-load"
     account.write_text("from-account\n", encoding="utf-8")

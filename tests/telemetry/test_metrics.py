@@ -60,8 +60,8 @@ def of(found: list[Sample], name: str) -> dict[str, float]:
 def test_the_listed_names_are_all_that_the_registry_holds() -> None:
     registered = {
         name.removesuffix("_total")
-        for name in Metrics().registry._names_to_collectors
-        if name.startswith("effective_load")
+        for family in Metrics().registry.collect()
+        if (name := family.name).startswith("effective_load")
     }
     ours = {
         name.removesuffix("_total") for name, *_ in Metrics().names() if "_policy_" not in name and name not in _ROWS
@@ -193,7 +193,8 @@ def test_instruments_are_of_the_kind_their_name_promises() -> None:
     assert {Counter, Gauge, Histogram} <= {type(instrument) for instrument in found}
     for instrument in found:
         if isinstance(instrument, Counter | Gauge | Histogram):
-            assert instrument._name.startswith("effective_load_")
-            assert (instrument._type == "histogram") is instrument._name.endswith("_duration_seconds")
+            [family] = instrument.describe()
+            assert family.name.startswith("effective_load_")
+            assert (family.type == "histogram") is family.name.endswith("_duration_seconds")
         else:
             assert isinstance(instrument, CollectorRegistry) or callable(instrument)

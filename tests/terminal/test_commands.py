@@ -25,7 +25,7 @@ LINES = [
 def test_an_example_is_a_command_line_that_parses(line: str) -> None:
     words = shlex.split(line.partition(" > ")[0].removeprefix("kubectl "))
     assert words[0] == "effective-load"
-    assert cli._parser().parse_args(words[1:]).run is not None
+    assert cli.argument_parser().parse_args(words[1:]).run is not None
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda one: one.name)
@@ -54,6 +54,6 @@ def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pyt
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
     parser.set_defaults(run=lambda _: output.print_line("web \u2192 12"))
-    monkeypatch.setattr(cli, "_parser", lambda _: parser)
+    monkeypatch.setattr(cli, "argument_parser", lambda _: parser)
     cli.main(["check"])
     assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]

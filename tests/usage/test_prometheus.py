@@ -409,7 +409,7 @@ class TestPauses:
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await TestSharing().asked(fake, 4)
-        assert not any(known.unanswered for known in world.source._states.values())
+        assert not any(known.unanswered for known in world.source._states.values())  # noqa: SLF001  what the next pause hangs on
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch

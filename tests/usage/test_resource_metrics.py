@@ -213,7 +213,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(resource_metrics, "_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(resource_metrics, "CHECK_SECONDS", 0.01)
     return
 
 

@@ -84,7 +84,7 @@ def test_containers_named_after_their_services_take_no_memory_in_the_pods_withou
         name = f"service-{number}"
         builder.fill(name, "cpu", [builder.add(f"{name}-0", NOW, 15.0, (name,))], [number])
     table = builder.columns()
-    assert sum(len(columns["cpu"]) for columns in table._amounts.values()) == 400
+    assert sum(len(columns["cpu"]) for columns in table._amounts.values()) == 400  # noqa: SLF001  the memory that it takes
     assert table["service-7-0"].containers == {"service-7": {"cpu": 7}}
     again = UsageColumnsBuilder(table)
     for number in reversed(range(400)):

@@ -57,7 +57,7 @@ async def _run(parsed: argparse.Namespace, namespace: str, name: str) -> int:
         session = await Session.open(parsed.kubeconfig, context=parsed.context)
     async with session:
         if parsed.watch:
-            return await _watch(lambda: read(session, namespace, name))
+            return await watch(lambda: read(session, namespace, name))
         with waiting("asking the server for its decision"):
             explained = await read(session, namespace, name)
     if parsed.save:
@@ -95,7 +95,7 @@ def _save(file: str, explained: Explained) -> int:
     return OK
 
 
-async def _watch(look: Look) -> int:
+async def watch(look: Look) -> int:
     """Show each change until a signal ends it."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

@@ -46,9 +46,9 @@ _OPTIONS = (
 _UN_REGISTER = 301
 _REGISTRATION_POLL_SECONDS = 0.05
 
-_RESPONSE = Decoder(ResponseHead)
-_SUBSCRIBED = Decoder(SubscribeServiceResponse)
-_SERVER_REQUEST = Decoder(ServerRequest)
+RESPONSE = Decoder(ResponseHead)
+SUBSCRIBED = Decoder(SubscribeServiceResponse)
+SERVER_REQUEST = Decoder(ServerRequest)
 
 
 class NotRegistered(SourceUnreachable):
@@ -129,7 +129,7 @@ class GrpcConnection:
             service,
             lambda credentials: self._request("SubscribeServiceRequest", request, credentials.grpc_headers),
         )
-        return decode_body(_SUBSCRIBED, body, self._name).service_info
+        return decode_body(SUBSCRIBED, body, self._name).service_info
 
     async def pushes(self) -> AsyncIterator[ServerRequest]:
         """Yields NotifySubscriberRequests, and acknowledges every request. Raises when the stream ends."""
@@ -137,7 +137,7 @@ class GrpcConnection:
             # The stream's own iterator would keep a reference cycle with it when the loop is left early.
             while (message := await self._stream.read()) is not grpc.aio.EOF:
                 payload = decode_payload(message)
-                request = decode_body(_SERVER_REQUEST, payload.body, self._name)
+                request = decode_body(SERVER_REQUEST, payload.body, self._name)
                 # XRequest is acknowledged by an XResponse with the same id.
                 done = {"resultCode": 200, "errorCode": 0, "success": True, "requestId": request.request_id}
                 await self._write(payload.type.removesuffix("Request") + "Response", done)
@@ -167,7 +167,7 @@ class GrpcConnection:
             answer = decode_payload(await call(message, timeout=self._settings.timeout_seconds))
         except grpc.aio.AioRpcError as error:
             raise self._transport_error(error) from error
-        head = decode_body(_RESPONSE, answer.body, self._name)
+        head = decode_body(RESPONSE, answer.body, self._name)
         if answer.type == "ErrorResponse" or head.result_code != 200:
             code = head.error_code or head.result_code
             failure = _ERRORS.get(code, SourceFailing)

@@ -52,7 +52,7 @@ def test_a_process_that_dies_costs_only_its_own_service() -> None:
 def test_any_error_of_a_service_is_its_row(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "web")
     (service,) = services_of_folder(tmp_path, "")
-    parsed = cli._parser().parse_args(["replay", "--all"])
+    parsed = cli.argument_parser().parse_args(["replay", "--all"])
     said = replay_one(Task(service, parsed, source())).error
     assert said is not None
     assert "the query is" in said

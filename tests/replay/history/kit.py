@@ -60,7 +60,7 @@ class FakePrometheus:
         self._server.server_close()
         self._thread.join(5)
 
-    def _respond(self, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:
+    def respond(self, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:
         start, end, step = (round(float(form[key][0]) * 1000) for key in ("start", "end", "step"))
         moments = range(start, end + 1, step)
         self.asked.append((form["query"][0], moments))
@@ -77,7 +77,7 @@ class FakePrometheus:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                status, answer = fake._respond(form)
+                status, answer = fake.respond(form)
                 body = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

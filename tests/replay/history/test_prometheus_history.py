@@ -67,7 +67,7 @@ def test_a_failing_server_is_asked_again_and_a_refusal_is_not(
 
 
 def test_an_error_names_the_query_the_time_and_what_the_server_said(fake: FakePrometheus) -> None:
-    fake._respond = lambda form: (422, {"status": "error", "errorType": "execution", "error": "too many samples"})
+    fake.respond = lambda form: (422, {"status": "error", "errorType": "execution", "error": "too many samples"})
     # The queries are sent at once, and any of them may be the first to fail.
     named = r"(cpu|pulled-out pods|replicas), 1970-01-01T00:00:00Z to .*too many samples.*is (load|out|replicas)"
     with pytest.raises(HistoryUnavailable, match=named):
@@ -85,7 +85,7 @@ def test_a_load_that_nobody_recorded_is_an_error_and_pulled_out_pods_are_not(fak
 
 def test_several_series_are_an_error_that_says_what_to_write(fake: FakePrometheus) -> None:
     one = {"metric": {}, "values": [[0, "1"]]}
-    fake._respond = lambda form: (
+    fake.respond = lambda form: (
         200,
         {"status": "success", "data": {"resultType": "matrix", "result": [one, {**one, "metric": {"a": "b"}}]}},
     )
@@ -96,7 +96,7 @@ def test_several_series_are_an_error_that_says_what_to_write(fake: FakePrometheu
 def test_a_warning_of_the_server_is_no_answer(fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus_api, "RANGE_ATTEMPTS", 1)
     body = {"status": "success", "warnings": ["store 2 is away"], "data": {"resultType": "matrix", "result": []}}
-    fake._respond = lambda form: (200, body)
+    fake.respond = lambda form: (200, body)
     with pytest.raises(HistoryUnavailable, match="store 2 is away"):
         list(history(fake, Span(0, 60_000, 15_000)))
 
