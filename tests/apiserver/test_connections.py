@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 import trustme
+from aiohttp import web
 
+from adapter.apiserver.handler import unreadable
 from adapter.kube.session import Session
+from adapter.runtime.concurrency import turn
+from adapter.runtime.inbound import HttpConnections, HttpLimits, SocketTransport
 from adapter.settings.server import ServerSettings, Tls
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import SECRET, Cluster
@@ -71,6 +75,34 @@ async def test_pipelined_requests_are_answered_in_order(service: Service, proxy:
     statuses = [(await answered(reader, writer, b"")).split()[1] for _ in range(3)]
     assert statuses == [b"200", b"404", b"200"]
     writer.close()
+
+
+class Parting(SocketTransport):
+    """Takes leave of the client for a while before it ends, as TLS does."""
+
+    def close(self) -> None:
+        self.pause_reading()
+
+
+async def test_a_request_whose_connection_ends_before_its_turn_is_not_handled() -> None:
+    handled = []
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        handled.append(request.get_extra_info("peer"))
+        return web.Response()
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connections = HttpConnections(handle, HttpLimits(connections=1), unreadable)
+        transport = Parting(ours, "10.0.0.1", connections.forget)
+        connections.start(transport)
+        await turn()
+        theirs.sendall(REQUEST)
+        transport.readable()
+        connections.dismiss()  # as where the front proxy's CA changes
+        await turn()
+        await connections.finish(1)
+    assert handled == []
 
 
 async def test_a_name_removed_from_allowed_names_is_rejected_on_open_connections(
