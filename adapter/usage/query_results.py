@@ -66,13 +66,10 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What of a result depends on its label sets, and on which of them have no sample, and not on any number."""
+    """What of a result depends on its label sets, and on whether any has a time, and not on any number."""
 
     sets: list[LabelSet]
-    without: list[LabelSet]
     counts: Mapping[str, int]
-    usable: frozenset[str]
-    """The namespaces with a sample."""
     faults: Mapping[str, str]
     by_pod: bool
     undated: bool
@@ -164,16 +161,12 @@ async def build_result(
     """
     dates = await times.column(vector.sets, slices)
     partial = {} if windows is None else await windows.column(vector.sets, vector.values, dates, slices)
-    columns, without = await _columns(vector, dates, partial, slices)
+    columns = await _columns(vector, dates, partial, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
-    if shape is None or shape.undated != undated or shape.sets != vector.sets or shape.without != without:
-        shape = await _shape(query, vector, without, undated=undated, slices=slices)
-    series = {
-        namespace: SeriesList(group, columns)
-        for namespace, group in vector.table.groups.items()
-        if namespace in shape.usable
-    }
+    if shape is None or shape.undated != undated or shape.sets != vector.sets:
+        shape = await _shape(query, vector, undated=undated, slices=slices)
+    series = {namespace: SeriesList(group, columns) for namespace, group in vector.table.groups.items()}
     pods = {namespace: in_namespace.points for namespace, in_namespace in series.items() if namespace and shape.by_pod}
     return QueryResult(
         by_pod=shape.by_pod,
@@ -190,34 +183,27 @@ async def build_result(
 
 async def _columns(
     vector: Vector, dates: Sequence[float | None], partial: Mapping[int, Fill], slices: Slices
-) -> tuple[Columns, list[LabelSet]]:
-    """The values and times by the numbers of the table, and the label sets without a sample."""
+) -> Columns:
+    """The values and times by the numbers of the table; None of label sets without a sample."""
     values: list[str | None] = [None] * vector.table.size
     times: list[float | None] = [None] * vector.table.size
-    without: list[LabelSet] = []
     for start in range(0, len(vector), _STEP):
         step = slice(start, start + _STEP)
         for labels, value, at in zip(vector.sets[step], vector.values[step], dates[step], strict=True):
-            if value is None or at is None:
-                without.append(labels)
-            else:
+            if value is not None and at is not None:
                 values[labels.number] = value
                 times[labels.number] = at
         await slices.breathe()
-    return Columns(values, times, partial), without
+    return Columns(values, times, partial)
 
 
-async def _shape(
-    query: InstantQuery, vector: Vector, without: list[LabelSet], *, undated: bool, slices: Slices
-) -> _Shape:
+async def _shape(query: InstantQuery, vector: Vector, *, undated: bool, slices: Slices) -> _Shape:
     """Count the series of a result and find its faults."""
     # Inline PromQL does not declare its scope; the labels of its result show it.
     by_pod = query.by_pod if query.by_pod is not None else any(each.pod for each in vector.sets)
     write = f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
-    lacking = set(without)
     counts: Counter[str] = Counter()
     pods: defaultdict[str, set[str]] = defaultdict(set)
-    usable: set[str] = set()
     faults: dict[str, str] = {}
     for labels in vector.sets:
         namespace, pod = labels.namespace, labels.pod
@@ -226,8 +212,6 @@ async def _shape(
             if pod in pods[namespace]:
                 faults[namespace] = f"answers several series of pod {pod}; {write}"
             pods[namespace].add(pod)
-        if labels not in lacking:
-            usable.add(namespace)
         await slices.breathe()
     if by_pod:
         # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
@@ -238,4 +222,4 @@ async def _shape(
     if undated and "" not in faults:
         of = f" of the same {query.namespace_label} and {query.pod_label}" if by_pod else ""
         faults[""] = f"no series that it reads has a sample{of} in the last {query.max_age:g} s"
-    return _Shape(vector.sets, without, counts, frozenset(usable), faults, by_pod, undated)
+    return _Shape(vector.sets, counts, faults, by_pod, undated)
