@@ -124,6 +124,23 @@ def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begins() -
     run(scenario())
 
 
+def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_comes() -> None:
+    async def scenario() -> None:
+        server = Server()
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(5)
+        server.trouble = lambda _: (0.01, 1.8)
+        await asyncio.sleep(20)
+        server.trouble = lambda _: (-0.01, 0.0)
+        await asyncio.sleep(FAILOVER_SECONDS)
+        last_grant, _ = server.writes[-1]
+        assert last_grant < one.acts[-1][0] <= last_grant + BELIEVED_SECONDS
+        await one.stop()
+
+    run(scenario())
+
+
 def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
     async def scenario() -> None:
         server = Server()
