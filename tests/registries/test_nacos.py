@@ -1,5 +1,6 @@
 """Nacos by lists: which call, which rights, which server, and what is made of the answers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -303,6 +304,17 @@ class TestAccess:
             await world.until_pods("web-0")
             (tmp_path / "sk").write_text("another")
             await world.until_error("wrong signature")
+
+
+async def test_the_first_list_after_an_outage_makes_absence_doubtful(nacos: FakeNacos) -> None:
+    nacos.put(host(0))
+    async with following(polling(nacos, timeout_seconds=0.5)) as world:
+        await world.until_pods("web-0")
+        nacos.hold = asyncio.Event()
+        await world.until(lambda: world.error)
+        nacos.hold.set()
+        await world.until_pods("web-0")
+        assert world.doubted()
 
 
 async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:
