@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import contextlib
 import gc
 import signal
 import sys
@@ -15,6 +14,7 @@ import structlog
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
+from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.garbage import collect_in_steps, return_large_blocks
 from adapter.runtime.inbound import raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
@@ -60,9 +60,8 @@ async def run(
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until every policy is assessed: what is created by then stays
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
         process = new_process(settings, session, metrics)
@@ -97,9 +96,7 @@ async def _run_tasks(
 
 async def _collect_garbage(engine: Engine) -> None:
     """Collect garbage from when every policy is assessed, since what exists by then stays, or after a minute."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LONGEST_START_SECONDS):
-            await engine.assessed.wait()
+    await wait_for_event(engine.assessed, LONGEST_START_SECONDS)
     await collect_in_steps()
 
 

@@ -294,32 +294,27 @@ class IdentityHeaders:
             return self.identities[headers]
         except KeyError:
             pass
-        identity = _read_identity(headers, self.config)
+        values: dict[str, list[str]] = {}
+        for name, value in headers:
+            values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
+        identity, user = None, _first(values, self.config.user_headers)
+        if user:
+            groups = tuple(group for name in self.config.group_headers for group in values.get(name, ()))
+            # In group system:authenticated unless the user is anonymous or in system:unauthenticated.
+            if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
+                groups = (*groups, AUTHENTICATED)
+            extra = [
+                (unquote(name.removeprefix(prefix)), tuple(texts))
+                for name, texts in values.items()
+                if (prefix := next(filter(name.startswith, self.config.extra_prefixes), None)) is not None
+            ]
+            identity = Identity(user, _first(values, self.config.uid_headers), groups, tuple(sorted(extra)))
         if sum(len(name) + len(value) for name, value in headers) > _MAX_IDENTITY_SIZE:
             return identity
         if len(self.identities) >= _MAX_IDENTITIES:
             self.identities.clear()
         self.identities[headers] = identity
         return identity
-
-
-def _read_identity(headers: RawHeaders, config: RequestheaderConfig) -> Identity | None:
-    """The identity; in group system:authenticated unless the user is anonymous or system:unauthenticated."""
-    values: dict[str, list[str]] = {}
-    for name, value in headers:
-        values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
-    user = _first(values, config.user_headers)
-    if not user:
-        return None
-    groups = tuple(group for name in config.group_headers for group in values.get(name, ()))
-    if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
-        groups = (*groups, AUTHENTICATED)
-    extra = [
-        (unquote(name.removeprefix(prefix)), tuple(texts))
-        for name, texts in values.items()
-        if (prefix := next(filter(name.startswith, config.extra_prefixes), None)) is not None
-    ]
-    return Identity(user, _first(values, config.uid_headers), groups, tuple(sorted(extra)))
 
 
 def _first(values: dict[str, list[str]], names: tuple[str, ...]) -> str:

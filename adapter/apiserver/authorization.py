@@ -152,8 +152,13 @@ class Authorizer:
     async def _review(self, key: ReviewKey, gate: FairGate, queue_timeout: float) -> ReviewResult:
         """Review and cache; waits `queue_timeout` seconds at most for a slot of the gate."""
         identity, attributes = key
+        resource = attributes._asdict()
+        asked: dict[str, Any] = {"resourceAttributes": resource}
+        if path := resource.pop("path"):
+            asked = {"nonResourceAttributes": {"verb": attributes.verb, "path": path}}
+        review = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview"}
         try:
-            body = msgspec.json.encode(_spec(identity, attributes))
+            body = msgspec.json.encode({**review, "spec": identity.review() | asked})
         except UnicodeEncodeError:
             raise unauthorized("the identity is not UTF-8") from None
         try:
@@ -170,16 +175,6 @@ class Authorizer:
         result = ReviewResult(allowed, status.reason, self._now())
         self._cache.put(key, result)
         return result
-
-
-def _spec(identity: Identity, attributes: Attributes) -> dict[str, Any]:
-    resource = attributes._asdict()
-    if path := resource.pop("path"):
-        asked = {"nonResourceAttributes": {"verb": attributes.verb, "path": path}}
-    else:
-        asked = {"resourceAttributes": resource}
-    spec = identity.review() | asked
-    return {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview", "spec": spec}
 
 
 def forbidden(identity: Identity, attributes: Attributes, reason: str) -> StatusError:

@@ -243,31 +243,20 @@ class CaBundlePublisher:
             except NotFound:
                 continue
             api_service = msgspec.json.decode(body, type=ApiService)
-            if self._is_ours(name, api_service) and (
-                api_service.spec.ca_bundle != encoded or api_service.spec.insecure_skip_tls_verify
-            ):
-                spec: dict[str, Any] = {"caBundle": encoded}
-                if api_service.spec.insecure_skip_tls_verify:  # the two exclude each other
-                    spec["insecureSkipTLSVerify"] = None
-                patch = {"metadata": {"resourceVersion": api_service.metadata.resource_version}, "spec": spec}
-                await self._api.request(
-                    "PATCH",
-                    API_SERVICES.path("", name),
-                    body=msgspec.json.encode(patch),
-                    content_type=MERGE_PATCH,
-                    timeout=_DEADLINE,
-                )
-                _log.info("apiservice_ca_written", apiservice=name)
-
-    def _is_ours(self, name: str, api_service: ApiService) -> bool:
-        if api_service.spec.service != self._service:
-            reason = "it points at another Service"
-        elif any(key in _CERT_MANAGER_ANNOTATIONS for key in api_service.metadata.annotations or {}):
-            reason = "cert-manager keeps its caBundle"
-        else:
-            self._left_alone.discard(name)
-            return True
-        if name not in self._left_alone:
-            self._left_alone.add(name)
-            _log.info("apiservice_left_alone", apiservice=name, reason=reason)
-        return False
+            current, metadata, reason = api_service.spec, api_service.metadata, ""
+            if current.service != self._service:
+                reason = "it points at another Service"
+            elif any(key in _CERT_MANAGER_ANNOTATIONS for key in metadata.annotations or {}):
+                reason = "cert-manager keeps its caBundle"
+            if reason and name not in self._left_alone:
+                _log.info("apiservice_left_alone", apiservice=name, reason=reason)
+            (self._left_alone.add if reason else self._left_alone.discard)(name)
+            if reason or (current.ca_bundle == encoded and not current.insecure_skip_tls_verify):
+                continue
+            spec: dict[str, Any] = {"caBundle": encoded}
+            if current.insecure_skip_tls_verify:  # the two exclude each other
+                spec["insecureSkipTLSVerify"] = None
+            body = msgspec.json.encode({"metadata": {"resourceVersion": metadata.resource_version}, "spec": spec})
+            path = API_SERVICES.path("", name)
+            await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout=_DEADLINE)
+            _log.info("apiservice_ca_written", apiservice=name)

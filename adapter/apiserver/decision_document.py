@@ -14,7 +14,6 @@ from adapter.apiserver.policy_figures import require_assessment
 from adapter.apiserver.provider import LiveDecision, MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
-from adapter.load.assessment import AssessmentInputs
 from adapter.load.quantity import milli_text
 from adapter.policy.memory_json import MOST_ITEMS
 from adapter.runtime.concurrency import Slices
@@ -46,7 +45,16 @@ class DecisionDocuments:
         require_assessment(view)
         if inputs is None or inputs.target is None or not view.spec:
             raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
-        _check_counts(inputs)
+        policy, memory = view.policy, inputs.memory
+        rosters = {"registered instances": inputs.roster, "instances remembered": memory.last_valid}
+        counts = {"pods": len(inputs.pods), "pods remembered": len(memory.pods)}
+        counts |= {"departed pods remembered": len(memory.departed)}
+        counts |= {name: len(roster.instances) for name, roster in rosters.items() if roster is not None}
+        for what, count in counts.items():
+            if count > MOST_ITEMS:
+                message = f"has {count} {what}; a document has at most {MOST_ITEMS} of them"
+                message = f"WatermarkPolicy {policy.namespace}/{policy.name} {message}"
+                raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
         slices = Slices()
         for piece in document_writer.pieces(inputs, view.spec, live.scale, live.now):
@@ -62,19 +70,6 @@ class DecisionDocuments:
 def is_decision(info: RequestInfo) -> bool:
     """Whether the request is for the document of a policy's decision."""
     return info.kind is RequestKind.POLICY and info.metric == DECISION and info.name != ALL_OBJECTS
-
-
-def _check_counts(inputs: AssessmentInputs) -> None:
-    """Raises StatusError 413 where the document would have more of something than is read."""
-    rosters = {"registered instances": inputs.roster, "instances remembered": inputs.memory.last_valid}
-    memory = {"pods remembered": len(inputs.memory.pods), "departed pods remembered": len(inputs.memory.departed)}
-    counts = {"pods": len(inputs.pods), **memory}
-    counts |= {name: len(roster.instances) for name, roster in rosters.items() if roster is not None}
-    for what, count in counts.items():
-        if count > MOST_ITEMS:
-            policy = f"{inputs.policy.namespace}/{inputs.policy.name}"
-            message = f"WatermarkPolicy {policy} has {count} {what}; a document has at most {MOST_ITEMS} of them"
-            raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
 
 def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:

@@ -6,7 +6,7 @@ an upstream adapter lists, have the scope of their first metric.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,8 +149,15 @@ class Discovery:
         upstream_names = {each: self._upstream(*each) for each in served}
         if (sources, upstream_names) != (self._sources, self._upstream_names):
             self._sources, self._upstream_names = sources, upstream_names
+            parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *index.target_resources})
+            listed = index.metric_names[: MOST_NAMES // (2 * len(parents))]
+            metrics = _policy_metrics(listed)
+            on_pods = {EFFECTIVE_PREFIX + name for name in listed} | {name for name in queries if queries[name]}
             self._names = {
-                CUSTOM: tuple(_custom_names(*sources)),
+                CUSTOM: (
+                    *(f"{parent}/{metric}" for parent in parents for metric in metrics),
+                    *(f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods)),
+                ),
                 EXTERNAL: tuple(dict.fromkeys([*_policy_metrics(index.metric_names[: MOST_NAMES // 2]), *queries])),
             }
             self._kept.clear()
@@ -207,16 +214,6 @@ def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
 
 def _policy_metrics(names: Sequence[str]) -> list[str]:
     return [*COMMON_METRICS, *(prefix + name for name in names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))]
-
-
-def _custom_names(metric_names: Sequence[str], targets: Sequence[str], queries: Mapping[str, bool]) -> Iterator[str]:
-    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *targets})
-    listed = metric_names[: MOST_NAMES // (2 * len(parents))]
-    metrics = _policy_metrics(listed)
-    for parent in parents:
-        yield from (f"{parent}/{metric}" for metric in metrics)
-    on_pods = {EFFECTIVE_PREFIX + name for name in listed} | {name for name in queries if queries[name]}
-    yield from (f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods))
 
 
 def _aggregated_version(accept: str) -> str | None:

@@ -6,7 +6,6 @@ it but what a policy's conditions and errors say too.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +19,8 @@ from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.policy import memory_json
-from adapter.policy.hpa import DESIRED_REPLICAS, MetricSourceType, MetricTargetType
+from adapter.policy.behavior import hpa_manifest
+from adapter.policy.hpa import DIRECTIONS, CrossVersionReference
 from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
 from adapter.runtime.times import format_micro_time
 
@@ -153,29 +153,15 @@ def policy_metadata(policy: Policy) -> Object:
 
 def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
     """The HPA with its target, bounds, effective tolerance and last scaling. It asks for the policy's count."""
-    tolerance = bounds.tolerance
-    behavior = {}
-    if tolerance is not None:
-        behavior = {
-            "scaleUp": {"tolerance": _decimal(tolerance.up)},
-            "scaleDown": {"tolerance": _decimal(tolerance.down)},
-        }
-    described = {"apiVersion": API_VERSION, "kind": KIND, "name": policy.name}
-    aim = {"type": MetricTargetType.AVERAGE_VALUE.value, "averageValue": "1"}
-    source = {"describedObject": described, "metric": {"name": DESIRED_REPLICAS}, "target": aim}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": policy.hpa, "namespace": policy.namespace},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": target.name},
-            "minReplicas": bounds.minimum,
-            "maxReplicas": bounds.maximum,
-            "metrics": [{"type": MetricSourceType.OBJECT.value, "object": source}],
-            "behavior": behavior,
-        },
-        "status": _present(lastScaleTime=_time(bounds.last_scale)),
+    # HPAs hold tolerances as quantities, so nano-units are exact.
+    behavior = {
+        direction: {"tolerance": nano_text(ratio * NANO)}
+        for direction, ratio in zip(DIRECTIONS, bounds.tolerance or (), strict=False)
     }
+    reference = CrossVersionReference(target.api_version, target.kind, target.name)
+    metadata = {"name": policy.hpa, "namespace": policy.namespace}
+    status = {"status": _present(lastScaleTime=_time(bounds.last_scale))}
+    return hpa_manifest(metadata, policy.name, reference, bounds, behavior) | status
 
 
 def target_object(target: Target, namespace: str) -> Object:
@@ -296,8 +282,3 @@ def usage_object(name: str, usage: Usage) -> Object:
         "window": f"{usage.window:.9f}s",
         "containers": containers,
     }
-
-
-def _decimal(ratio: Fraction) -> str:
-    """A ratio as a quantity: HPAs hold tolerances as quantities, so nano-units are exact."""
-    return nano_text(ratio * NANO)

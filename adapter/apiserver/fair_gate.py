@@ -38,7 +38,29 @@ class FairGate:
 
         Raises StatusError: 429 at once if too many of this flow wait, 503 if no slot was freed in time.
         """
-        await self._enter(flow, seconds)
+        if self._admitted.total() < self._total and self._is_admissible(flow):
+            self._admitted[flow] += 1
+        else:
+            queue = self._queues.setdefault(flow, deque())
+            if len(queue) >= self._max_waiting:
+                message = f"{len(queue)} requests of {flow} wait for {self._work} already; ask again later"
+                raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, message)
+            slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            queue.append(slot)
+            try:
+                async with asyncio.timeout(seconds):
+                    await slot
+            except BaseException as error:
+                if slot.done() and not slot.cancelled():
+                    self._leave(flow)  # it was granted in the same moment
+                elif slot in (queue := self._queues.get(flow, deque())):
+                    queue.remove(slot)
+                    if not queue:
+                        del self._queues[flow]
+                if isinstance(error, TimeoutError):
+                    cause = f"answers that {flow} did not read" if flow in self._resting else f"other {self._work}"
+                    raise unavailable(f"{cause} took all of {seconds:g} s") from None
+                raise
         try:
             yield
         finally:
@@ -57,31 +79,6 @@ class FairGate:
 
     def _is_admissible(self, flow: str) -> bool:
         return self._admitted[flow] < self._per_flow and flow not in self._resting
-
-    async def _enter(self, flow: str, seconds: float) -> None:
-        if self._admitted.total() < self._total and self._is_admissible(flow):
-            self._admitted[flow] += 1
-            return
-        queue = self._queues.setdefault(flow, deque())
-        if len(queue) >= self._max_waiting:
-            message = f"{len(queue)} requests of {flow} wait for {self._work} already; ask again later"
-            raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, message)
-        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(slot)
-        try:
-            async with asyncio.timeout(seconds):
-                await slot
-        except BaseException as error:
-            if slot.done() and not slot.cancelled():
-                self._leave(flow)  # it was granted in the same moment
-            elif slot in (queue := self._queues.get(flow, deque())):
-                queue.remove(slot)
-                if not queue:
-                    del self._queues[flow]
-            if isinstance(error, TimeoutError):
-                cause = f"answers that {flow} did not read" if flow in self._resting else f"other {self._work}"
-                raise unavailable(f"{cause} took all of {seconds:g} s") from None
-            raise
 
     def _leave(self, flow: str) -> None:
         self._admitted[flow] -= 1

@@ -133,7 +133,9 @@ class Handler:
                     info = parse_target(request.raw_path)  # 4 ms for the longest selectors
             if info.error is not None:
                 raise StatusError(info.error.code, info.error.message)
-            if not _accepts_json(request.headers.get("Accept", "")):
+            accept = request.headers.get("Accept", "")
+            types = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+            if accept and types.isdisjoint({JSON, "application/*", "*/*"}):
                 raise StatusError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served")
             if is_decision(info):
                 async with self._documents.slot(flow, QUEUE_SECONDS):
@@ -221,11 +223,6 @@ def unreadable(code: int, message: str) -> web.Response:
 
 def _internal_error(message: str) -> StatusError:
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, f"Internal error occurred: {message}")
-
-
-def _accepts_json(accept: str) -> bool:
-    types = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    return not accept or not types.isdisjoint({JSON, "application/*", "*/*"})
 
 
 @functools.cache

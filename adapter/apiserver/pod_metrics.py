@@ -26,7 +26,6 @@ from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
-from adapter.load.spec import Metric
 from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, Series, SeriesList
@@ -108,21 +107,18 @@ def _items(
     metric = next(metric for metric in view.policy.metrics if metric.name == name)
     some_out = any(pod.state is PodState.PULLED_OUT for pod in pods)
     pulled_out_value = _pulled_out_value(index, view, result, request.metric) if some_out else None
+    reader = MetricReader(metric, Samples(), assessment.at)
     for pod in assessment.with_usage(pods):
-        nano = pulled_out_value if pod.state is PodState.PULLED_OUT else _measured_value(metric, pod, assessment.at)
+        nano: Fraction | int | None = pod.usage.get(name) if pod.state in _MEASURED else None
+        if pod.state is PodState.PULLED_OUT:
+            nano = pulled_out_value
+        elif nano is not None and metric.of is not None:  # a utilization: divided by the pod's own capacity
+            capacity = reader.sample(pod.pod).capacity
+            nano = Fraction(nano * NANO, capacity) if capacity else None
         if nano is not None:
             at = assessment.at if result.sampled_at is None else result.sampled_at
             value = Value(text=nano_text(nano), at=at, window=result.window)
             yield MetricValue(described=pod_reference(pod.pod), metric=request.metric, value=value)
-
-
-def _measured_value(metric: Metric, pod: PodAssessment, now: float) -> Fraction | None:
-    """The pod's value in nano-units; for a utilization, its usage divided by its own capacity, in nano-units."""
-    usage = pod.usage.get(metric.name) if pod.state in _MEASURED else None
-    if usage is None or metric.of is None:
-        return None if usage is None else Fraction(usage)
-    capacity = MetricReader(metric, Samples(), now).sample(pod.pod).capacity
-    return Fraction(usage * NANO, capacity) if capacity else None
 
 
 def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAssessment, metric: str) -> Fraction | None:

@@ -195,18 +195,8 @@ class UpstreamAdapter:
 
     async def fetch(self, request: RequestInfo, *, is_hpa: bool = False) -> bytes:
         """The upstream's list for an authorized request. Raises StatusError, within the settings' time."""
-        began = self._clock()
-        try:
-            answer = await self._fetch(request, self._gates[is_hpa])
-        except StatusError as error:
-            self._observe(began, error.code)
-            raise
-        self._observe(began, HTTPStatus.OK)
-        return answer
-
-    async def _fetch(self, request: RequestInfo, gate: FairGate) -> bytes:
-        seconds, namespace = self.settings.timeout_seconds, request.namespace
-        ends = self._clock() + seconds
+        began, seconds, namespace = self._clock(), self.settings.timeout_seconds, request.namespace
+        code: int | None = None
         circuit = self._circuits.pop(namespace, None) or CircuitBreaker(self._clock)
         self._circuits[namespace] = circuit
         if len(self._circuits) > MOST_CIRCUITS:
@@ -217,17 +207,27 @@ class UpstreamAdapter:
             self._circuit.check(after)
             circuit.check()
             # Half of the time at most, so that a timeout is the upstream's and not the queue's.
-            async with gate.slot(f"namespace {namespace}", seconds / 2):
+            async with self._gates[is_hpa].slot(f"namespace {namespace}", seconds / 2):
                 with circuit.request(), self._circuit.request(namespace, after=after):
                     selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
                     url = self._address(
                         request.segments, {name: str(selector) for name, selector in selectors.items() if selector}
                     )
-                    left = ends - self._clock()
+                    left = began + seconds - self._clock()
                     async with self._client.answer("GET", url, deadline=left, headers=_VIA) as reply:
                         answer = await metric_list(reply, request)
+            code = HTTPStatus.OK
         except SourceError as error:
-            raise self._status(error) from error
+            status = self._status(error)
+            code = status.code
+            raise status from error
+        except StatusError as error:
+            code = error.code
+            raise
+        finally:
+            if code is not None:
+                duration = self._metrics.upstream_requests.labels(self.group, str(int(code)))
+                duration.observe(self._clock() - began)
         self._log_once.clear("request")
         return answer
 
@@ -251,9 +251,6 @@ class UpstreamAdapter:
         if isinstance(error, CircuitOpen):
             return unavailable(f"{whose} did not answer lately ({error.public}), and is tried again within seconds")
         return unavailable(f"{whose}: {error.public}")
-
-    def _observe(self, began: float, code: int) -> None:
-        self._metrics.upstream_requests.labels(self.group, str(int(code))).observe(self._clock() - began)
 
     # -- names
 
@@ -365,21 +362,18 @@ async def metric_list(reply: SegmentedReply, request: RequestInfo) -> bytes:
                 text = answer.items
             if request.group == CUSTOM:
                 for item in _CUSTOM_ITEMS.decode(text) or ():
-                    _refuse_other_namespace(item.described_object.namespace, request.namespace)
+                    namespace = item.described_object.namespace
+                    if namespace and request.namespace not in {"", "*", namespace}:
+                        message = (
+                            f"an item of namespace {namespace[:_SHOWN]!r} came, {request.namespace!r} was requested"
+                        )
+                        raise WrongAnswer(message, public="the answer has items of another namespace")
             else:
                 _EXTERNAL_ITEMS.decode(text)
             await slices.breathe()
     except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(f"{error}: {_beginning(content)}", public="the answer is no list of metrics") from error
     return content
-
-
-def _refuse_other_namespace(namespace: str | None, requested: str) -> None:
-    if namespace and requested not in {"", "*", namespace}:
-        raise WrongAnswer(
-            f"an item of namespace {namespace[:_SHOWN]!r} came, {requested!r} was requested",
-            public="the answer has items of another namespace",
-        )
 
 
 def refuse_error(reply: SegmentedReply) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 import structlog
 
@@ -10,6 +9,7 @@ from adapter.apiserver.discovery import ListedParent
 from adapter.apiserver.request_info import CUSTOM, EXTERNAL, SERVED_VERSIONS, RequestInfo
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstream import SELF, OwnNames, UpstreamAdapter
+from adapter.runtime.concurrency import wait_for_event
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.telemetry.metrics import Metrics
 
@@ -94,9 +94,7 @@ class Upstreams:
                 if self.by_group.get(group) is upstream:  # else its settings changed meanwhile
                     self._metrics.upstream_up.labels(group).set(answered)
                 seconds = REFRESH_SECONDS if answered else RETRY_SECONDS
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await changed.wait()
+            await wait_for_event(changed, seconds)
 
     async def _close_retired(self) -> None:
         while True:

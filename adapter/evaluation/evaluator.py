@@ -120,7 +120,11 @@ class Evaluator:
         if faults:
             invalid = f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}"
             return replace(view, bounds=bounds, problem=silent or Problem(422, Reason.INVALID, invalid))
-        problem = silent or self._refusal(key, link)
+        problem = silent
+        if not silent and (rivals := self._index.neighbours(key).policies):
+            message = f"PolicyConflict: {link.ref.kind} {name} has other policies as well ({rivals}); keep one"
+            problem = Problem(409, Reason.CONFLICT, message)
+        problem = problem or self._registry_refusal(link.policy)
         resolved = self._inputs.find(link.ref)
         if isinstance(resolved, str):
             return replace(view, bounds=bounds, target_name=name, problem=problem or _unavailable(resolved))
@@ -145,7 +149,7 @@ class Evaluator:
         try:
             selector = _selector(scale)
         except SelectorError as error:
-            return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
+            return replace(view, problem=_unavailable(f"{link.ref.kind} {name}: {error}"))
         service = service_of(link.policy)
         inputs = AssessmentInputs(
             policy=link.policy,
@@ -176,11 +180,20 @@ class Evaluator:
         return replace(view, assessment=assessment, inputs=inputs)
 
     def _memory(self, key: Key, decoded: DecodedPolicy, policy: Policy, now: float) -> Memory:
-        """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
+        """The memory of this policy (by UID): from its last assessment here, or else from the policy's status.
+
+        Another replica wrote that. Of one that is unreadable the memory is empty.
+        """
         before, memory = self._memories.get(key, (None, Memory()))
-        if before is None or before.uid != policy.uid:
-            return replace(_status_memory(decoded), observing_since=now)
-        return memory if service_of(before) == service_of(policy) else without_registry(memory)
+        if before is not None and before.uid == policy.uid:
+            return memory if service_of(before) == service_of(policy) else without_registry(memory)
+        memory = Memory()
+        if decoded.memory:
+            try:
+                memory = status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+            except (msgspec.MsgspecError, MemoryDecodeError) as error:
+                _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
+        return replace(memory, observing_since=now)
 
     def _candidates(self, ref: TargetRef) -> tuple[Pod, ...]:
         """The pods that may be the target's."""
@@ -198,13 +211,6 @@ class Evaluator:
         needs_resources = any(metric.resource for metric in policy.metrics)
         resources = self._inputs.resources(policy.namespace) if needs_resources else ResourceSamples()
         return Samples(resources=resources, queries=queries)
-
-    def _refusal(self, key: Key, link: Link) -> Problem | None:
-        """Why a policy that is valid by itself is refused: another policy has its target, or its registry refuses."""
-        if rivals := self._index.neighbours(key).policies:
-            message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({rivals}); keep one"
-            return Problem(409, Reason.CONFLICT, message)
-        return self._registry_refusal(link.policy)
 
     def _undefined_query(self, policy: Policy, workload: str) -> Problem | None:
         """The first of the policy's queries that the settings lack or do not allow; the workload may be unknown."""
@@ -231,17 +237,6 @@ def _selector(scale: Scale) -> LabelSelector:
     if fault := selector_fault(selector):
         raise SelectorError(fault)
     return selector
-
-
-def _status_memory(decoded: DecodedPolicy) -> Memory:
-    """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
-    if not decoded.memory:
-        return Memory()
-    try:
-        return status_memory.from_status(decode(decoded.memory, dict[str, Any]))
-    except (msgspec.MsgspecError, MemoryDecodeError) as error:
-        _log.warning("policy memory rejected", namespace=decoded.namespace, policy=decoded.name, error=str(error))
-        return Memory()
 
 
 def initial_view(decoded: DecodedPolicy) -> PolicyView:
@@ -291,17 +286,18 @@ class TargetPods:
         if not is_same or selected_by != self._selected_by:
             self._selected = tuple(target_pods(candidates, selector, target))
             self._candidates, self._selected_by = candidates, selected_by
-        marked, silent = self._marked, bool(self._selected) and self._endpoints_silent(self._selected[0].namespace)
-        self._marked = {}
-        return [self._with_endpoint(pod, silent, marked) for pod in self._selected]
-
-    def _with_endpoint(self, pod: Pod, silent: bool, marked_before: dict[str, tuple[Pod, Pod]]) -> Pod:
-        """The pod, marked if its endpoints are not serving or not known; those that are serving decide nothing."""
-        serving = self._endpoint_serving(pod.namespace, pod.name, pod.uid)
-        if serving is not False and not silent:
-            return pod
-        watched, marked = marked_before.get(pod.uid, (None, pod))
-        if watched is not pod or (marked.endpoint_serving, marked.endpoints_silent) != (serving, silent):
-            marked = replace(pod, endpoint_serving=serving, endpoints_silent=silent)
-        self._marked[pod.uid] = pod, marked
-        return marked
+        marked_before, silent = (
+            self._marked,
+            bool(self._selected) and self._endpoints_silent(self._selected[0].namespace),
+        )
+        self._marked, pods = {}, list[Pod]()
+        for pod in self._selected:
+            serving, marked = self._endpoint_serving(pod.namespace, pod.name, pod.uid), pod
+            # Endpoints that are serving decide nothing.
+            if serving is False or silent:
+                watched, marked = marked_before.get(pod.uid, (None, pod))
+                if watched is not pod or (marked.endpoint_serving, marked.endpoints_silent) != (serving, silent):
+                    marked = replace(pod, endpoint_serving=serving, endpoints_silent=silent)
+                self._marked[pod.uid] = pod, marked
+            pods.append(marked)
+        return pods

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from adapter.kube.api import ENDPOINT_SLICES
-from adapter.kube.errors import Forbidden, NotFound
+from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.policy.linking import TargetRef
 from adapter.runtime.times import format_time
@@ -55,29 +55,24 @@ def silence_of(watch: Reflector[Any]) -> str | None:
     """
     if not watch.silent and watch.synced.is_set():
         return None
-    objects = f"{watch.name} in namespace {watch.namespace}" if watch.namespace else watch.name
-    cause = f": {_cause(watch)}" if watch.trouble is not None else ""
+    cause, where = "", f" in namespace {watch.namespace}" if watch.namespace else ""
+    match watch.trouble:
+        case Forbidden(message=message):
+            remedy = f"let the service account list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
+            if watch.name in GRANTED:
+                remedy = f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
+            cause = f": {message.rstrip('.')}; {remedy}"
+        case NotFound() if watch.name == POLICIES_NAME:
+            cause = ": the API server does not serve them; apply manifests/crd"
+        case KubeError(public=public):
+            cause = f": {public}"
+        case None:
+            pass
+    objects = f"{watch.name}{where}"
     if watch.confirmed_at is None or not watch.synced.is_set():
         return f"{objects} have not been listed yet{cause}"
     since = format_time(watch.confirmed_at)
     return f"the watch of {objects} has shown no life since {since}, so nothing is decided on what it last said{cause}"
-
-
-def _cause(watch: Reflector[Any]) -> str:
-    """What troubles a watch, and how to grant the right to list and watch where that is missing."""
-    match watch.trouble:
-        case Forbidden(message=message):
-            where = f" in namespace {watch.namespace}" if watch.namespace else ""
-            remedy = f"let the service account list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
-            if watch.name in GRANTED:
-                remedy = f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
-            return f"{message.rstrip('.')}; {remedy}"
-        case NotFound() if watch.name == POLICIES_NAME:
-            return "the API server does not serve them; apply manifests/crd"
-        case None:
-            return ""
-        case error:
-            return error.public
 
 
 class Freshness:

@@ -380,24 +380,19 @@ class PodIndex:
     def change(self, old: Pod | None, new: Pod | None) -> None:
         """Apply a watch event: `old` is None for a new pod, `new` is None for a deleted one."""
         if old is not None:
-            self._drop(old)
+            if (pods := self._by_namespace.get(old.namespace)) is not None:
+                pods.drop(old.name)
+                if not pods:
+                    del self._by_namespace[old.namespace]
+            for key in owners(old):
+                if (owned := self._by_owner.get(key)) is not None:
+                    owned.pop(old.name, None)
+                    if not owned:
+                        del self._by_owner[key]
         if new is not None:
             self._by_namespace[new.namespace].put(new)
             for key in owners(new):
                 self._by_owner[key][new.name] = new
-
-    def _drop(self, pod: Pod) -> None:
-        pods = self._by_namespace.get(pod.namespace)
-        if pods is not None:
-            pods.drop(pod.name)
-            if not pods:
-                del self._by_namespace[pod.namespace]
-        for key in owners(pod):
-            owned = self._by_owner.get(key)
-            if owned is not None:
-                owned.pop(pod.name, None)
-                if not owned:
-                    del self._by_owner[key]
 
     def owned(self, namespace: str, name: str) -> Iterable[Pod]:
         """The pods whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""

@@ -11,7 +11,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
-from adapter.snapshot import PolicyView, Snapshot
+from adapter.snapshot import Snapshot
 from adapter.telemetry.rows import MetricRow, PolicyRow
 
 
@@ -22,43 +22,39 @@ def policy_rows(
 
     `wiring` gives a policy with its HPA; None where there is no HPA.
     """
-    return (_row(view, now, wiring(view.policy)) for view in snapshot.policies.values())
-
-
-def _row(view: PolicyView, now: float, wiring: Wiring | None) -> PolicyRow:
-    row = PolicyRow(
-        namespace=view.policy.namespace,
-        policy=view.policy.name,
-        current=None if view.scale is None else float(view.scale.replicas),
-        minimum=None if view.bounds is None else float(view.bounds.minimum),
-        maximum=None if view.bounds is None else float(view.bounds.maximum),
-        mode=view.policy.stance(now).value if view.policy.metrics else "",
-        conditions={} if wiring is None else _conditions_of_hpa(wiring),
-    )
-    if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
-        return replace(row, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
-    assessment = view.assessment
-    decision = decide(assessment, view.scale, view.bounds, now)
-    return replace(
-        row,
-        metrics=tuple(_metric(metric, now) for metric in assessment.metrics),
-        desired=None if decision.desired is None else float(decision.desired),
-        swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
-        decision_age=max(0.0, now - assessment.at),
-        verdict=decision.verdict.value,
-        held_by=decision.held_by.value if decision.held_by else "",
-        error=view.reason_of_error if decision.error else "",
-        pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
-        conditions={**row.conditions, **_conditions(assessment)},
-    )
-
-
-def _conditions_of_hpa(wiring: Wiring) -> dict[str, bool]:
-    """HPAConformant, and the HPA's own ScalingActive where that depends on the policy."""
-    conditions = {ConditionType.HPA_CONFORMANT.value: not any(flaws(wiring))}
-    if wiring.hpa.depends_on(wiring.policy.name) and wiring.hpa.scaling_active is not None:
-        conditions["ScalingActive"] = not wiring.hpa.inactive
-    return conditions
+    for view in snapshot.policies.values():
+        conditions: dict[str, bool] = {}
+        if (linked := wiring(view.policy)) is not None:
+            conditions[ConditionType.HPA_CONFORMANT.value] = not any(flaws(linked))
+            # The HPA's own, where that depends on the policy.
+            if linked.hpa.depends_on(view.policy.name) and linked.hpa.scaling_active is not None:
+                conditions["ScalingActive"] = not linked.hpa.inactive
+        row = PolicyRow(
+            namespace=view.policy.namespace,
+            policy=view.policy.name,
+            current=None if view.scale is None else float(view.scale.replicas),
+            minimum=None if view.bounds is None else float(view.bounds.minimum),
+            maximum=None if view.bounds is None else float(view.bounds.maximum),
+            mode=view.policy.stance(now).value if view.policy.metrics else "",
+            conditions=conditions,
+        )
+        if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
+            yield replace(row, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
+            continue
+        assessment = view.assessment
+        decision = decide(assessment, view.scale, view.bounds, now)
+        yield replace(
+            row,
+            metrics=tuple(_metric(metric, now) for metric in assessment.metrics),
+            desired=None if decision.desired is None else float(decision.desired),
+            swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
+            decision_age=max(0.0, now - assessment.at),
+            verdict=decision.verdict.value,
+            held_by=decision.held_by.value if decision.held_by else "",
+            error=view.reason_of_error if decision.error else "",
+            pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
+            conditions={**conditions, **_conditions(assessment)},
+        )
 
 
 def _conditions(assessment: Assessment) -> dict[str, bool]:

@@ -130,15 +130,15 @@ class Worker:
         self._published.set()
         current = self._snapshots.current
         policies = dict(current.policies)
-        moved: dict[Key, PolicyView | None] = {}
+        by_target = dict(current.by_target)
         for key, view in views.items():
-            last = current.policies.get(key)
-            target = _target_key(view)
+            last, target = _target_key(current.policies.get(key)), _target_key(view)
             # When a rival policy of the target is deleted, the one that stays gets the target, though it did not move.
-            if _target_key(last) != target or (target is not None and current.by_target.get(target) != key):
-                moved[key] = last
-        by_target = _retarget(current.by_target, moved, views) if moved else current.by_target
-        for key, view in views.items():
+            if last != target or (target is not None and current.by_target.get(target) != key):
+                if last is not None and by_target.get(last) == key:
+                    del by_target[last]
+                if target is not None:
+                    by_target[target] = key
             if view is None:
                 policies.pop(key, None)
             else:
@@ -177,20 +177,6 @@ def _with_labels(evaluate: Callable[[], PolicyView]) -> tuple[PolicyView, Distin
 def _labels_of(view: PolicyView | None) -> DistinctLabels:
     assessment = view.assessment if view is not None else None
     return distinct_labels(assessed.pod.labels for assessed in assessment.pods) if assessment else {}
-
-
-def _retarget(
-    before: Mapping[TargetKey, Key], moved: Mapping[Key, PolicyView | None], views: Mapping[Key, PolicyView | None]
-) -> dict[TargetKey, Key]:
-    """The policy of each target; `moved` holds the last views of the policies whose target changed."""
-    by_target = dict(before)
-    for key, last in moved.items():
-        old, new = _target_key(last), _target_key(views[key])
-        if old is not None and by_target.get(old) == key:
-            del by_target[old]
-        if new is not None:
-            by_target[new] = key
-    return by_target
 
 
 def _target_key(view: PolicyView | None) -> TargetKey | None:

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from adapter.load.assessment import Assessment, AssessmentInputs, PodAssessment
+from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.decide import decide, in_error
 from adapter.load.findings import condition_sentences, distrust
 from adapter.load.matching import Registrations, registrations
-from adapter.load.memory import Memory
 from adapter.load.metric import assess_metric
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import AWAY, PodState
@@ -37,7 +36,13 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     The assessment's memory belongs into the inputs of the next one.
     """
     policy, target, scale, now = inputs.policy, inputs.target, inputs.scale, inputs.now
-    memory, pods = _classified(inputs)
+    memory, registry = without_future_times(inputs.memory, now), service_registry(policy)
+    roster = inputs.roster if is_new_roster(inputs.roster, memory, policy, now) else memory.last_valid
+    listed: Registrations = registrations(inputs.pods, roster, registry) if registry and roster else {}
+    before, memory = memory.pods, after_roster(memory, policy, inputs.pods, inputs.roster, now, listed)
+    states = classify(policy, inputs.pods, memory, now, listed)
+    memory = after_departures(memory, before, states, now)
+    memory, pods = after_states(memory, states, now, remembered_seconds(inputs.samples)), tuple(states.values())
     memory = after_scale(after_rollout(memory, target, now), scale, now)
     memory = after_replacing_step(memory, scale, is_away=any(assessed.state in AWAY for assessed in pods))
     inputs = replace(inputs, memory=memory)
@@ -66,16 +71,3 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     if error_since != memory.error_since:
         memory = replace(memory, error_since=error_since)
     return assessment if memory is assessment.memory else replace(assessment, memory=memory)
-
-
-def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, ...]]:
-    """The memory after this roster and these pods, and every pod with its state."""
-    policy, pods, now = inputs.policy, inputs.pods, inputs.now
-    memory, registry = without_future_times(inputs.memory, now), service_registry(policy)
-    roster = inputs.roster if is_new_roster(inputs.roster, memory, policy, now) else memory.last_valid
-    listed: Registrations = registrations(pods, roster, registry) if registry and roster else {}
-    before, memory = memory.pods, after_roster(memory, policy, pods, inputs.roster, now, listed)
-    states = classify(policy, pods, memory, now, listed)
-    memory = after_departures(memory, before, states, now)
-    memory = after_states(memory, states, now, remembered_seconds(inputs.samples))
-    return memory, tuple(states.values())

@@ -41,7 +41,13 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
     all_answer = len(deciding) == sum(not metric.floor for metric in assessment.metrics)
-    wanted = _wanted(assessment, current, bounds, best, all_answer=all_answer)
+    wanted = Paced(best.proposal, best.held_by)
+    if best.proposal < current and not assessment.may_shrink:
+        wanted = Paced(current, HeldBy.MIN_SERVING)
+    elif best.proposal < current and not all_answer:
+        wanted = Paced(current, HeldBy.METRIC_ERROR)
+    elif best.proposal < current and held_by_fast_scale_up(assessment, current, bounds):
+        wanted = Paced(current, HeldBy.FAST_SCALE_UP)
     if floor is not None and floor.proposal > wanted.desired:
         wanted, best = Paced(floor.proposal, None), floor
     paced = _paced(assessment, wanted, scale, bounds, open_now, now)
@@ -55,17 +61,6 @@ def _paced(
     rises = wanted.desired > scale.replicas
     last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now, earliest=rises)
     return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
-
-
-def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
-    """The largest proposal of the metrics, or the current count where a smaller one is not allowed."""
-    if best.proposal < current and not assessment.may_shrink:
-        return Paced(current, HeldBy.MIN_SERVING)
-    if best.proposal < current and not all_answer:
-        return Paced(current, HeldBy.METRIC_ERROR)
-    if best.proposal < current and held_by_fast_scale_up(assessment, current, bounds):
-        return Paced(current, HeldBy.FAST_SCALE_UP)
-    return Paced(best.proposal, best.held_by)
 
 
 def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Paced:
@@ -178,8 +173,12 @@ def _outcome(
     if not proposals:
         return Outcome(metric=metric, scenario=Scenario(Verdict.INSIDE), proposal=current)
     proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
-    all_in = proposals[-1][0]
-    held = HeldBy.DOUBT if all_in < proposal else _held(scenario, proposal, current, bounds, multiple_of)
+    held, all_in = scenario.held, proposals[-1][0]
+    if all_in < proposal:
+        held = HeldBy.DOUBT
+    elif scenario.shrink is not None and proposal >= current:
+        sampled = _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest_sampled)
+        held = HeldBy.DEPARTED if sampled < current else None
     return Outcome(metric=metric, scenario=scenario, proposal=proposal, replaced=replaced, held_by=held)
 
 
@@ -204,14 +203,6 @@ def _stepped_down(scenario: Scenario, current: int, bounds: Bounds, multiple_of:
     least = shrink.least if needs_none else max(1, shrink.least)
     desired = min(current, rounded_up(max(least, current - shrink.by), multiple_of))
     return desired if needs_none or scenario.n - (current - desired) >= fewest else current
-
-
-def _held(scenario: Scenario, proposal: int, current: int, bounds: Bounds, multiple_of: int) -> HeldBy | None:
-    """The stage that turned the scenario's change into a hold."""
-    if scenario.shrink is None or proposal < current:
-        return scenario.held
-    sampled = _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest_sampled)
-    return HeldBy.DEPARTED if sampled < current else None
 
 
 def _replaced(scenario: Scenario, current: int) -> int:

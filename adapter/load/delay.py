@@ -10,7 +10,7 @@ the count, in both directions.
 
 from dataclasses import replace
 
-from adapter.load.assessment import HeldBy, MetricAssessment, Scenario, Verdict
+from adapter.load.assessment import HeldBy, MetricAssessment, Verdict
 from adapter.load.memory import LAST_SAMPLE_SECONDS, Beyond, Side
 from adapter.load.spec import Delay
 
@@ -41,7 +41,13 @@ def with_delay(
         for verdict, seconds in ((Verdict.ABOVE, delay.up), (Verdict.BELOW, delay.down))
         if seconds and lasted.get(verdict, 0.0) < seconds
     }
-    scenarios = [_held(each) if each.verdict in waits else each for each in metric.scenarios]
+    # A scenario that holds already keeps its reason.
+    scenarios = [
+        each
+        if each.verdict not in waits or (each.needed is None and each.shrink is None)
+        else each._replace(needed=None, shrink=None, held=HeldBy.DELAY, zero=False)
+        for each in metric.scenarios
+    ]
     return replace(metric, beyond=beyond, scenarios=scenarios)
 
 
@@ -56,10 +62,3 @@ def _beyond(
         return Beyond(side, since=newest, until=newest)
     # One server of a source may answer older samples than another.
     return before._replace(until=max(before.until, newest))
-
-
-def _held(scenario: Scenario) -> Scenario:
-    """The scenario without its proposal. One that holds already keeps its reason."""
-    if scenario.needed is None and scenario.shrink is None:
-        return scenario
-    return scenario._replace(needed=None, shrink=None, held=HeldBy.DELAY, zero=False)

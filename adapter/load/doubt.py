@@ -64,9 +64,13 @@ def scenarios_of(
     for sample, doubt in order:
         if doubt.is_young:
             totals.add_young(sample)
-    turns = None
+    turns: set[int] = set()
     if len(order) > ALL_UP_TO and _are_comparable(policy, totals, order):
-        turns = _borders(band, totals, [sample for sample, _ in order])
+        turns = {0, len(order)}
+        for edge in (band.high, band.high_plus, band.low, band.low_minus):
+            if edge is not None:
+                limit = edge * totals.weigh(order[0][0]) / totals.unit
+                turns.add(sum((sample.usage or 0) > limit for sample, _ in order))
     scenarios = [_scenario(policy, band, totals, away, 0)]
     for inside, (sample, doubt) in enumerate(order, 1):
         totals.add(sample)
@@ -74,9 +78,16 @@ def scenarios_of(
             totals.add_young(sample, -1)
         away = AwayPods(away.out - 1, away.replaceable - doubt.is_replaceable, away.reserved - (not doubt.is_long))
         scenarios.append(_scenario(policy, band, totals, away, inside))
-    if turns is None:
+    if not turns:
         return scenarios
-    kinds = [_kind(scenario) for scenario in scenarios]
+    # Scenarios of one kind propose in the same way.
+    kinds = [
+        (
+            (each.verdict, each.held, each.zero, each.drift),
+            [amount is None for amount in (each.needed, each.shrink, each.edge, each.saturation)],
+        )
+        for each in scenarios
+    ]
     turns |= {
         place for inside in range(1, len(kinds)) if kinds[inside] != kinds[inside - 1] for place in (inside - 1, inside)
     }
@@ -104,22 +115,6 @@ def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]
         and (totals.weight, totals.missing_weight) == (weight * n, weight * missing)
         and totals.young_weight == weight * totals.young
     )
-
-
-def _borders(band: Band, totals: Totals, samples: Sequence[PodSample]) -> set[int]:
-    """How many pods are in where all those above a limit are; none and all."""
-    borders = {0, len(samples)}
-    for edge in (band.high, band.high_plus, band.low, band.low_minus):
-        if edge is not None:
-            limit = edge * totals.weigh(samples[0]) / totals.unit
-            borders.add(sum((sample.usage or 0) > limit for sample in samples))
-    return borders
-
-
-def _kind(scenario: Scenario) -> tuple[object, ...]:
-    """What tells scenarios apart that propose in different ways."""
-    amounts = scenario.needed, scenario.shrink, scenario.edge, scenario.saturation
-    return scenario.verdict, scenario.held, scenario.zero, scenario.drift, *(amount is None for amount in amounts)
 
 
 def _scenario(policy: Policy, band: Band, totals: Totals, away: AwayPods, inside: int) -> Scenario:

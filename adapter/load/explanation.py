@@ -29,13 +29,28 @@ _PLAIN = GONE | {PodState.SERVING}
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
     """One sentence for each stage that led to the count. `now` is the time of the decision (seconds)."""
     stages = stage_sentences(assessment, decision, bounds, now)
-    return (*(sentence for sentence in _pods(assessment) if sentence not in stages[-1]), *stages)
+    counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
+    pods = [f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"]
+    notable = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
+    for assessed in notable[:_NAMED_AT_MOST]:
+        evidence = f" ({assessed.evidence})" if assessed.evidence else ""
+        pods.append(f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}")
+    if len(notable) > _NAMED_AT_MOST:
+        pods.append(f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve")
+    return (*(sentence for sentence in pods if sentence not in stages[-1]), *stages)
 
 
 def stage_sentences(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
     """As `explain`, without the sentences on the pods; the last one is the result."""
     result = tuple(_result(assessment, decision, bounds, now))
-    before = (*assessment.conditions.values(), *_metrics(assessment, decision))
+    before = [*assessment.conditions.values()]
+    # The condition InputsFresh or the last sentence has the error of a metric without an answer.
+    for outcome in decision.outcomes:
+        metric, also = outcome.metric, ""
+        if not metric.floor and metric.raw is not None and metric.raw != metric.usage:
+            raw = value_text(metric.raw, as_percent=is_utilization(assessment.policy, metric.name))
+            also = f"; over all running pods it would be {raw}"
+        before += [f"{_usage(outcome, assessment.policy)}{also}", _proposal(outcome, decision, assessment.policy)]
     return (*(sentence for sentence in before if sentence not in result[-1]), *result)
 
 
@@ -65,28 +80,6 @@ def swallowed_step(decision: Decision, bounds: Bounds) -> str:
         f"the HPA's tolerance of {percent_text(tolerance)} swallows the step from {decision.current} to "
         f"{decision.current + decision.swallowed}"
     )
-
-
-def _pods(assessment: Assessment) -> Iterator[str]:
-    counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
-    yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    notable = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
-    for assessed in notable[:_NAMED_AT_MOST]:
-        evidence = f" ({assessed.evidence})" if assessed.evidence else ""
-        yield f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}"
-    if len(notable) > _NAMED_AT_MOST:
-        yield f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve"
-
-
-def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
-    """Of each metric with an answer; the condition InputsFresh or the last sentence has the error of another."""
-    for outcome in decision.outcomes:
-        metric, as_percent = outcome.metric, is_utilization(assessment.policy, outcome.metric.name)
-        is_other = not metric.floor and metric.raw is not None and metric.raw != metric.usage
-        raw = value_text(metric.raw or 0, as_percent=as_percent)
-        also = f"; over all running pods it would be {raw}" if is_other else ""
-        yield f"{_usage(outcome, assessment.policy)}{also}"
-        yield _proposal(outcome, decision, assessment.policy)
 
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
@@ -189,7 +182,13 @@ def _why_held(outcome: Outcome, policy: Policy) -> str:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
         case HeldBy.DELAY:
-            return _delay(outcome.metric, scenario.verdict, policy)
+            metric, verdict, lasted = outcome.metric, scenario.verdict, 0.0
+            delay = next((candidate.delay for candidate in policy.metrics if candidate.name == metric.name), Delay())
+            seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
+            beyond = metric.beyond
+            if beyond is not None and metric.sampled_at is not None and beyond.verdict.value == verdict.value:
+                lasted = max(0.0, metric.sampled_at - beyond.since)
+            return f" (its samples must be {side} watermark for {seconds:g} s, and have been for {floor(lasted)} s)"
         case HeldBy.DEPARTED:
             return _why_departed(scenario)
         case _:
@@ -202,15 +201,6 @@ def _partial(metric: MetricAssessment, pods: int) -> str:
         whose = "its window" if metric.window else "it"
         return f"{'' if metric.total else '1 pod with a partial sample: '}{whose} {metric.fullness}"
     return f"{pods} pods with partial samples: the emptiest window {metric.fullness}"
-
-
-def _delay(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
-    delay = next((candidate.delay for candidate in policy.metrics if candidate.name == metric.name), Delay())
-    seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
-    beyond, lasted = metric.beyond, 0.0
-    if beyond is not None and metric.sampled_at is not None and beyond.verdict.value == verdict.value:
-        lasted = max(0.0, metric.sampled_at - beyond.since)
-    return f" (its samples must be {side} watermark for {seconds:g} s, and have been for {floor(lasted)} s)"
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
@@ -281,8 +271,17 @@ _LAST_ANSWER = " (last answer "
 
 
 def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
-    """The errors of the metrics in one sentence; empty where there is none."""
-    return join_clauses(_error(policy, metric.name, metric.error) for metric in metrics if metric.error)
+    """The errors of the metrics in one sentence, a query as the subject of its own; empty where there is none."""
+    clauses, specs = [], {spec.name: spec for spec in policy.metrics}
+    for metric in metrics:
+        spec, subject, predicate = specs.get(metric.name), f"metric {metric.name}", f": {metric.error}"
+        source = source_name(spec) if spec is not None and spec.query is not None else ""
+        if metric.error and source and metric.error.startswith((f"{source}: ", f"{source} ")):
+            subject = source if source == f"query {metric.name}" else f"{subject}: {source}"
+            predicate = metric.error.removeprefix(source)
+        if metric.error:
+            clauses.append((subject, predicate))
+    return join_clauses(clauses)
 
 
 def join_clauses(clauses: Iterable[tuple[str, str]]) -> str:
@@ -304,13 +303,3 @@ def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[st
             yield f"metric {metric.name}", f": {_many(metric.overdue, 'pod')} without a fresh sample"
         if metric.overdue_partial and not metric.error:
             yield f"metric {metric.name}", f": {_partial(metric, metric.overdue_partial)}"
-
-
-def _error(policy: Policy, name: str, error: str) -> tuple[str, str]:
-    """A metric and its error as subject and predicate; of a query of the same name, the query as subject."""
-    spec = next((metric for metric in policy.metrics if metric.name == name), None)
-    source = source_name(spec) if spec is not None and spec.query is not None else ""
-    if not source or not error.startswith((f"{source}: ", f"{source} ")):
-        return f"metric {name}", f": {error}"
-    subject = source if source == f"query {name}" else f"metric {name}: {source}"
-    return subject, error.removeprefix(source)

@@ -84,17 +84,15 @@ def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -
         if assessed.state is PodState.DOUBTFUL and since is not None and now - since >= LONG_DOUBT_SECONDS:
             field = "pulledOut.maxPercent" if assessed.evidence == GUARDED_ABSENCE else "registry.service"
             names[assessed.reason, field].append(assessed.pod.name)
-    return "; ".join(
-        f"{_listed(pods)} kept in the count, in doubt for over {LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check "
-        f"{field}, register these pods again or replace them"
-        for (reason, field), pods in names.items()
-    )
-
-
-def _listed(pods: Sequence[str]) -> str:
-    """The first pods by name, and how many more there are."""
-    rest = f" and {len(pods) - NAMED_PODS} more are" if len(pods) > NAMED_PODS else " are" if len(pods) > 1 else " is"
-    return f"{', '.join(sorted(pods)[:NAMED_PODS])}{rest}"
+    sentences = []
+    for (reason, field), pods in names.items():
+        more = len(pods) - NAMED_PODS
+        listed = ", ".join(sorted(pods)[:NAMED_PODS]) + (f" and {more} more" if more > 0 else "")
+        sentences.append(
+            f"{listed} {'are' if len(pods) > 1 else 'is'} kept in the count, in doubt for over "
+            f"{LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check {field}, register these pods again or replace them"
+        )
+    return "; ".join(sentences)
 
 
 def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from adapter.load.pod_samples import (
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.remembering import NO_DEPARTURES, UNKNOWN_DEPARTURES, DepartedLoad, departed_load
-from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Average, Metric, Policy, Strategy, Trigger
 from adapter.load.totals import Band, Totals
 
@@ -65,7 +65,11 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
         assessment = _assess_total(of_spec, inputs, metric, groups)
     elif metric.floor:
-        error, ahead = _error_of_floor(metric, inputs.samples), inputs.memory.ahead.get(metric.name)
+        source, error = query_samples(metric, inputs.samples), source_error(metric, inputs.samples)
+        if source.pods or source.by_pod:
+            needed = "a floor needs one number for the service; sum the query up, or take floor away"
+            error = f"{source_name(metric)} answers by pod, and {needed}"
+        ahead = inputs.memory.ahead.get(metric.name)
         assessment = MetricAssessment(**of_spec, total=True, error=error, ahead=ahead)
     else:
         assessment = _assess_pods(of_spec, inputs, metric, groups)
@@ -114,7 +118,12 @@ def _assess_pods(
     for sample in readings.others:
         if sample.usage is not None:
             raw.add(sample)
-    emptiest = max((sample for sample in counted if sample.fullness), key=_lack, default=None)
+    # The emptiest window may lack the most of its value, or nobody can tell how much.
+    emptiest = max(
+        (sample for sample in counted if sample.fullness),
+        key=lambda each: (each.bound is None, Fraction(each.bound, each.usage) if each.bound and each.usage else 0),
+        default=None,
+    )
     lacking = (sample for sample in chain(readings.serving, readings.doubtful) if sample.bound is None)
     # A window of which nobody can tell how full it is, is told at once.
     overdue = [
@@ -172,11 +181,6 @@ def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) ->
         if not sample.last and (sample.usage is None or (not sample.usage and inputs.policy.tolerate_zero is not True))
     )
     return any(in_service_since(sample.pod, inputs.memory.pod(sample.pod.uid)) < since for sample in lacking)
-
-
-def _lack(sample: PodSample) -> tuple[bool, Fraction | int]:
-    """By this, pods are in the order of what their windows may lack."""
-    return sample.bound is None, Fraction(sample.bound, sample.usage) if sample.bound and sample.usage else 0
 
 
 def _assess_total(
@@ -255,15 +259,6 @@ def _lack_of_total(
     late = [pod for pod in unread if _is_late(inputs, metric, pod, read.get(pod.uid))]
     first = min(late or unread, key=lambda pod: pod.name)
     return f"holds no sample of {first.name}", bool(late)
-
-
-def _error_of_floor(metric: Metric, samples: Samples) -> str:
-    """Why a floor has no number for the whole service, as a sentence."""
-    source = query_samples(metric, samples)
-    if not source.pods and not source.by_pod:
-        return source_error(metric, samples)
-    needed = "a floor needs one number for the service; sum the query up, or take floor away"
-    return f"{source_name(metric)} answers by pod, and {needed}"
 
 
 def _scenarios_of_total(

@@ -23,30 +23,22 @@ def pace(
     """
     if limits.cap is not None and limits.cap < wanted.desired:
         wanted = Paced(limits.cap, HeldBy.SCHEDULE)
-    wanted = _limited(raise_to_floor(wanted, limits.floor), current, policy)
-    return raise_to_floor(_cooled(wanted, current, policy, last_scale, now), limits.floor)
+    wanted = raise_to_floor(wanted, limits.floor)
+    percent = policy.velocity.up if wanted.desired > current else policy.velocity.down
+    if percent is not None:
+        step = max(1, current * percent // 100) if percent else 0
+        nearest = max(current - step, min(current + step, wanted.desired))
+        wanted = wanted if nearest == wanted.desired else Paced(nearest, HeldBy.VELOCITY)
+    seconds = policy.cooldown.up if wanted.desired > current else policy.cooldown.down
+    # A scaling in the future comes from a wrong clock and counts as of now.
+    if last_scale is not None and wanted.desired != current and seconds and now - min(last_scale, now) < seconds:
+        wanted = Paced(current, HeldBy.COOLDOWN)
+    return raise_to_floor(wanted, limits.floor)
 
 
 def raise_to_floor(paced: Paced, floor: int | None) -> Paced:
     """The count, or the floor where that is larger."""
     return Paced(floor, HeldBy.SCHEDULE) if floor is not None and floor > paced.desired else paced
-
-
-def _limited(wanted: Paced, current: int, policy: Policy) -> Paced:
-    percent = policy.velocity.up if wanted.desired > current else policy.velocity.down
-    if percent is None:
-        return wanted
-    step = max(1, current * percent // 100) if percent else 0
-    nearest = max(current - step, min(current + step, wanted.desired))
-    return wanted if nearest == wanted.desired else Paced(nearest, HeldBy.VELOCITY)
-
-
-def _cooled(wanted: Paced, current: int, policy: Policy, last_scale: float | None, now: float) -> Paced:
-    if last_scale is None or wanted.desired == current:
-        return wanted
-    seconds = policy.cooldown.up if wanted.desired > current else policy.cooldown.down
-    # A scaling in the future comes from a wrong clock and counts as of now.
-    return Paced(current, HeldBy.COOLDOWN) if seconds and now - min(last_scale, now) < seconds else wanted
 
 
 HPA_SYNC_SECONDS = 20.0

@@ -34,17 +34,13 @@ def compare(totals: Totals, band: Band, to_fewer: Callable[[Fraction], int]) -> 
     usage, beyond, under = totals.effective_usage(band.average), band.high_plus, band.low_minus
     saturated = band.saturation is not None and totals.is_saturated
     if beyond is not None and (saturated or usage > beyond):
-        return _above(totals, band, beyond, saturated=saturated)
+        n, usage = totals.n, Fraction(totals.usage)
+        if band.average is Average.PER_POD:
+            n, usage = totals.counted, Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
+            if usage <= beyond and not (saturated and totals.stays_saturated):
+                return ABOVE_BUT_MISSING
+        return above(totals, band, n * usage, saturated=saturated)
     return _below(totals, band, under, to_fewer) if under is not None and usage < under else None
-
-
-def _above(totals: Totals, band: Band, beyond: Fraction, *, saturated: bool) -> Scenario:
-    n, usage = totals.n, Fraction(totals.usage)
-    if band.average is Average.PER_POD:
-        n, usage = totals.counted, Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
-        if usage <= beyond and not (saturated and totals.stays_saturated):
-            return ABOVE_BUT_MISSING
-    return above(totals, band, n * usage, saturated=saturated)
 
 
 def above(totals: Totals, band: Band, load: Fraction, *, saturated: bool) -> Scenario:

@@ -195,37 +195,26 @@ def after_states(
 
     For `back_until` seconds it matters that a pod came back.
     """
-    return replace(
-        memory,
-        pods={uid: _after_state(memory.pod(uid), assessed, now, back_until) for uid, assessed in states.items()},
-    )
-
-
-def _after_state(remembered: PodMemory, assessed: PodAssessment, now: float, back_until: float) -> PodMemory:
-    state, back_since = assessed.state, now if _is_back(remembered, assessed.state) else remembered.back_since
-    after: dict[str, Any] = {
-        "out_since": lasting(remembered.out_since, state is PodState.PULLED_OUT, now),
-        "by_absence": assessed.by_absence,
-        "back_since": None if back_since is not None and now - back_since > back_until else back_since,
-        "doubt_since": lasting(remembered.doubt_since, state is PodState.DOUBTFUL, now),
-        "served": (remembered.served or state in _COUNTED) and state not in GONE,
-    }
-    before = (
-        remembered.out_since,
-        remembered.by_absence,
-        remembered.back_since,
-        remembered.doubt_since,
-        remembered.served,
-    )
-    return remembered if before == (*after.values(),) else replace(remembered, **after)
-
-
-def _is_back(remembered: PodMemory, state: PodState) -> bool:
-    """Whether the pod was out before and is not any more; while it is doubtful after that, it may still be out."""
-    if remembered.out_since is not None:
-        return state is not PodState.PULLED_OUT
-    in_doubt_since_out = remembered.doubt_since is not None and remembered.back_since == remembered.doubt_since
-    return in_doubt_since_out and state not in AWAY
+    pods = {}
+    for uid, assessed in states.items():
+        remembered, state = memory.pod(uid), assessed.state
+        # It was out before and is not any more; while it is doubtful after that, it may still be out.
+        is_back = state is not PodState.PULLED_OUT
+        if remembered.out_since is None:
+            in_doubt_since_out = remembered.doubt_since is not None and remembered.back_since == remembered.doubt_since
+            is_back = in_doubt_since_out and state not in AWAY
+        back_since = now if is_back else remembered.back_since
+        after: dict[str, Any] = {
+            "out_since": lasting(remembered.out_since, state is PodState.PULLED_OUT, now),
+            "by_absence": assessed.by_absence,
+            "back_since": None if back_since is not None and now - back_since > back_until else back_since,
+            "doubt_since": lasting(remembered.doubt_since, state is PodState.DOUBTFUL, now),
+            "served": (remembered.served or state in _COUNTED) and state not in GONE,
+        }
+        was = remembered
+        before = (was.out_since, was.by_absence, was.back_since, was.doubt_since, was.served)
+        pods[uid] = remembered if before == (*after.values(),) else replace(remembered, **after)
+    return replace(memory, pods=pods)
 
 
 def after_samples(inputs: AssessmentInputs, metrics: Sequence[MetricAssessment]) -> Memory:
@@ -233,27 +222,24 @@ def after_samples(inputs: AssessmentInputs, metrics: Sequence[MetricAssessment])
     memory, now, uids = inputs.memory, inputs.now, [pod.uid for pod in inputs.pods]
     doubts_zero = any(metric.scenarios and metric.scenarios[-1].is_doubted_zero for metric in metrics)
     departed = {uid: departure._replace(at=min(departure.at, now)) for uid, departure in memory.departed.items()}
-    remembered = remembered_seconds(inputs.samples)
+    remembered, samples = remembered_seconds(inputs.samples), {}
+    for metric in metrics:
+        seen, readings = memory.samples_of(metric.name), metric.readings or NO_READINGS
+        newest = {sample.pod.uid: sample.newest for sample in chain(readings.serving, readings.doubtful)}
+        kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
+        samples[metric.name] = SampleMemory(
+            last={uid: last for uid, last in chain(kept, newest.items()) if last is not None},
+            ahead={sample.pod.uid: sample.ahead for sample in readings.all if sample.ahead is not None},
+            lacking=frozenset([sample.pod.uid for sample in readings.all if sample.usage is None]),
+            read=metric.read,
+        )
     return replace(
         memory,
-        samples={metric.name: _after_metric(memory, uids, metric, now) for metric in metrics},
+        samples=samples,
         ahead={metric.name: metric.ahead for metric in metrics if metric.ahead is not None},
         beyond={metric.name: metric.beyond for metric in metrics if metric.beyond is not None},
         departed={uid: departure for uid, departure in departed.items() if now - departure.at <= remembered},
         zero_since=lasting(memory.zero_since, doubts_zero, now),
-    )
-
-
-def _after_metric(memory: Memory, uids: Iterable[str], metric: MetricAssessment, now: float) -> SampleMemory:
-    seen, readings = memory.samples_of(metric.name), metric.readings or NO_READINGS
-    counted = [*readings.serving, *readings.doubtful]
-    newest = {sample.pod.uid: sample.newest for sample in counted}
-    kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
-    return SampleMemory(
-        last={uid: last for uid, last in chain(kept, newest.items()) if last is not None},
-        ahead={sample.pod.uid: sample.ahead for sample in readings.all if sample.ahead is not None},
-        lacking=frozenset([sample.pod.uid for sample in readings.all if sample.usage is None]),
-        read=metric.read,
     )
 
 

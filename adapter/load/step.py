@@ -24,20 +24,16 @@ def recommend(totals: Totals, band: Band) -> Scenario:
         return HOLD
     average, saturated = totals.effective_usage(Average.PER_POD), band.saturation is not None and totals.is_saturated
     if saturated or (average if totals.most is None else totals.most) > beyond:
-        return _above(totals, band, step, beyond, saturated=saturated)
+        # Pods without a sample dilute an average; a single pod stays beyond its limit.
+        usage = Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
+        extreme = totals.most if totals.most is not None and totals.most > beyond else None
+        if usage <= beyond and extreme is None and not (saturated and totals.stays_saturated):
+            return ABOVE_BUT_MISSING
+        found = above(totals, band, totals.counted * usage, saturated=saturated)
+        return found._replace(needed=(found.needed or 0) + step.up, extreme=extreme)
     if (average if totals.least is None else totals.least) < under:
         return _below(totals, step, beyond, under)
     return HOLD
-
-
-def _above(totals: Totals, band: Band, step: Step, beyond: Fraction, *, saturated: bool) -> Scenario:
-    # Pods without a sample dilute an average; a single pod stays beyond its limit.
-    usage = Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
-    extreme = totals.most if totals.most is not None and totals.most > beyond else None
-    if usage <= beyond and extreme is None and not (saturated and totals.stays_saturated):
-        return ABOVE_BUT_MISSING
-    found = above(totals, band, totals.counted * usage, saturated=saturated)
-    return found._replace(needed=(found.needed or 0) + step.up, extreme=extreme)
 
 
 def _below(totals: Totals, step: Step, beyond: Fraction, under: Fraction) -> Scenario:

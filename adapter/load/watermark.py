@@ -40,19 +40,17 @@ def _towards_high(totals: Totals, band: Band) -> Scenario | None:
         return None
     if totals.departed.is_unknown or totals.n <= step or band.high is None:
         return None
-    if _with_departed(totals, band) / (totals.n - step) > band.high:
+    # Usage times pods, the load of the departed pods included.
+    usage = Fraction(totals.bound + totals.departed_load())
+    if band.average is Average.TOTAL:
+        load = usage * pods_measured(totals, band)
+    else:
+        load = usage * totals.n * totals.unit / totals.weight
+    if load / (totals.n - step) > band.high:
         return None
     if step > 1 or band.low is None:
         return Scenario(Verdict.INSIDE, drift=-step)
     return Scenario(Verdict.INSIDE, drift=-step, edge=max(1, math.ceil(totals.n * (1 - band.tolerance)) - 1))
-
-
-def _with_departed(totals: Totals, band: Band) -> Fraction:
-    """Usage times pods, the load of the departed pods included."""
-    usage = Fraction(totals.bound + totals.departed_load())
-    if band.average is Average.TOTAL:
-        return usage * pods_measured(totals, band)
-    return usage * totals.n * totals.unit / totals.weight
 
 
 def recommend_by_ratio(totals: Totals, band: Band) -> Scenario:

@@ -53,9 +53,8 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
 
     The tolerances only where the cluster's HPAs have that field (`tolerance`).
     """
-    for direction, rules, limits in zip(
-        DIRECTIONS, (hpa.scale_up, hpa.scale_down), (_up(policy, hpa), _down(policy)), strict=True
-    ):
+    for direction, rules in zip(DIRECTIONS, (hpa.scale_up, hpa.scale_down), strict=True):
+        limits = _limits(policy, hpa, direction)
         if tolerance:
             yield BehaviorField(f"{direction}.tolerance", "0", rules.tolerance == Fraction(0))
         yield BehaviorField(f"{direction}.policies", policies_json(limits), rules.policies == limits)
@@ -65,35 +64,27 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
 
 def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     """Whether scaling policies of another manager let the count go as far as the policy ever does."""
-    rules, limits = (hpa.scale_up, _up(policy, hpa)) if direction == DIRECTIONS[0] else (hpa.scale_down, _down(policy))
+    rules = hpa.scale_up if direction == DIRECTIONS[0] else hpa.scale_down
     return rules.select in {"", MAX} and all(
         any(
             present.kind == limit.kind and present.value >= limit.value and present.period <= LOOSE
             for present in rules.policies
         )
-        for limit in limits
+        for limit in _limits(policy, hpa, direction)
     )
 
 
-def _up(policy: Policy, hpa: Hpa) -> tuple[ScalingPolicy, ...]:
+def _limits(policy: Policy, hpa: Hpa, direction: str) -> tuple[ScalingPolicy, ...]:
     """The policy's velocity in percent, and the pods that a schedule or the fallback may add at once."""
-    percent = policy.velocity.up
+    is_up, at_once = direction == DIRECTIONS[0], [1]
+    percent = policy.velocity.up if is_up else policy.velocity.down
     if percent is None:
-        return (ScalingPolicy("Pods", hpa.bounds.maximum, PERIOD),)
-    floors = [schedule.minimum for schedule in policy.schedules if schedule.minimum is not None]
-    pods = max([1, *floors, *([policy.fallback.replicas] if policy.fallback else [])])
-    return (ScalingPolicy("Pods", pods, PERIOD), *_percent(percent))
-
-
-def _down(policy: Policy) -> tuple[ScalingPolicy, ...]:
-    percent = policy.velocity.down
-    if percent is None:
-        return (ScalingPolicy(_PERCENT, 100, PERIOD),)
-    return (ScalingPolicy("Pods", 1, PERIOD), *_percent(percent))
-
-
-def _percent(percent: int) -> tuple[ScalingPolicy, ...]:
-    return (ScalingPolicy(_PERCENT, percent, PERIOD),) if percent else ()
+        return (ScalingPolicy("Pods", hpa.bounds.maximum, PERIOD) if is_up else ScalingPolicy(_PERCENT, 100, PERIOD),)
+    if is_up:
+        at_once += [schedule.minimum for schedule in policy.schedules if schedule.minimum is not None]
+        at_once += [policy.fallback.replicas] if policy.fallback else []
+    pods = ScalingPolicy("Pods", max(at_once), PERIOD)
+    return (pods, ScalingPolicy(_PERCENT, percent, PERIOD)) if percent else (pods,)
 
 
 def policies_json(policies: Iterable[ScalingPolicy]) -> list[dict[str, Any]]:

@@ -43,13 +43,7 @@ class Wiring:
 
 def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
     """All flaws, the most harmful first."""
-    return (
-        *_refusals(wiring),
-        *_connection(wiring),
-        *_tolerance(wiring),
-        *_waiting(wiring),
-        *_watermarks(wiring),
-    )
+    return (*_refusals(wiring), *_connection(wiring), *_tolerance(wiring), *_instability(wiring))
 
 
 def _refusals(wiring: Wiring) -> Iterator[Flaw]:
@@ -60,10 +54,7 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
         yield Flaw(Reason.POLICY_CONFLICT, others)
     if wiring.neighbours.hpas:
         others = f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({wiring.neighbours.hpas})"
-        yield Flaw(
-            Reason.SHARED_TARGET,
-            f"{others}; HPAs that select the same pods do not act",
-        )
+        yield Flaw(Reason.SHARED_TARGET, f"{others}; HPAs that select the same pods do not act")
     if hpa.ambiguous:
         yield Flaw(Reason.AMBIGUOUS_SELECTOR, f"HPA {hpa.name} does not act: {hpa.ambiguous}")
     if hpa.bounds.minimum == 0 and hpa.scale_up.policies and all(p.kind == "Percent" for p in hpa.scale_up.policies):
@@ -144,9 +135,10 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
         yield Flaw(Reason.TOLERANCE, wiring.swallowed)
 
 
-def _waiting(wiring: Wiring) -> Iterator[Flaw]:
-    hpa, cooldown = wiring.hpa, wiring.policy.cooldown
-    waits = wiring.policy.strategy is Strategy.STEP and cooldown.down
+def _instability(wiring: Wiring) -> Iterator[Flaw]:
+    """Flaws that make the count flap, or wait for longer than it should."""
+    policy, hpa, cooldown = wiring.policy, wiring.hpa, wiring.policy.cooldown
+    waits = policy.strategy is Strategy.STEP and cooldown.down
     if hpa.scale_down.stabilization == 0 and not waits:
         yield Flaw(
             Reason.NO_STABILIZATION,
@@ -165,10 +157,7 @@ def _waiting(wiring: Wiring) -> Iterator[Flaw]:
                 f"scale{name}.stabilizationWindowSeconds ({window}); keep one of them",
             )
 
-
-def _watermarks(wiring: Wiring) -> Iterator[Flaw]:
-    policy = wiring.policy
-    fewest = max(1, wiring.hpa.bounds.minimum)
+    fewest = max(1, hpa.bounds.minimum)
     for metric in policy.metrics:
         if metric.high and metric.low is not None and metric.low / metric.high > Fraction(fewest, fewest + 1):
             yield Flaw(

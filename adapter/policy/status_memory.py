@@ -38,9 +38,25 @@ def to_status(memory: Memory) -> dict[str, Any]:
     if memory.last_valid is None:
         # Doubt because no answer ever came is local to this process: other replicas may have answers.
         remembered = {uid: replace(pod, doubt_since=None) for uid, pod in remembered.items()}
-    since = {uid: at for uid, pod in remembered.items() if (at := _since(pod)) is not None}
+    # Since when a pod is absent, out, in doubt or back; none that simply serves.
+    since: dict[str, float] = {}
+    for uid, pod in remembered.items():
+        moments = [pod.absent_since, pod.out_since, pod.doubt_since, pod.back_since]
+        if pod.served and _listing(pod) != Listed.IN:
+            moments.append(pod.seen)  # it is not Ready, and the registry would not have it serve if it were
+        if known := [at for at in moments if at is not None]:
+            since[uid] = min(known)
     pods = {uid: remembered[uid] for uid in _foremost(since)}
-    samples = _last_samples(memory)
+    # Of pods of which no sample counts now the last ones, the most loaded pods first.
+    largest: dict[str, int] = {}
+    for seen in memory.samples.values():
+        for uid in seen.lacking & seen.last.keys():
+            largest[uid] = max(largest.get(uid, 0), seen.last[uid].value)
+    kept = set(_foremost({uid: -value for uid, value in largest.items()}))
+    samples = {
+        name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.lacking & seen.last.keys() & kept)})
+        for name, seen in memory.samples.items()
+    }
     for uid in sorted({uid for seen in samples.values() for uid in seen.last}):
         pods.setdefault(uid, replace(memory.pod(uid), doubt_since=None))
     last = _foremost({uid: -pod.at for uid, pod in memory.departed.items()})
@@ -55,19 +71,6 @@ def to_status(memory: Memory) -> dict[str, Any]:
 def _foremost(order: Mapping[str, float]) -> list[str]:
     """The first MOST_STATUS_PODS UIDs in this order."""
     return nsmallest(MOST_STATUS_PODS, order, key=lambda uid: (order[uid], uid))
-
-
-def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
-    """The last samples of pods of which no sample counts now, the most loaded pods first."""
-    largest: dict[str, int] = {}
-    for seen in memory.samples.values():
-        for uid in seen.lacking & seen.last.keys():
-            largest[uid] = max(largest.get(uid, 0), seen.last[uid].value)
-    kept = set(_foremost({uid: -value for uid, value in largest.items()}))
-    return {
-        name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.lacking & seen.last.keys() & kept)})
-        for name, seen in memory.samples.items()
-    }
 
 
 def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,11 +114,3 @@ def _listing(pod: PodMemory) -> Listed:
     if pod.seen is None or pod.absent_since is not None or pod.registration_lost:
         return Listed.ABSENT
     return pod.listing or (Listed.IN if pod.out_since is None and pod.doubt_since is None else Listed.OUT)
-
-
-def _since(pod: PodMemory) -> float | None:
-    """Since when a pod is absent, out, in doubt or back; None where it simply serves."""
-    moments = [pod.absent_since, pod.out_since, pod.doubt_since, pod.back_since]
-    if pod.served and _listing(pod) != Listed.IN:
-        moments.append(pod.seen)  # it is not Ready, and the registry would not have it serve if it were
-    return min((at for at in moments if at is not None), default=None)

@@ -7,8 +7,14 @@ the API server reads it; tests compare both.
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from fractions import Fraction
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
 
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
@@ -17,6 +23,7 @@ from adapter.load.spec import (
     Converge,
     Cooldown,
     Delay,
+    Fallback,
     HpaWiring,
     Match,
     Metric,
@@ -26,15 +33,15 @@ from adapter.load.spec import (
     Query,
     Registry,
     ResourceMetric,
+    Schedule,
     Step,
     Strategy,
     ToleranceIn,
     Trigger,
+    Velocity,
 )
 from adapter.load.states import KUBERNETES
-from adapter.policy import pacing_fields
 from adapter.policy.field_reader import FieldReader, PolicyError, Source, as_mapping, percent_as_quantity
-from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
@@ -45,10 +52,14 @@ HOLD_UNTIL = f"{GROUP}/hold-until"
 """The annotation that holds a policy until a time."""
 
 MOST_METRICS = 10
+MOST_REPLICAS = 2**31 - 1
+_MOST_SCHEDULES = 20
 _MOST_CONTAINERS = 20
 _MOST_ROUTES = 20
 _LONGEST_LABEL = 63
 _DAY = 86_400
+_SECONDS = {"scaleUpSeconds": _DAY, "scaleDownSeconds": _DAY}
+_PERCENT = {"scaleUpPercent": 10_000, "scaleDownPercent": 100}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
 _RESERVED = ("pods",)
 _NAME_ADVICE = (
@@ -65,6 +76,8 @@ _STEP_FIELDS = ("stepTolerance", "toleranceIn", "trigger", "stepUp", "stepDown",
 _LARGEST_STEP = 1000
 _MOST_TOLERANCE = 1000
 _HUNDRED_PERCENT = 100
+
+_Pair = TypeVar("_Pair", Cooldown, Delay, Velocity)
 
 
 class _UsageResource(StrEnum):
@@ -113,10 +126,10 @@ def parse_policy(source: Source) -> Policy:
         metrics=metrics,
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
         pulled_out=_pulled_out(spec.section("pulledOut")),
-        velocity=pacing_fields.velocity(spec.section("velocity")),
-        cooldown=pacing_fields.periods(spec.section("cooldown"), _COOLDOWN.get(strategy, Cooldown())),
-        schedules=pacing_fields.schedules(spec),
-        fallback=pacing_fields.fallback(spec),
+        velocity=_directions(spec.section("velocity"), Velocity(), _PERCENT),
+        cooldown=_directions(spec.section("cooldown"), _COOLDOWN.get(strategy, Cooldown())),
+        schedules=_schedules(spec),
+        fallback=_fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
         tolerate_zero=spec.optional_flag("tolerateZero"),
         saturation_factor=_saturation_factor(spec),
@@ -158,7 +171,7 @@ def _hold_until(metadata: FieldReader) -> float | None:
 
 def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
-    delay = pacing_fields.periods(spec.section("delay"), Delay())
+    delay = _directions(spec.section("delay"), Delay())
     for fields in spec.sections("metrics", MOST_METRICS):
         metric = _metric(fields, delay)
         if metric.name and metric.name in {earlier.name for earlier in read}:
@@ -199,7 +212,7 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
             fields.fault("", given, "a floor has no delay; take it away")
         delay = Delay()
     elif fields.get("delay") is not None:
-        delay = pacing_fields.periods(fields.section("delay"), delay)
+        delay = _directions(fields.section("delay"), delay)
     return Metric(
         name=name, resource=resource, query=query, high=high, low=low, target=target, floor=floor, delay=delay
     )
@@ -301,6 +314,74 @@ def _pulled_out(fields: FieldReader) -> PulledOut:
     )
     fields.close()
     return pulled_out
+
+
+def _directions(fields: FieldReader, default: _Pair, most: Mapping[str, int] = _SECONDS) -> _Pair:
+    """A velocity, cooldown or delay; an absent direction has the default's. `most`: the largest value of each key."""
+    up, down = (fields.optional_integer(key, 0, largest) for key, largest in most.items())
+    fields.close()
+    return replace(default, up=default.up if up is None else up, down=default.down if down is None else down)
+
+
+def _schedules(spec: FieldReader) -> tuple[Schedule, ...]:
+    read = []
+    for fields in spec.sections("schedules", _MOST_SCHEDULES):
+        name = fields.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_LABEL)
+        cron = fields.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
+        if cron and (reason := _cron_fault(cron)):
+            fields.fault("cron", cron, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
+            cron = ""
+        zone: tzinfo = UTC
+        zone_name = fields.text("timeZone") or "UTC"
+        try:
+            zone = ZoneInfo(zone_name)
+        except (ValueError, OSError, LookupError):
+            advice = "is not a time zone; write a name of the IANA database, such as Asia/Shanghai"
+            fields.fault("timeZone", zone_name, advice)
+        schedule = Schedule(
+            name=name,
+            cron=cron or "0 0 * * *",
+            zone=zone,
+            duration=fields.integer("durationSeconds", 3600, 60, 7 * _DAY),
+            minimum=fields.optional_integer("minReplicas", 0, MOST_REPLICAS),
+            maximum=fields.optional_integer("maxReplicas", 1, MOST_REPLICAS),
+        )
+        if not fields.has("durationSeconds"):
+            fields.fault("durationSeconds", None, "Required value: how long each time lasts")
+        if schedule.minimum is None and schedule.maximum is None:
+            fields.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
+        elif schedule.minimum is not None and schedule.maximum is not None and schedule.minimum > schedule.maximum:
+            fields.fault("minReplicas", schedule.minimum, "minReplicas must be at most maxReplicas")
+        fields.close()
+        read.append(schedule)
+    names = [schedule.name for schedule in read if schedule.name]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        spec.fault("schedules", name, "Duplicate value; name each schedule once")
+    return tuple(read)
+
+
+def _cron_fault(cron: str) -> str:
+    fields = [field for field in cron.split(" ") if field]
+    if len(fields) != 5 or fields != cron.split():
+        return "it has not five fields"
+    try:
+        first = next(CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC)), None)
+    except CronSimError as error:
+        return str(error)
+    return "" if first is not None else "it never comes"
+
+
+def _fallback(spec: FieldReader) -> Fallback | None:
+    if spec.get("fallback") is None:
+        return None
+    fields = spec.section("fallback")
+    if not fields.has("replicas"):
+        fields.fault("replicas", None, "Required value: the count to have at least")
+    minimum = Fallback(
+        after=fields.integer("afterSeconds", 300, 0, _DAY), replicas=fields.integer("replicas", 1, 1, MOST_REPLICAS)
+    )
+    fields.close()
+    return minimum
 
 
 def read_tolerance(spec: FieldReader, strategy: Strategy) -> Fraction:

@@ -71,7 +71,13 @@ def _parsed(text: str, *, many: bool) -> list[Any]:
     not_json = ""
     if text.lstrip()[:1] in {"{", "["}:
         try:
-            return [json.loads(text, object_pairs_hook=_members, parse_int=_integer)]
+            return [
+                json.loads(
+                    text,
+                    object_pairs_hook=_members,
+                    parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else _Number(digits),
+                )
+            ]
         except RecursionError:
             raise TextError(_too_deep()) from None
         except ValueError as error:
@@ -116,10 +122,6 @@ def _with_repeated(mapping: dict[str, Any], keys: list[str]) -> dict[str, Any]:
     once: set[str] = set()
     members.repeated = tuple(dict.fromkeys(key for key in keys if key in once or once.add(key)))  # type: ignore[func-returns-value]
     return members
-
-
-def _integer(text: str) -> Any:
-    return int(text) if len(text) <= LONGEST_NUMBER else _Number(text)
 
 
 def _too_deep() -> Fault:

@@ -8,6 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from adapter.runtime.concurrency import wait_for_event
+
 Member = TypeVar("Member")
 
 _BURST_SECONDS = 0.0005
@@ -179,11 +181,7 @@ class DelayQueue(Generic[K]):
         while not self.ready:
             self._changed.clear()
             delay = self._heap[0][0] - self._clock() if self._heap else None
-            try:
-                # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the event.
-                async with asyncio.timeout(delay):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await wait_for_event(self._changed, delay):
                 return
 
 

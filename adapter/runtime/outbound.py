@@ -16,7 +16,7 @@ from weakref import WeakSet
 import aiohttp
 from yarl import URL
 
-from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Limit, Reservation, discard_body, read_body
+from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Limit, discard_body, read_body
 from adapter.runtime.source_errors import SourceUnreachable, connection_fault
 
 AT_ONCE = 8
@@ -134,43 +134,26 @@ class Client:
         async with self._budget.reserve(self._source) as reservation:
             try:
                 async with asyncio.timeout(seconds):
-                    answer = await self._read(reservation, method, url, headers or {}, keep, content)
+                    opened, secure = self._opened, str(url).startswith("https:")
+                    if opened is None or opened.stamp or (secure and opened.tls is None):
+                        self._opened = opened = await asyncio.to_thread(_open, self._access, opened, secure)
+                    content |= {"ssl": opened.tls or True, "headers": {**opened.headers, **(headers or {})}}
+                    async with self._http.request(method, url, allow_redirects=False, **content) as response:
+                        body = Body()
+                        if keep:
+                            body = await read_body(response, self._limit, reservation)
+                        else:
+                            await discard_body(response, self._limit)
             except TimeoutError as error:
                 raise SourceUnreachable(reservation.late(seconds), public="timed out") from error
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
-            yield answer
+            yield SegmentedReply(response.status, response.headers, body)
 
     async def send(self, method: str, url: str | URL, **request: Any) -> Reply:
         """As `answer`, for answers that are small."""
         async with self.answer(method, url, **request) as reply:
             return reply.plain
-
-    async def _read(
-        self,
-        reservation: Reservation,
-        method: str,
-        url: str | URL,
-        headers: Mapping[str, str],
-        keep: bool,
-        content: Mapping[str, Any],
-    ) -> SegmentedReply:
-        opened, secure = self._opened, str(url).startswith("https:")
-        if opened is None or opened.stamp or (secure and opened.tls is None):
-            self._opened = opened = await asyncio.to_thread(_open, self._access, opened, secure)
-        request = self._http.request(
-            method,
-            url,
-            headers={**opened.headers, **headers},
-            ssl=opened.tls or True,
-            allow_redirects=False,
-            **content,
-        )
-        async with request as response:
-            if not keep:
-                await discard_body(response, self._limit)
-            body = await read_body(response, self._limit, reservation) if keep else Body()
-            return SegmentedReply(response.status, response.headers, body)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -233,25 +216,20 @@ def credentials(access: Access) -> dict[str, str]:
     for name, file in access.secret_headers.items():
         headers[name] = secret(file)
     for name, file in access.header_files.items():
-        headers[name] = _header_value(name, file)
+        where = f"headerFiles, {name}"
+        try:
+            headers[name] = value = secret(file)
+        except OSError as error:
+            raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if not value or not value.isascii() or not value.isprintable():
+            # The value is not shown: it may be a secret.
+            fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
+            raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
     return headers
-
-
-def _header_value(name: str, file: str) -> str:
-    where = f"headerFiles, {name}"
-    try:
-        value = secret(file)
-    except OSError as error:
-        raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-    if not value or not value.isascii() or not value.isprintable():
-        # The value is not shown: it may be a secret.
-        fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
-        raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
-    return value
 
 
 def error_text(error: Exception) -> str:

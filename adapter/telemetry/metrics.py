@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -31,79 +32,86 @@ class Metrics:
         self.policy_rows = policy_rows
         self.registry_rows = registry_rows
         ProcessCollector(registry=self.registry)
-        self.api_requests = self._histogram(
+        gauge = partial(Gauge, namespace="effective_load", registry=self.registry)
+        counter = partial(Counter, namespace="effective_load", registry=self.registry)
+        histogram = partial(Histogram, namespace="effective_load", registry=self.registry)
+        self.api_requests = histogram(
             "api_request_duration_seconds",
             "Time to answer a request to the metrics API",
-            _FAST,
             ("group", "resource_kind", "code"),
+            buckets=_FAST,
         )
-        self.scale_reads = self._histogram(
-            "scale_read_duration_seconds", "Time to read a target's live scale", _FAST, ("result",)
+        self.scale_reads = histogram(
+            "scale_read_duration_seconds", "Time to read a target's live scale", ("result",), buckets=_FAST
         )
-        self.authentications = self._counter(
-            "authentication_total", "Requests by how they proved who asks", "method", "result"
+        self.authentications = counter(
+            "authentication_total", "Requests by how they proved who asks", ("method", "result")
         )
-        self.authorization_reviews = self._counter(
-            "authorization_reviews_total", "SubjectAccessReviews that were asked, cached answers not counted", "result"
+        self.authorization_reviews = counter(
+            "authorization_reviews_total",
+            "SubjectAccessReviews that were asked, cached answers not counted",
+            ("result",),
         )
-        self.certificate_expiry = self._gauge(
-            "certificate_expiry_timestamp_seconds", "When a certificate in use expires", "certificate"
+        self.certificate_expiry = gauge(
+            "certificate_expiry_timestamp_seconds", "When a certificate in use expires", ("certificate",)
         )
-        self.errors = self._counter("errors_total", "Errors that were answered or logged, by reason", "reason")
-        self.upstream_requests = self._histogram(
+        self.errors = counter("errors_total", "Errors that were answered or logged, by reason", ("reason",))
+        self.upstream_requests = histogram(
             "upstream_request_duration_seconds",
             "Time to answer a request that an upstream adapter was asked for",
-            _SLOW,
             ("group", "code"),
+            buckets=_SLOW,
         )
-        self.upstream_errors = self._counter(
-            "upstream_errors_total", "Requests to an upstream adapter without a usable answer", "group", "reason"
+        self.upstream_errors = counter(
+            "upstream_errors_total", "Requests to an upstream adapter without a usable answer", ("group", "reason")
         )
-        self.upstream_up = self._gauge(
-            "upstream_up", "1 where an upstream adapter last answered which metrics it has", "group"
+        self.upstream_up = gauge(
+            "upstream_up", "1 where an upstream adapter last answered which metrics it has", ("group",)
         )
-        self.source_up = self._gauge("source_up", "1 where the last fetch of a load source succeeded", "source")
-        self.source_success = self._gauge(
-            "source_last_success_timestamp_seconds", "When a load source last answered", "source"
+        self.source_up = gauge("source_up", "1 where the last fetch of a load source succeeded", ("source",))
+        self.source_success = gauge(
+            "source_last_success_timestamp_seconds", "When a load source last answered", ("source",)
         )
-        self.source_duration = self._histogram(
-            "source_fetch_duration_seconds", "Time to fetch from a load source", _SLOW, ("source",)
+        self.source_duration = histogram(
+            "source_fetch_duration_seconds", "Time to fetch from a load source", ("source",), buckets=_SLOW
         )
-        self.source_errors = self._counter("source_errors_total", "Failed fetches of a load source", "source", "reason")
-        self.registry_up = self._gauge("registry_up", "1 where a service registry last answered", "registry")
-        self.registry_errors = self._counter(
-            "registry_errors_total", "Answers of a service registry that failed or were not valid", "registry", "reason"
+        self.source_errors = counter("source_errors_total", "Failed fetches of a load source", ("source", "reason"))
+        self.registry_up = gauge("registry_up", "1 where a service registry last answered", ("registry",))
+        self.registry_errors = counter(
+            "registry_errors_total",
+            "Answers of a service registry that failed or were not valid",
+            ("registry", "reason"),
         )
-        self.registry_changes = self._counter(
-            "registry_changes_total", "Valid answers about a service that differed from the one before", "registry"
+        self.registry_changes = counter(
+            "registry_changes_total", "Valid answers about a service that differed from the one before", ("registry",)
         )
-        self.registry_reconnects = self._counter(
-            "registry_reconnects_total", "Connections to a service registry made anew, and restarts seen", "registry"
+        self.registry_reconnects = counter(
+            "registry_reconnects_total", "Connections to a service registry made anew, and restarts seen", ("registry",)
         )
-        self.companion_leads = self._gauge("companion_leads", "1 where this replica of the companion leads")
-        self.companion_writes = self._counter(
-            "companion_writes_total", "Actions of the companion by kind and how they ended", "action", "result"
+        self.companion_leads = gauge("companion_leads", "1 where this replica of the companion leads")
+        self.companion_writes = counter(
+            "companion_writes_total", "Actions of the companion by kind and how they ended", ("action", "result")
         )
-        self.notifications = self._counter(
-            "notifications_total", "Notifications by route and how they ended", "route", "result"
+        self.notifications = counter(
+            "notifications_total", "Notifications by route and how they ended", ("route", "result")
         )
-        self.watch_proof = self._gauge(
-            "watch_last_proof_timestamp_seconds", "When a watch last proved that it is alive", "resource"
+        self.watch_proof = gauge(
+            "watch_last_proof_timestamp_seconds", "When a watch last proved that it is alive", ("resource",)
         )
-        self.watch_restarts = self._counter("watch_restarts_total", "Watches that began anew", "resource", "reason")
-        self.watch_objects = self._gauge("watch_objects", "Objects a watch holds", "resource")
-        self.watch_silent = self._gauge(
+        self.watch_restarts = counter("watch_restarts_total", "Watches that began anew", ("resource", "reason"))
+        self.watch_objects = gauge("watch_objects", "Objects a watch holds", ("resource",))
+        self.watch_silent = gauge(
             "watch_silent",
             "Watches of a resource that are not believed: never filled, or without proof that they are alive for 90 s",
-            "resource",
+            ("resource",),
         )
-        self.clock_skew = self._gauge("clock_skew_seconds", "This machine's clock less the API server's")
-        self.settings_reloads = self._counter("settings_reloads_total", "Settings files that were read anew", "result")
-        self.settings_accepted = self._gauge(
+        self.clock_skew = gauge("clock_skew_seconds", "This machine's clock less the API server's")
+        self.settings_reloads = counter("settings_reloads_total", "Settings files that were read anew", ("result",))
+        self.settings_accepted = gauge(
             "settings_last_reload_successful", "1 where the settings file was accepted, 0 where older settings run on"
         )
         self.settings_accepted.set(1)
-        self.build_info = self._gauge("build_info", "1, labelled with what runs", "version", "python")
+        self.build_info = gauge("build_info", "1, labelled with what runs", ("version", "python"))
         self.build_info.labels(version=package_version(), python=platform.python_version()).set(1)
 
     def forget_watch(self, resource: str) -> None:
@@ -135,15 +143,6 @@ class Metrics:
                 ),
             ]
         )
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"effective_load_{name}", text, labels, registry=self.registry)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"effective_load_{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...]) -> Histogram:
-        return Histogram(f"effective_load_{name}", text, labels, buckets=buckets, registry=self.registry)
 
 
 def package_version() -> str:

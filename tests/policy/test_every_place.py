@@ -18,7 +18,7 @@ from tools import policy_reference
 
 ROOT = Path(__file__).parents[2]
 PLACES: Mapping[str, tuple[str, ...]] = {
-    "the reader": ("adapter/policy/watermark_policy.py", "adapter/policy/pacing_fields.py"),
+    "the reader": ("adapter/policy/watermark_policy.py",),
     "the literal model": tuple(f"tests/literal/{name}.py" for name in ("facts", "memory", "model", "states", "usage")),
     "the literal documents": ("tests/literal/generator.py",),
     "the bounds of the schema": ("tests/policy/test_schema.py", "tests/policy/wrong.py"),

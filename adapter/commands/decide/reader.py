@@ -25,8 +25,7 @@ from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import target_pods
 from adapter.policy.memory_json import MemoryReader
-from adapter.policy.pacing_fields import MOST_REPLICAS
-from adapter.policy.watermark_policy import parse_policy
+from adapter.policy.watermark_policy import MOST_REPLICAS, parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder

@@ -29,7 +29,7 @@ from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Keda, StockHpa, 
 from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.field_reader import mapping_at
 from adapter.policy.hpa import CrossVersionReference
-from adapter.policy.pacing_fields import MOST_REPLICAS
+from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.settings.registries import header_faults, url_faults
 
 API_GROUP = "keda.sh"

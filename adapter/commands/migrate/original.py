@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, UnparsedObject, listed_objects
 from adapter.policy.hpa import CrossVersionReference
-from adapter.policy.pacing_fields import MOST_REPLICAS
+from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults
 

@@ -17,8 +17,7 @@ from adapter.commands.migrate.original import (
 )
 from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Wpa, WpaMetric, metric_name, tolerance_text
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.pacing_fields import MOST_REPLICAS
-from adapter.policy.watermark_policy import MOST_METRICS
+from adapter.policy.watermark_policy import MOST_METRICS, MOST_REPLICAS
 
 API_GROUP = "datadoghq.com"
 KIND = "WatermarkPodAutoscaler"

@@ -88,10 +88,8 @@ def _active(context: Context) -> PolicyCondition:
     if stance is Stance.HELD:
         assert policy.hold_until is not None
         until = format_micro_time(policy.hold_until).replace(".000000", "")
-        reason, message = (
-            Reason.HELD,
-            f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for",
-        )
+        message = f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"
+        reason = Reason.HELD
     else:
         reason, message = _STANCES[stance]
     return PolicyCondition(ConditionType.ACTIVE, stance is Stance.ACTIVE, reason, message)

@@ -60,7 +60,16 @@ def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) ->
     """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
     sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
-    sources.append(_tags(samples))
+    # The tags of the images that are not the same in all templates.
+    images = {revision: {c.name: c.image for c in pod.containers if c.image} for revision, pod in samples.items()}
+    containers = dict.fromkeys(name for by_name in images.values() for name in by_name)
+    differing = [name for name in containers if len({by_name.get(name) for by_name in images.values()}) > 1]
+    sources.append(
+        {
+            revision: "+".join(tag(by_name[name]) for name in differing if name in by_name)
+            for revision, by_name in images.items()
+        }
+    )
     registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
     if registry is not None and roster is not None:
         registered = registrations(samples.values(), roster, registry)
@@ -76,17 +85,6 @@ def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) ->
         versions.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
     listed = ", ".join(versions[:_SHOWN]) + (" …" if len(versions) > _SHOWN else "")
     return f"the serving pods run {len(versions)} versions: {listed}"
-
-
-def _tags(samples: Mapping[str, Pod]) -> dict[str, str]:
-    """The tags of the images that are not the same in all templates."""
-    images = {revision: {c.name: c.image for c in pod.containers if c.image} for revision, pod in samples.items()}
-    names = dict.fromkeys(name for by_name in images.values() for name in by_name)
-    differing = [name for name in names if len({by_name.get(name) for by_name in images.values()}) > 1]
-    return {
-        revision: "+".join(tag(by_name[name]) for name in differing if name in by_name)
-        for revision, by_name in images.items()
-    }
 
 
 def tag(image: str) -> str:
