@@ -187,17 +187,14 @@ class Engine:
             self._resource_metrics.refresh()
             self.registries.watch(self._index.service_claims())
             await asyncio.sleep(0)
-            self._publish_objects_again()
+            if self.snapshots.current.synced:
+                self._publish_objects()
             await asyncio.sleep(LINKS_SECONDS)
 
     def _publish_objects(self) -> None:
         self._worker.publish_objects(
             self._index.pods_metric_targets(self._targets.resource), self._index.pods.namespaces(), synced=True
         )
-
-    def _publish_objects_again(self) -> None:
-        if self.snapshots.current.synced:
-            self._publish_objects()
 
     def _publish_queries(self) -> None:
         self._worker.publish_queries({result.name: result for result in self._prometheus.named_results()})
@@ -228,7 +225,8 @@ class Engine:
         self.registries.reload(settings.registries)
         self._links_changed.set()
         self._index.mark_namespace("")
-        self._publish_objects_again()
+        if self.snapshots.current.synced:
+            self._publish_objects()
 
     def filling(self) -> str:
         """The sentence that names what must complete before the snapshot is synced."""
@@ -247,7 +245,6 @@ class Engine:
         return link.hpa if link is not None else None
 
     def _wiring(self, policy: Policy) -> Wiring | None:
-        """A policy with its HPA; None if there is none."""
         key = Key(policy.namespace, policy.name)
         hpa = self.hpa(key)
         if hpa is None:

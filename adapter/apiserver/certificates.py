@@ -89,14 +89,15 @@ def validated(bundle: CertificateBundle, now: float) -> CertificateBundle:
         raise CertificateError("the CA's key does not belong to its certificate")
     if not any(_is_issued(bundle.serving.leaf, authority) for authority in authorities):
         raise CertificateError("none of the CA certificates issued the serving certificate")
-    if not _is_valid(authorities[0], now):
+    if now >= bundle.ca_expires_at:
         raise CertificateError("the CA has expired")
     return bundle
 
 
 def with_new_authority(bundle: CertificateBundle, now: float) -> CertificateBundle:
     """The bundle without expired CAs, and with a new CA beside the old one if that is due for renewal."""
-    authorities = [authority for authority in load_certificates(bundle.ca_certificates) if _is_valid(authority, now)]
+    published = load_certificates(bundle.ca_certificates)
+    authorities = [authority for authority in published if now < authority.not_valid_after_utc.timestamp()]
     if authorities and not _is_due(authorities[0], now):
         kept = "".join(map(_pem, authorities))
         return bundle if kept == bundle.ca_certificates else replace(bundle, ca_certificates=kept)
@@ -165,16 +166,13 @@ def _builder(
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
     builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(_moment(now - _BACKDATED)).not_valid_after(_moment(now + life))
+    begin, end = (dt.datetime.fromtimestamp(int(at), dt.UTC) for at in (now - _BACKDATED, now + life))
+    builder = builder.not_valid_before(begin).not_valid_after(end)
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
 
 
 def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _moment(seconds: float) -> dt.datetime:
-    return dt.datetime.fromtimestamp(int(seconds), dt.UTC)
 
 
 def _pem(certificate: x509.Certificate) -> str:
@@ -205,10 +203,6 @@ def _is_issued(certificate: x509.Certificate, authority: x509.Certificate) -> bo
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _is_valid(certificate: x509.Certificate, now: float) -> bool:
-    return now < certificate.not_valid_after_utc.timestamp()
 
 
 def _is_due(certificate: x509.Certificate, now: float) -> bool:

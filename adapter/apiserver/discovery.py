@@ -203,7 +203,6 @@ class Discovery:
 
 
 def _array(entries: Iterable[bytes]) -> msgspec.Raw:
-    """A JSON array of encoded entries."""
     return msgspec.Raw(b"[" + b",".join(filter(None, entries)) + b"]")
 
 

@@ -107,7 +107,6 @@ def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
 
 
 def _present(**values: Any) -> Object:
-    """The fields that have a value."""
     return {key: value for key, value in values.items() if value is not None}
 
 

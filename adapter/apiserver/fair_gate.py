@@ -87,7 +87,6 @@ class FairGate:
         self._admit()
 
     def _admit(self) -> None:
-        """Grant free slots to the waiting flows in turn."""
         while self._admitted.total() < self._total:
             flow = min(filter(self._is_admissible, self._queues), key=self._admitted.__getitem__, default=None)
             if flow is None:

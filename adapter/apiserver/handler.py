@@ -152,19 +152,17 @@ class Handler:
             body = await upstream.fetch(info, is_hpa=flow in _CONTROLLERS)
         else:
             make = self.provider.external if info.kind is RequestKind.EXTERNAL else self.provider.custom
-            async with self._place(info, flow):
+            of_one = info.policy is not None if info.kind is RequestKind.EXTERNAL else info.kind is not RequestKind.PODS
+            place: AbstractAsyncContextManager[None] = nullcontext()
+            if not of_one or info.name == ALL_OBJECTS or info.metric in self.provider.index.snapshot.queries:
+                # Large lists of one user do not occupy the processor and the memory.
+                is_users_count = info.metric == DESIRED_REPLICAS and flow not in _CONTROLLERS
+                place = (self._counts if is_users_count else self._lists_of(flow)).slot(flow, QUEUE_SECONDS)
+            async with place:
                 body = await make(info)
         if len(body) <= _SMALL_BYTES:
             return json_answer(request, body)
         return await self._whole(request, flow, body, HEADERS)
-
-    def _place(self, info: RequestInfo, flow: str) -> AbstractAsyncContextManager[None]:
-        """The place that this list takes, so that large ones of one user do not occupy the processor and the memory."""
-        is_one = info.policy is not None if info.kind is RequestKind.EXTERNAL else info.kind is not RequestKind.PODS
-        if is_one and info.name != ALL_OBJECTS and info.metric not in self.provider.index.snapshot.queries:
-            return nullcontext()
-        is_users_count = info.metric == DESIRED_REPLICAS and flow not in _CONTROLLERS
-        return (self._counts if is_users_count else self._lists_of(flow)).slot(flow, QUEUE_SECONDS)
 
     def _lists_of(self, flow: str) -> FairGate:
         return self._controllers_lists if flow in _CONTROLLERS else self._lists

@@ -28,7 +28,7 @@ from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotIndex
-from adapter.usage.series import NamedQueryResult, Series, SeriesList
+from adapter.usage.series import NamedQueryResult, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
@@ -172,7 +172,9 @@ async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[
     for pod in chosen:
         # at most one series of a pod counts
         items.extend(
-            MetricValue(described=pod_reference(pod), metric=query.name, value=_value(each))
+            MetricValue(
+                described=pod_reference(pod), metric=query.name, value=Value(text=nano_text(each.value), at=each.at)
+            )
             for each in series.of_pod(pod.name)
             if now - each.at <= query.max_age and (request.series is None or request.series.matches(each.labels))
         )
@@ -197,7 +199,8 @@ async def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> l
         raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
     items = []
     for series in chosen:
-        items.append(ExternalMetricValue(metric=query.name, labels=series.labels, value=_value(series)))
+        value = Value(text=nano_text(series.value), at=series.at)
+        items.append(ExternalMetricValue(metric=query.name, labels=series.labels, value=value))
         await slices.breathe()
     return items
 
@@ -227,10 +230,6 @@ def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: Requ
                     f"query {query.name} has several series of pod {name}; write it as `{by} (…)`, or select one"
                 )
             names.add(name)
-
-
-def _value(series: Series) -> Value:
-    return Value(text=nano_text(series.value), at=series.at)
 
 
 def _no_sample(query: NamedQueryResult, request: RequestInfo, subject: str) -> StatusError:

@@ -112,7 +112,19 @@ def parse_target(target: str) -> RequestInfo:
     cached = CACHE.get(target)
     if cached is not None:
         return cached
-    info = _with_selectors(_parse_path(target), target)
+    info, query = _parse_path(target), target.partition("?")[2]
+    if info.error is None and query:
+        try:
+            parameters = _parameters(query)
+            if info.kind in _METRIC_KINDS:
+                if parameters.get("watch", "") not in {"", "0", "false"}:
+                    raise not_allowed("watch is not supported: metrics can only be read")
+                if parameters.get("fieldSelector"):
+                    raise bad_request("fieldSelector is not supported; use labelSelector")
+                labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
+                info = replace(info, labels=labels, series=series)
+        except StatusError as error:
+            info = replace(info, error=error)
     if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
         info = replace(info, target=target)
         if len(CACHE) >= _MAX_CACHED:
@@ -172,25 +184,6 @@ def _resource_attributes(group: str, version: str, rest: tuple[str, ...]) -> Att
         case (resource, name, metric) if resource != "namespaces":
             return Attributes("get", group, version, resource, metric, name)
     return None
-
-
-def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
-    """Add the selectors of the target's query."""
-    query = target.partition("?")[2]
-    if info.error is not None or not query:
-        return info
-    try:
-        parameters = _parameters(query)
-        if info.kind not in _METRIC_KINDS:
-            return info
-        if parameters.get("watch", "") not in {"", "0", "false"}:
-            raise not_allowed("watch is not supported: metrics can only be read")
-        if parameters.get("fieldSelector"):
-            raise bad_request("fieldSelector is not supported; use labelSelector")
-        labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
-    except StatusError as error:
-        return replace(info, error=error)
-    return replace(info, labels=labels, series=series)
 
 
 def _decode(path: str) -> tuple[str, ...]:

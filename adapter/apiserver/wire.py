@@ -90,26 +90,15 @@ _encode = msgspec.json.Encoder().encode
 _timestamp = functools.lru_cache(4096)(format_time)
 
 
-def _window(value: Value) -> int | msgspec.UnsetType:
-    return msgspec.UNSET if value.window is None else max(0, round(value.window))
+def _fields(value: Value) -> tuple[str, str, int | msgspec.UnsetType]:
+    window = msgspec.UNSET if value.window is None else max(0, round(value.window))
+    return _timestamp(int(value.at)), value.text, window
 
 
-def _v1beta2(item: MetricValue) -> _V1beta2:
-    value, name = item.value, _Identifier(item.metric)
-    return _V1beta2(item.described, name, _timestamp(int(value.at)), value.text, _window(value))
-
-
-def _v1beta1(item: MetricValue) -> _V1beta1:
-    value = item.value
-    return _V1beta1(item.described, item.metric, _timestamp(int(value.at)), value.text, _window(value))
-
-
-def _external(item: ExternalMetricValue) -> _External:
-    value = item.value
-    return _External(item.metric, item.labels, _timestamp(int(value.at)), value.text, _window(value))
-
-
-_CUSTOM = {"v1beta2": _v1beta2, "v1beta1": _v1beta1}
+_CUSTOM: Mapping[str, Callable[[MetricValue], msgspec.Struct]] = {
+    "v1beta2": lambda item: _V1beta2(item.described, _Identifier(item.metric), *_fields(item.value)),
+    "v1beta1": lambda item: _V1beta1(item.described, item.metric, *_fields(item.value)),
+}
 
 
 def _head(kind: str, api_version: str) -> bytes:
@@ -127,7 +116,7 @@ async def metric_value_list(version: str, items: Sequence[MetricValue]) -> bytes
 
 async def external_metric_value_list(items: Sequence[ExternalMetricValue]) -> bytes:
     """An ExternalMetricValueList as JSON, encoded in slices."""
-    return await _list(_EXTERNAL_HEAD, _external, items)
+    return await _list(_EXTERNAL_HEAD, lambda item: _External(item.metric, item.labels, *_fields(item.value)), items)
 
 
 async def _list(head: bytes, row: Callable[[Item], msgspec.Struct], items: Sequence[Item]) -> bytes:

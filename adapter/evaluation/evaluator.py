@@ -196,7 +196,6 @@ class Evaluator:
         return replace(memory, observing_since=now)
 
     def _candidates(self, ref: TargetRef) -> tuple[Pod, ...]:
-        """The pods that may be the target's."""
         if owns_its_pods(ref.kind):
             return tuple(self._index.pods.owned(ref.namespace, ref.name))
         return tuple(self._index.pods.namespace(ref.namespace).values())

@@ -270,19 +270,15 @@ class ObjectIndex:
 
     def target_claims(self) -> Iterable[Claim[TargetRef]]:
         """The targets of policies, each with the policy's namespace and age."""
-        return [Claim(key.namespace, self._since(key), ref) for key, ref in self._refs.items()]
+        return [Claim(key.namespace, (self.policies[key].created, key.name), ref) for key, ref in self._refs.items()]
 
     def service_claims(self) -> Iterable[Claim[ServiceKey]]:
         """The services that policies name, each with the policy's namespace and age."""
         return [
-            Claim(key.namespace, self._since(key), service)
+            Claim(key.namespace, (self.policies[key].created, key.name), service)
             for service, keys in self._by_service.items()
             for key in keys
         ]
-
-    def _since(self, key: Key) -> tuple[str, str]:
-        """Sort key: orders the policies of a namespace by age, alike in every process."""
-        return self.policies[key].created, key.name
 
     def link(self, key: Key) -> Link | None:
         """The policy's link; None where the policy is not valid or its HPA does not exist."""

@@ -57,7 +57,6 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
 def _paced(
     assessment: Assessment, wanted: Paced, scale: Scale, bounds: Bounds, open_now: ScheduleLimits, now: float
 ) -> Paced:
-    """The wanted count within schedules, velocity and cooldown."""
     rises = wanted.desired > scale.replicas
     last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now, earliest=rises)
     return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
@@ -74,7 +73,6 @@ def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, 
 
 
 def _bounded(paced: Paced, bounds: Bounds) -> Paced:
-    """The count within the HPA's own bounds."""
     bounded = max(bounds.minimum, min(bounds.maximum, paced.desired))
     return paced if bounded == paced.desired else Paced(bounded, HeldBy.BOUNDS)
 

@@ -152,7 +152,6 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
 
 
 def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
-    """Why a step down of strategy Step was taken, or not."""
     current, scenario, metric = decision.current, outcome.scenario, outcome.metric
     if outcome.proposal < current:
         return f" (now {current}): {_many(current - outcome.proposal, 'pod')} fewer (stepDown {policy.step.down})"
@@ -272,15 +271,14 @@ _LAST_ANSWER = " (last answer "
 
 def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
     """The errors of the metrics in one sentence, a query as the subject of its own; empty where there is none."""
-    clauses, specs = [], {spec.name: spec for spec in policy.metrics}
-    for metric in metrics:
-        spec, subject, predicate = specs.get(metric.name), f"metric {metric.name}", f": {metric.error}"
-        source = source_name(spec) if spec is not None and spec.query is not None else ""
-        if metric.error and source and metric.error.startswith((f"{source}: ", f"{source} ")):
-            subject = source if source == f"query {metric.name}" else f"{subject}: {source}"
-            predicate = metric.error.removeprefix(source)
-        if metric.error:
-            clauses.append((subject, predicate))
+    clauses = []
+    for name, error in ((metric.name, metric.error) for metric in metrics if metric.error):
+        spec = next((metric for metric in policy.metrics if metric.name == name), None)
+        source, subject, predicate = source_name(spec) if spec and spec.query else "", f"metric {name}", f": {error}"
+        if source and error.startswith((f"{source}: ", f"{source} ")):
+            subject = source if source == f"query {name}" else f"{subject}: {source}"
+            predicate = error.removeprefix(source)
+        clauses.append((subject, predicate))
     return join_clauses(clauses)
 
 

@@ -168,18 +168,14 @@ def _hold_until(memory: Memory, pods: Sequence[Pod], roster: Roster, listed: Reg
             holds.append(now + RECOVERY_SECONDS)
     if memory.roster_total is None and roster.registry_total is not None:
         # The first answer of a process, which cannot know the total before it: the target's own pods stand in for it.
-        listed_before = [pod.uid for pod in pods if _was_listed(memory, pod)]
+        at = -math.inf if memory.roster_at is None else memory.roster_at
+        ready = [pod.uid for pod in pods if pod.is_ready and not pod.deleting and pod.ready_since <= at]
+        listed_before = [
+            uid for uid in ready if memory.pod(uid).seen is not None and memory.pod(uid).absent_since is None
+        ]
         if _is_collapse(len(listed_before), sum(uid in listed for uid in listed_before)):
             holds.append(now + RECOVERY_SECONDS)
     return max(holds, default=None)
-
-
-def _was_listed(memory: Memory, pod: Pod) -> bool:
-    """Whether the pod, Ready then as now, was in the last answer that counted."""
-    remembered = memory.pod(pod.uid)
-    if remembered.seen is None or remembered.absent_since is not None or pod.deleting or not pod.is_ready:
-        return False
-    return memory.roster_at is not None and pod.ready_since <= memory.roster_at
 
 
 def _is_collapse(before: int, after: int) -> bool:

@@ -107,6 +107,10 @@ class FieldReader:
         self.fault(key, value, f"write a text of at most {longest} characters")
         return ""
 
+    def optional_text(self, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
+        """A text; empty where absent or empty."""
+        return self.text(key, longest=longest) if self.get(key) not in (None, "") else ""
+
     def texts(self, key: str, most: int, *, longest: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
         """A list of distinct texts."""
         values = self.sequence(key, most)

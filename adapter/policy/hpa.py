@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, PolicyError, Source, as_mapping, mapping_at
+from adapter.policy.field_reader import FieldReader, PolicyError, Source, as_mapping, mapping_at
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -213,19 +213,21 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
     scaling_active, ambiguous = None, ""
     for condition in status.sections("conditions", _MOST):
         if condition.get("type") == "ScalingActive" and scaling_active is None:
-            message = _text(condition, "message", longest=_ADMITTED)
-            scaling_active = ScalingActive(_text(condition, "status"), _text(condition, "reason"), message)
+            message = condition.optional_text("message", longest=_ADMITTED)
+            scaling_active = ScalingActive(
+                condition.optional_text("status"), condition.optional_text("reason"), message
+            )
         if condition.get("reason") == _AMBIGUOUS and not ambiguous:
-            ambiguous = _text(condition, "message")
+            ambiguous = condition.optional_text("message")
     hpa = Hpa(
-        namespace=_text(metadata, "namespace") or "default",
+        namespace=metadata.optional_text("namespace") or "default",
         name=metadata.text("name", required="an HPA needs a name"),
-        uid=_text(metadata, "uid"),
+        uid=metadata.optional_text("uid"),
         generation=metadata.integer("generation", 0, 0, 2**63 - 1),
-        resource_version=_text(metadata, "resourceVersion"),
+        resource_version=metadata.optional_text("resourceVersion"),
         # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
         target=CrossVersionReference(
-            _text(target, "apiVersion", longest=_ADMITTED),
+            target.optional_text("apiVersion", longest=_ADMITTED),
             target.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
             target.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
         ),
@@ -288,8 +290,8 @@ def _metric(fields: FieldReader) -> HpaMetric | None:
     source = fields.section(kind.value[0].lower() + kind.value[1:])
     if kind in {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}:
         target, aim = _aim(source)
-        container = _text(source, "container")
-        return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim, container=container)
+        container = source.optional_text("container")
+        return HpaMetric(kind=kind, name=source.optional_text("name"), target=target, aim=aim, container=container)
     identifier = source.section("metric")
     selector = identifier.section("selector")
     labels = selector.get("matchLabels")
@@ -297,7 +299,7 @@ def _metric(fields: FieldReader) -> HpaMetric | None:
     described = None
     if kind is MetricSourceType.OBJECT:
         reference = source.section("describedObject")
-        described = CrossVersionReference(*(_text(reference, key) for key in ("apiVersion", "kind", "name")))
+        described = CrossVersionReference(*(reference.optional_text(key) for key in ("apiVersion", "kind", "name")))
     return HpaMetric(
         kind=kind,
         name=identifier.text("name", required="the metric's name"),
@@ -329,18 +331,13 @@ def _pace(rules: FieldReader) -> ScalingRules:
     return ScalingRules(
         tolerance=None if tolerance is None else Fraction(tolerance, NANO),
         stabilization=rules.optional_integer("stabilizationWindowSeconds", 0, 3600),
-        select=_text(rules, "selectPolicy"),
+        select=rules.optional_text("selectPolicy"),
         policies=tuple(
             ScalingPolicy(
-                _text(scaling_policy, "type"),
+                scaling_policy.optional_text("type"),
                 scaling_policy.integer("value", 0, 0, _LARGEST),
                 scaling_policy.integer("periodSeconds", 0, 0, 1800),
             )
             for scaling_policy in rules.sections("policies", _MOST)
         ),
     )
-
-
-def _text(fields: FieldReader, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
-    """A text that the API may write as an empty one."""
-    return "" if fields.get(key) == "" else fields.text(key, longest=longest)

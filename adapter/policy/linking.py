@@ -170,13 +170,15 @@ class Links:
         if link is None:
             return Neighbours()
         hpas, policies = self._hpas_of_target[link.hpa.target.identity], self._rivals(link)
-        crowd = f"more than {MAX_POLICIES_PER_TARGET}" if _is_crowded(policies) else ""
+        crowd = f"more than {MAX_POLICIES_PER_TARGET}" if len(policies.all) > MAX_POLICIES_PER_TARGET else ""
         return Neighbours(hpas.beside(link.hpa.name), crowd or policies.beside(name))
 
     def is_refused(self, name: str) -> bool:
         """Whether no pod and no sample matters to a policy: too many have its target, or that is no reference."""
         link = self.link(name)
-        return link is not None and (link.hpa.name in self._faulty or _is_crowded(self._rivals(link)))
+        if link is None or link.hpa.name in self._faulty:
+            return link is not None
+        return len(self._rivals(link).all) > MAX_POLICIES_PER_TARGET
 
     def _rivals(self, link: Link) -> _Names:
         """The policies of the link's target, this one among them; of a faulty reference only those of the same HPA."""
@@ -189,10 +191,6 @@ def target_ref(hpa: Hpa) -> TargetRef:
     """The target that an HPA names."""
     target = hpa.target
     return TargetRef(hpa.namespace, target.api_version, target.kind, target.name)
-
-
-def _is_crowded(policies: _Names) -> bool:
-    return len(policies.all) > MAX_POLICIES_PER_TARGET
 
 
 def _put(index: dict[K, _Names], key: K, name: str, *, present: bool) -> None:

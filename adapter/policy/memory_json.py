@@ -148,7 +148,6 @@ class MemoryReader:
         return cast(Roster, self._item(Roster, data, at))
 
     def _item(self, kind: Any, data: object, at: Path) -> Any:
-        """A dataclass or a named tuple from camelCase data."""
         given, fields = self.mapping(data, at), _FIELDS[kind]
         for key in given if self._strict else ():
             if key not in fields:
@@ -166,7 +165,6 @@ class MemoryReader:
         return kind(**values)
 
     def _value(self, kind: Any, name: str, data: Any, at: Path) -> Any:
-        """The value of a field of this name and type."""
         if kind in _FIELDS:
             return self._item(kind, data, at)
         if get_origin(kind) is tuple:

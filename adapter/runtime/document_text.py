@@ -24,6 +24,7 @@ LONGEST_NUMBER = 64
 
 Path = tuple[str | int, ...]
 
+_TOO_DEEP = Fault("", None, f"is nested more than {DEEPEST} levels deep; no object of Kubernetes is")
 _STRING, _INT, _FLOAT, _BOOL, _NULL, _MERGE, _MAP, _LIST = (
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "merge", "map", "seq")
 )
@@ -64,7 +65,6 @@ def read_documents(text: str) -> list[Any]:
 
 
 def _parsed(text: str, *, many: bool) -> list[Any]:
-    """The documents of a text, of which only YAML has several."""
     if len(text) > LARGEST_BYTES:
         raise TextError(too_large_fault())
     text = text.removeprefix("\ufeff")
@@ -79,7 +79,7 @@ def _parsed(text: str, *, many: bool) -> list[Any]:
                 )
             ]
         except RecursionError:
-            raise TextError(_too_deep()) from None
+            raise TextError(_TOO_DEEP) from None
         except ValueError as error:
             not_json = f"is no JSON ({error}) and no YAML: "
     try:
@@ -124,10 +124,6 @@ def _with_repeated(mapping: dict[str, Any], keys: list[str]) -> dict[str, Any]:
     return members
 
 
-def _too_deep() -> Fault:
-    return Fault("", None, f"is nested more than {DEEPEST} levels deep; no object of Kubernetes is")
-
-
 def _too_many(most: int) -> Fault:
     advice = "give the document as JSON (kubectl get -o json), or leave out what has no bearing"
     if most == MOST_VALUES:
@@ -161,7 +157,7 @@ def _faults(data: Any, at: Path = ()) -> Iterator[Fault]:
         if values > MOST_VALUES:
             raise TextError(_too_many(MOST_VALUES))
         if len(path) > DEEPEST:
-            raise TextError(_too_deep())
+            raise TextError(_TOO_DEEP)
 
 
 def _may_be_wrong(value: object) -> bool:
@@ -243,7 +239,7 @@ class _Loader(*_BASES):  # type: ignore[misc]  # with libyaml's parser where PyY
         else:
             self._add(1, 0)
             if self._depth == DEEPEST:
-                raise TextError(_too_deep())
+                raise TextError(_TOO_DEEP)
             self._depth += 1
             self.anchors.pop(event.anchor, None)
             node = None if is_key else super().compose_node(parent, index)

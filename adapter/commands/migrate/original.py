@@ -123,10 +123,6 @@ class Fields(FieldReader):
         for index, section in enumerate(self.sequence(key, most)):
             yield Fields({} if section is None else section, f"{self.at(key)}[{index}]", self.faults, self.notes)
 
-    def optional_text(self, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
-        """A text; empty where absent or empty."""
-        return self.text(key, longest=longest) if self.get(key) not in (None, "") else ""
-
     def note(self, kind: NoteKind, key: str, sentence: str) -> None:
         """Add a note on the value of `key` (empty: on the mapping itself)."""
         self.notes.add(kind, self.at(key) if key else self.path, self.get(key) if key else None, sentence)

@@ -3,7 +3,7 @@
 Only costs that the companion set itself are removed; one that another client set stays.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from adapter.companion.actions import ActionResult, MarkPod
@@ -66,15 +66,16 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     """DeletedFirst, while pods are pulled out and the policy asks for it, or while marks are left behind."""
     policy, alive = context.view.policy, list(_alive(context))
     is_off = not context.settings.features.deletion_cost
-    if is_off and (left := [reading.pod for reading in alive if reading.pod.marked]):
-        message = f"{_SWITCHED_OFF}, and {_names(left)} bear its marks: they are deleted first until those are removed"
+    if is_off and (left := [reading.pod.name for reading in alive if reading.pod.marked]):
+        marked = f"{first_names(sorted(left), _SHOWN)} bear its marks"
+        message = f"{_SWITCHED_OFF}, and {marked}: they are deleted first until those are removed"
         yield PolicyCondition(ConditionType.DELETED_FIRST, False, Reason.MARKS_LEFT, message)
         return
     pulled_out = [reading.pod for reading in alive if reading.state is PodState.PULLED_OUT]
     if not policy.pulled_out.delete_first or not pulled_out:
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
-    foreign = [pod for pod in pulled_out if _is_foreign(context, pod)]
+    foreign = [pod.name for pod in pulled_out if _is_foreign(context, pod)]
     if is_off:
         reason, message = Reason.SWITCHED_OFF, _SWITCHED_OFF
     elif kind != "Deployment":
@@ -87,7 +88,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         message = "the companion may not patch pods; the component companion-deletion-cost grants it"
     elif foreign:
         reason = Reason.FOREIGN_COST
-        message = f"another client set the deletion cost of {_names(foreign)}; it is left as it is"
+        message = f"another client set the deletion cost of {first_names(sorted(foreign), _SHOWN)}; it is left as it is"
     elif len({reading.pod.template_hash for reading in alive}) > 1:
         reason, message = Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"
     elif any(pod.deletion_cost != LOWEST_COST for pod in pulled_out):
@@ -95,10 +96,6 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     else:
         reason, message = Reason.MARKED, "the pods that were pulled out are marked to be deleted first"
     yield PolicyCondition(ConditionType.DELETED_FIRST, reason is Reason.MARKED, reason, message)
-
-
-def _names(pods: Iterable[Pod]) -> str:
-    return first_names(sorted(pod.name for pod in pods), _SHOWN)
 
 
 def _is_foreign(context: Context, pod: Pod) -> bool:

@@ -127,7 +127,6 @@ def _cut(note: str, end: str) -> str:
 
 
 def _with_conditions(events: EventState, context: Context) -> EventState:
-    """The state with an Event for each condition that has changed for long enough."""
     conditions = events.conditions
     if conditions is None:  # another leader may have left some in the status
         conditions = {

@@ -135,7 +135,6 @@ def _with_due(
     in_production: Severity | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> NotificationState:
-    """The state with one more notification."""
     target = context.view.target
     notification = Notification(
         number=state.number + 1,
