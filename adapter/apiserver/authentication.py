@@ -139,11 +139,6 @@ class Identity(NamedTuple):
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
-    def is_master(self) -> bool:
-        """Whether the user may do everything without a SubjectAccessReview."""
-        return MASTERS in self.groups
-
-    @property
     def flow(self) -> str:
         """The key by which requests share limits: the user, or the namespace of a service account.
 

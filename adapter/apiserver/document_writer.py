@@ -66,7 +66,9 @@ def _document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -
     policy, memory = inputs.policy, inputs.memory
     assert inputs.target is not None
     yield "now", format_micro_time(now)
-    metadata = policy_metadata(policy)
+    metadata = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
+    held = None if policy.hold_until is None else {HOLD_UNTIL: format_micro_time(policy.hold_until)}
+    metadata |= _present(uid=policy.uid or None, annotations=held)
     yield "policy", {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.Raw(spec)}
     yield "hpa", hpa_object(policy, inputs.target, inputs.bounds)
     yield "target", target_object(inputs.target, policy.namespace)
@@ -141,13 +143,6 @@ def _roster(roster: Roster, pod_name_key: str) -> _Members:
         for instance in roster.instances
     )
     return _Members((memory_json.to_json(replace(roster, instances=())) | {"instances": instances}).items())
-
-
-def policy_metadata(policy: Policy) -> Object:
-    """The metadata of a WatermarkPolicy."""
-    held = None if policy.hold_until is None else {HOLD_UNTIL: format_micro_time(policy.hold_until)}
-    data = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
-    return data | _present(uid=policy.uid or None, annotations=held)
 
 
 def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:

@@ -160,9 +160,11 @@ class Handler:
                 place = (self._counts if is_users_count else self._lists_of(flow)).slot(flow, QUEUE_SECONDS)
             async with place:
                 body = await make(info)
-        if len(body) <= _SMALL_BYTES:
-            return json_answer(request, body)
-        return await self._whole(request, flow, body, HEADERS)
+        if len(body) > _SMALL_BYTES:
+            return await self._whole(request, flow, body, HEADERS)
+        if request.version == HttpVersion11 and request.keep_alive:
+            return _WholeAnswer(body)
+        return web.Response(body=body, headers=HEADERS)  # it announces the end of the connection
 
     def _lists_of(self, flow: str) -> FairGate:
         return self._controllers_lists if flow in _CONTROLLERS else self._lists
@@ -240,13 +242,6 @@ def _version() -> bytes:
             "platform": f"{platform.system().lower()}/{platform.machine()}",
         }
     )
-
-
-def json_answer(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-    """The answer with this body to a GET."""
-    if request.version == HttpVersion11 and request.keep_alive:
-        return _WholeAnswer(body)
-    return web.Response(body=body, headers=HEADERS)  # it announces the end of the connection
 
 
 class _WholeAnswer(web.StreamResponse):

@@ -81,7 +81,7 @@ def metric_value(view: PolicyView, metric: str) -> Value:
     """
     name = base_metric(view, metric)
     if name is None and metric not in POD_COUNTS:
-        raise unknown_metric(view, metric)
+        raise not_found(f"{_name(view)} has no metric {metric}; it has {', '.join(metric_names(view))}", name=metric)
     assessment = require_assessment(view)
     if name is None:
         return Value(text=milli_text(1000 * assessment.counts.get(POD_COUNTS[metric], 0)), at=assessment.at)
@@ -114,12 +114,6 @@ def desired_replicas(view: PolicyView, decision: Decision, *, names_policy: bool
         raise unavailable(sentence if names_policy else f"{_name(view)}: {sentence}")
     at = assessment.at if assessment.sampled_at is None else assessment.sampled_at
     return Value(text=milli_text(decision.served), at=at)
-
-
-def unknown_metric(view: PolicyView, metric: str) -> StatusError:
-    """404 that lists the policy's metrics."""
-    names = ", ".join(metric_names(view))
-    return not_found(f"{_name(view)} has no metric {metric}; it has {names}", name=metric)
 
 
 def _name(view: PolicyView) -> str:

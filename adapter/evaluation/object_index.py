@@ -93,14 +93,6 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     )
 
 
-def beyond_limit(decoded: DecodedPolicy, limit: int) -> DecodedPolicy:
-    """The policy, refused because its namespace has `limit` older ones."""
-    fault = (
-        f"namespace {decoded.namespace} has more than {limit} WatermarkPolicies, of which the oldest count; delete some"
-    )
-    return replace(decoded, policy=None, spec=b"", fault=fault, is_beyond_limit=True)
-
-
 def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
     """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
     try:
@@ -170,7 +162,8 @@ class ObjectIndex:
         old, new = self.policies.get(key), self._decoded.get(key)
         limit, by_age = self._max_policies, self._by_age[key.namespace]
         if new is not None and len(by_age) > limit and bisect_left(by_age, (new.created, key.name)) >= limit:
-            new = beyond_limit(new, limit)
+            fault = f"namespace {key.namespace} has more than {limit} WatermarkPolicies, of which the oldest count"
+            new = replace(new, policy=None, spec=b"", fault=f"{fault}; delete some", is_beyond_limit=True)
         if old is None and new is None:
             return
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):

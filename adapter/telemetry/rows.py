@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 POLICY_LABELS = ("namespace", "policy")
 REGISTRY_LABELS = ("registry", "registry_namespace", "group", "service")
@@ -10,14 +10,8 @@ VERDICTS = ("Above", "Inside", "Below", "Error")
 MODES = ("Active", "Observe", "Paused", "Held")
 
 
-class SeriesRow(Protocol):
-    """The source of series; `label_values` are the values of the labels that all series of the row share."""
-
-    @property
-    def label_values(self) -> tuple[str, ...]: ...
-
-
-R = TypeVar("R", bound=SeriesRow)
+R = TypeVar("R")
+"""The source of series: its fields with the names of the shared labels are their values."""
 
 LabelledValues = Iterable[tuple[str, float | None]]
 
@@ -49,8 +43,7 @@ _SPECIAL = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 def format_row(families: Sequence[Family[R]], row: R) -> list[str]:
     """The row's text, one piece per family in their order; the caller joins the pieces of all rows by family."""
-    names = families[0].shared_labels
-    place = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, row.label_values, strict=True))
+    place = ",".join(f'{name}="{_escaped(getattr(row, name))}"' for name in families[0].shared_labels)
     pieces = []
     for family in families:
         label_prefix = f",{family.label}=" if family.label else ""
@@ -109,11 +102,6 @@ class PolicyRow:
     pods: Mapping[str, float] = field(default_factory=dict)
     conditions: Mapping[str, bool] = field(default_factory=dict)
 
-    @property
-    def label_values(self) -> tuple[str, ...]:
-        """The values of POLICY_LABELS."""
-        return self.namespace, self.policy
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryRow:
@@ -125,11 +113,6 @@ class RegistryRow:
     service: str
     age: float | None = None
     instances: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def label_values(self) -> tuple[str, ...]:
-        """The values of REGISTRY_LABELS."""
-        return self.registry, self.registry_namespace, self.group, self.service
 
 
 def _family(name: str, text: str, label: str, values: Callable[[PolicyRow], LabelledValues]) -> Family[PolicyRow]:
