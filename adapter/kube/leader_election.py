@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from adapter.kube.api import LEASES
-from adapter.kube.errors import Conflict, KubeError, NotFound
+from adapter.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound
 from adapter.kube.objects import Lease, LeaseMeta, LeaseSpec
 from adapter.kube.session import Session
 from adapter.runtime.backoff import LogOnce
@@ -167,7 +167,10 @@ class LeaderElector:
     async def _send(self, method: str, path: str, lease: Lease) -> Lease:
         # A PUT has the version that was read: a write in between wins.
         answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
-        return DECODER.decode(answer.body)
+        granted = DECODER.decode(answer.body)
+        if granted.spec.holder_identity != lease.spec.holder_identity:  # as a proxy's `{}`: every candidate would lead
+            raise MalformedAnswer(f"{path}: the answer to a write is not the lease that was written")
+        return granted
 
     def _now(self) -> str:
         return format_micro_time(self._session.now())

@@ -262,6 +262,21 @@ def test_a_lease_that_is_deleted_is_made_anew_and_never_held_twice() -> None:
     run(scenario())
 
 
+def test_an_answer_that_is_not_the_written_lease_grants_nothing() -> None:
+    class Proxy(Server):
+        async def ask(self, method: str, path: str, body: bytes | None, who: str) -> bytes:
+            return b"{}"
+
+    async def scenario() -> None:
+        candidate = Candidate("a", Proxy())
+        candidate.start()
+        await asyncio.sleep(60)
+        assert not candidate.acts
+        await candidate.stop()
+
+    run(scenario())
+
+
 def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may_be_about() -> None:
     async def scenario() -> None:
         server = Server()
