@@ -328,20 +328,16 @@ def _duration(text: str) -> float:
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
 
 
-def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str], max_age: float) -> str:
+def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str], max_age: float | None) -> str:
     """A query for the time (seconds) of each selector's newest sample, by these labels.
 
     Where there are several selectors, INPUT_LABEL holds the number of each. Send the query with the time of the first
     query's evaluation and the same `lookback_delta`: an instant selector then finds no sample older than `max_age`
     seconds. A selector with a range also reads samples of a series that has ended, or that missed a scrape, so a
-    subquery with steps of a sixth of `max_age` finds its last sample.
+    subquery with steps of a sixth of `max_age` finds its last sample. None: of live series only, without a subquery,
+    which costs a third.
     """
     return _newest(enumerate(_times(each, max_age) for each in selectors), labels, len(selectors))
-
-
-def live_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str]) -> str:
-    """As `sample_times_query`, of live series only: it costs a third, because it has no subquery."""
-    return _newest(enumerate(map(_live_times, selectors)), labels, len(selectors))
 
 
 def ended_times_query(
@@ -408,13 +404,9 @@ def recorded(selectors: Iterable[VectorSelector]) -> list[str]:
     return [name for name in names if ":" in name]
 
 
-def _live_times(selector: VectorSelector) -> str:
-    return f"timestamp({' '.join(filter(None, (selector.text, selector.shift)))})"
-
-
-def _times(selector: VectorSelector, max_age: float) -> str:
-    now = _live_times(selector)
-    if not reads_ended(selector):
+def _times(selector: VectorSelector, max_age: float | None) -> str:
+    now = f"timestamp({' '.join(filter(None, (selector.text, selector.shift)))})"
+    if max_age is None or not reads_ended(selector):
         return now
     window = max(_STEPS, round(max_age * 1000))
     return f"{now} or max_over_time({now}[{window}ms:{window // _STEPS}ms])"

@@ -2,7 +2,7 @@
 
 Prometheus dates a value by its evaluation. `promql` has the queries for the times of a selector's samples:
 
-1. `live_times_query`, of the series that live. It says the whole truth in nearly every poll, and is the cheapest.
+1. `sample_times_query` of the series that live. It says the whole truth in nearly every poll, and is the cheapest.
 2. A selector with a range reads samples of series that have ended, too. Where it read a pod without a live series,
    `ended_times_query` asks for that pod's last sample; where there are many such, `sample_times_query` asks for all.
 """
@@ -22,7 +22,6 @@ from adapter.usage.promql import (
     QueryInputs,
     ended_times_query,
     is_pod_name,
-    live_times_query,
     reads_ended,
     sample_times_query,
 )
@@ -71,7 +70,7 @@ class SampleTimes:
         """
         selectors, labels, max_age = self._inputs.selectors, query.labels, query.max_age
         if not all_at_once:
-            await ask(live_times_query(selectors, labels))
+            await ask(sample_times_query(selectors, labels, None))
             missing = await self.missing(sets, slices)
             if missing:
                 await ask(ended_times_query(selectors, labels, max_age, missing))

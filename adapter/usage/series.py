@@ -6,7 +6,7 @@ of a query once, by the text that the server writes, and an answer adds only col
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 
@@ -180,7 +180,7 @@ class Columns:
                 yield Series(labels.labels, point.value, point.at, self.partial.get(labels.number))
 
 
-class SeriesList(Sequence[Series]):
+class SeriesList(Iterable[Series]):
     """The series of one namespace that have a sample in one result."""
 
     def __init__(self, group: SeriesGroup | None = None, columns: Columns | None = None) -> None:
@@ -188,15 +188,6 @@ class SeriesList(Sequence[Series]):
         self._columns = columns or Columns()
         self._all: list[Series] | None = None
         self._several: list[list[Series]] | None = None
-
-    @overload
-    def __getitem__(self, index: int) -> Series: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Series]: ...
-    def __getitem__(self, index: int | slice) -> Series | Sequence[Series]:
-        if self._all is None:
-            self._all = list(self)
-        return self._all[index]
 
     def __iter__(self) -> Iterator[Series]:
         return self._columns.series(self._group.sets)

@@ -12,7 +12,6 @@ from adapter.usage.promql import (
     PromqlError,
     VectorSelector,
     ended_times_query,
-    live_times_query,
     parse_inputs,
     sample_times_query,
     substitute,
@@ -229,7 +228,7 @@ class TestDating:
         assert "max_over_time" not in text
 
     def test_live_series_are_asked_without_a_subquery(self) -> None:
-        text = live_times_query([VectorSelector("x", ranged=True)], ("namespace", "pod"))
+        text = sample_times_query([VectorSelector("x", ranged=True)], ("namespace", "pod"), None)
         assert text == "max by (namespace, pod) (timestamp(x))"
 
     @pytest.mark.parametrize(

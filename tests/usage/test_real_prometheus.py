@@ -22,7 +22,6 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import (
     ended_times_query,
-    live_times_query,
     parse_inputs,
     sample_times_query,
     scrapes_query,
@@ -528,7 +527,7 @@ class TestLanguage:
         selectors, labels = parse_inputs(text).selectors, ("namespace", "k8s.pod")
         names = {number: ["web-0", "web.1"] for number in range(len(selectors))}
         _parsed(real, sample_times_query(selectors, labels, 90))
-        _parsed(real, live_times_query(selectors, labels))
+        _parsed(real, sample_times_query(selectors, labels, None))
         _parsed(real, ended_times_query(selectors, labels, 90, names))
 
     @pytest.mark.parametrize("text", EXPRESSIONS)

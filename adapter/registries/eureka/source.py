@@ -161,10 +161,9 @@ class RegistryCopy:
         if isinstance(summary, InstanceInfo):
             copied = CopiedInstance(summary.counted_status, summary.instance(self._pod_name_key))
             if summary.lease is not None:
-                self._first_evictions[name] = min(
-                    summary.lease.evictable_at, self._first_evictions.get(name, summary.lease.evictable_at)
-                )
-                self._last_alive_at = max(summary.lease.alive_at, self._last_alive_at)
+                evictable_at, alive_at = summary.lease
+                self._first_evictions[name] = min(evictable_at, self._first_evictions.get(name, evictable_at))
+                self._last_alive_at = max(alive_at, self._last_alive_at)
         copied = before if before is not None and before == copied else copied
         self._remove(name, summary)
         self._applications.setdefault(name, {})[summary.id] = copied

@@ -6,7 +6,7 @@ vary in case, and unknown values may be null.
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -73,14 +73,18 @@ class InstanceInfo(InstanceSummary):
         return override if override in _PULLED_OUT and status != "UP" else status
 
     @property
-    def lease(self) -> "LeaseTimes | None":
-        """The lease's times; None if the server omits them, as Polaris does."""
+    def lease(self) -> tuple[float, float] | None:
+        """When a server may evict the instance, and when it renewed its lease, at the earliest (epoch seconds).
+
+        A server records a renewal as its arrival *plus* the duration, and evicts after one more duration. None if the
+        server omits the times, as Polaris does.
+        """
         if self.lease_info is None:
             return None
         duration, renewed = _number(self.lease_info.duration_in_secs), _number(self.lease_info.last_renewal_timestamp)
         if not duration or not renewed:
             return None
-        return LeaseTimes(renewed / 1000 + duration, renewed / 1000 - duration)
+        return renewed / 1000 + duration, renewed / 1000 - duration
 
     def instance(self, pod_name_key: str) -> Instance:
         """Converts to the common form of all registries; host name and id become metadata."""
@@ -97,16 +101,6 @@ class InstanceInfo(InstanceSummary):
             registered_at=registered / 1000 if registered else None,
             metadata=metadata,
         )
-
-
-class LeaseTimes(NamedTuple):
-    """When a server may evict an instance, and when the instance renewed its lease, at the earliest (epoch seconds).
-
-    A server records a renewal as its arrival *plus* the duration, and evicts after one more duration.
-    """
-
-    evictable_at: float
-    alive_at: float
 
 
 class Application(msgspec.Struct):
