@@ -245,8 +245,10 @@ async def _run_plugin(package: Any, loader: Any, plugin: Any) -> bool:
     if "token" in status:
         loader.token = f"Bearer {status['token']}"
     elif "clientCertificateData" in status and "clientKeyData" in status:
-        loader.cert_file = _written(package, status["clientCertificateData"])
-        loader.key_file = _written(package, status["clientKeyData"])
+        for field, pem in (("cert_file", status["clientCertificateData"]), ("key_file", status["clientKeyData"])):
+            # A temporary file, which the package removes at exit.
+            file = package.FileOrData({"pem-data": pem}, "pem", base64_file_content=False).as_file()
+            setattr(loader, field, file)
     else:
         raise CredentialsError(f"exec plugin {plugin['command']}: it returned neither a token nor a certificate")
     loader.plugin_lifetime = None
@@ -257,10 +259,3 @@ async def _run_plugin(package: Any, loader: Any, plugin: Any) -> bool:
         left = at - time.time()
         loader.plugin_lifetime = max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)
     return True
-
-
-def _written(package: Any, pem: str) -> str:
-    """A temporary file with this content, which the package removes at exit."""
-    path = package.FileOrData({"pem-data": pem}, "pem", base64_file_content=False).as_file()
-    assert isinstance(path, str)
-    return path

@@ -87,7 +87,11 @@ class LeaderElector:
                     lease = await self._read()  # the last request may have been granted without an answer
                     if lease is not None and lease.spec.holder_identity == self._identity:
                         kept = lease.spec.lease_transitions
-                        spec = LeaseSpec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=kept)
+                        spec = LeaseSpec(
+                            lease_duration_seconds=1,
+                            renew_time=format_micro_time(self._session.now()),
+                            lease_transitions=kept,
+                        )
                         await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=spec))
             except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
                 _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
@@ -122,7 +126,7 @@ class LeaderElector:
     async def _take(self, began: float) -> Lease | None:
         """Renews the lease where it is held, else takes it where it is free. None where another process holds it."""
         if self._held is not None:
-            spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
+            spec = msgspec.structs.replace(self._held.spec, renew_time=format_micro_time(self._session.now()))
             try:
                 return await self._send("PUT", self._path, msgspec.structs.replace(self._held, spec=spec))
             except Conflict:
@@ -133,14 +137,23 @@ class LeaderElector:
             # It may have existed a moment ago, and its holder still acts.
             if not self._unchanged(_GONE, DURATION_SECONDS, began):
                 return None
-            return await self._send("POST", self._collection, Lease(metadata=self._metadata, spec=self._claim(0)))
-        ours = lease.spec.holder_identity == self._identity  # by a request without an answer
-        over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
-        stale = self._unchanged(lease.metadata.resource_version, over, began)
-        if lease.spec.holder_identity and not ours and not stale:
-            return None
-        claim = self._claim((lease.spec.lease_transitions or 0) + (not ours))
-        return await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=claim))
+            method, path, lease, transitions = "POST", self._collection, Lease(metadata=self._metadata), 0
+        else:
+            ours = lease.spec.holder_identity == self._identity  # by a request without an answer
+            over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
+            stale = self._unchanged(lease.metadata.resource_version, over, began)
+            if lease.spec.holder_identity and not ours and not stale:
+                return None
+            method, path, transitions = "PUT", self._path, (lease.spec.lease_transitions or 0) + (not ours)
+        now = format_micro_time(self._session.now())
+        claim = LeaseSpec(
+            holder_identity=self._identity,
+            lease_duration_seconds=DURATION_SECONDS,
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=transitions,
+        )
+        return await self._send(method, path, msgspec.structs.replace(lease, spec=claim))
 
     async def _read(self) -> Lease | None:
         try:
@@ -154,16 +167,6 @@ class LeaderElector:
             self._version, self._since = version, now
         return now - self._since >= seconds
 
-    def _claim(self, transitions: int) -> LeaseSpec:
-        now = self._now()
-        return LeaseSpec(
-            holder_identity=self._identity,
-            lease_duration_seconds=DURATION_SECONDS,
-            acquire_time=now,
-            renew_time=now,
-            lease_transitions=transitions,
-        )
-
     async def _send(self, method: str, path: str, lease: Lease) -> Lease:
         # A PUT has the version that was read: a write in between wins.
         answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
@@ -171,9 +174,6 @@ class LeaderElector:
         if granted.spec.holder_identity != lease.spec.holder_identity:  # as a proxy's `{}`: every candidate would lead
             raise MalformedAnswer(f"{path}: the answer to a write is not the lease that was written")
         return granted
-
-    def _now(self) -> str:
-        return format_micro_time(self._session.now())
 
 
 async def _ended(*tasks: asyncio.Future[None]) -> None:

@@ -150,7 +150,7 @@ class Reflector(Generic[T]):
         versions: dict[str, str] = {}
         slices = Slices()
         page = await self._fetch("", slices)
-        as_of = self._moment()
+        as_of = self._session.now(), self._session.clock.monotonic()
         while token := page.metadata.token:
             # The API server needs as long to write a page as this process to read one: fetch the next one meanwhile.
             ahead = asyncio.ensure_future(self._fetch(token, slices))
@@ -237,7 +237,7 @@ class Reflector(Generic[T]):
         began = self._session.clock.monotonic()
         slices = Slices()
         async with self._session.stream(self._path, params, idle=seconds + SILENCE_SECONDS) as lines:
-            self._confirm(self._moment())
+            self._confirm()
             async for line in lines:
                 try:
                     self._apply(line)
@@ -261,7 +261,7 @@ class Reflector(Generic[T]):
             if version_and_item is not None:
                 self._put(key, *version_and_item)
         self._resume_from = place
-        self._confirm(self._moment())
+        self._confirm()
         self._recovered()
 
     def _version_of(self, meta: ListMeta | WatchedMeta) -> str:
@@ -294,11 +294,8 @@ class Reflector(Generic[T]):
         if old is not None:
             self._on_event(old, None)
 
-    def _moment(self) -> tuple[float, float]:
-        return self._session.now(), self._session.clock.monotonic()
-
-    def _confirm(self, moment: tuple[float, float]) -> None:
-        self.confirmed_at, self.proven_at = moment
+    def _confirm(self, moment: tuple[float, float] | None = None) -> None:
+        self.confirmed_at, self.proven_at = moment or (self._session.now(), self._session.clock.monotonic())
         self.trouble = None
         self._metrics.watch_proof.labels(self.name).set(self.confirmed_at)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))

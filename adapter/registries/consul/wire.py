@@ -29,6 +29,7 @@ UNTIL_CHECKED = 200_000_000_000.0
 """The end of doubt (epoch seconds) that a check's first run ends, with another answer."""
 
 _OK = 200
+_NOT_CONSUL = "the answer is not what Consul's health endpoint gives"
 _SILENT = {"ttl", "script", "docker"}
 """Types of checks that may fail without an output."""
 _SUCCESS = re.compile(
@@ -160,7 +161,7 @@ async def registrations(
                 listed.extend(_registrations(entry, pod_name_key, warning_is_out))
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
-        raise _not_consul(server, error) from error
+        raise WrongRegistryAnswer(f"{server}: {_NOT_CONSUL}: {error}") from error
     return tuple(listed)
 
 
@@ -169,7 +170,7 @@ def server_ids(body: bytes, server: str) -> frozenset[str]:
     try:
         return frozenset(server.node.id for server in _SERVERS.decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _not_consul(server, error) from error
+        raise WrongRegistryAnswer(f"{server}: {_NOT_CONSUL}: {error}") from error
 
 
 def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Registration]:
@@ -228,7 +229,3 @@ def _has_failed(critical: _Check) -> bool:
     if critical.type in _SILENT:
         return bool(critical.output)
     return bool(critical.output) and _SUCCESS.match(critical.output) is None
-
-
-def _not_consul(server: str, error: Exception) -> WrongRegistryAnswer:
-    return WrongRegistryAnswer(f"{server}: the answer is not what Consul's health endpoint gives: {error}")
