@@ -310,7 +310,7 @@ class TestNamed:
             "shop": [NANO],
             "other": [2 * NANO],
         }
-        assert found.series["shop"][0].labels == A
+        assert [s.labels for s in found.series["shop"]] == [A]
         assert (found.by_pod, found.fetched_at, found.error, found.max_age) == (True, NOW, None, 90)
         assert [result.name for result in world.source.named_results()] == ["rps"]
         assert world.source.named_result("depth") is None
