@@ -17,10 +17,12 @@ from adapter.companion.features.status import status_of
 from adapter.companion.state import Context
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import LARGEST_ANSWER, Session
+from adapter.policy.hpa import Hpa
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import context
+from tests.companion.test_fast_scale_up import hpa
 from tests.kube.fake import Answer, FakeApi, status
 
 LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
@@ -50,6 +52,7 @@ class Case:
     def __init__(self, api: FakeApi, session: Session, settings: CompanionSettings) -> None:
         self.api, self.metrics = api, Metrics()
         self.staleness: str | None = None
+        self.hpa: Hpa | None = None
         self.lease = Leading()
         self.picture = SnapshotStore()
         self.arrived: list[tuple[float, str]] = []
@@ -58,7 +61,7 @@ class Case:
             session,
             cast("LeaderElector", self.lease),
             self.picture,
-            lambda _: None,
+            lambda _: self.hpa,
             cast("Any", lambda _: context().neighbours),
             lambda: True,
             lambda _: self.staleness,
@@ -332,7 +335,7 @@ async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(
 
     monkeypatch.setattr(plan, "urgent", urgent)
     case = make(0)
-    case.staleness = "the watch of pods has shown no life since 2026-01-01T00:00:00Z"
+    case.staleness, case.hpa = "the watch of pods has shown no life since 2026-01-01T00:00:00Z", hpa()
     case.policies(1)
     await case.until(lambda: case.names == ["p000"])
     assert seen[-1].silent
@@ -342,6 +345,7 @@ async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(
     case.staleness = None
     await case.until(lambda: not seen[-1].silent)
     assert seen[-1].decision is not None
+    assert seen[-1].hpa is case.hpa
 
 
 async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make: Callable[..., Case]) -> None:
