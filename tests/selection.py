@@ -156,7 +156,7 @@ ROWS = (
         keep=30,
     ),
     Left(
-        r"demo/test_(model\.py::(?!test_the_model_tells_each_rescale)|"
+        r"demo/test_(model\.py::test_(the_model_tells_the_recorded|every_step|the_averages|the_model_is_the_same)|"
         r"cli\.py::test_the_story_is_told_and_drawn)",
         "the whole story in the demo's model; tests/replay/scenarios holds the counts of the same rules",
     ),

@@ -1,10 +1,13 @@
-"""The load curve: the total CPU demand of each service over time, and the moments at which pods are pulled out.
+"""The load: the total CPU demand of each service over time, when pods are pulled out, and what each pod then carries.
 
 Pure. Demand is in millicores, time in seconds since the story began.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+IDLE = 20
+"""The usage of a pod without requests."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,6 @@ class Curve:
         """The chapters that begin in (after, until]."""
         return (chapter for chapter in self.chapters if after < chapter.at <= until)
 
-    def stretched(self, factor: float) -> "Curve":
-        """The same story, slower, for a cluster with the usual intervals of HPA and metrics-server."""
-        slower = tuple(replace(one, at=one.at * factor, ramp=one.ramp * factor) for one in self.chapters)
-        return Curve(slower, self.end * factor)
-
 
 FULL = Curve(
     (
@@ -57,11 +55,31 @@ FULL = Curve(
     end=140,
 )
 
-QUICK = Curve(
-    (
-        Chapter(0, "Calm: a demand of 5500m, 1100m for each of 5 pods.", 5500),
-        Chapter(2, "Demand rises to 7500m: 1500m a pod.", 7500),
-        Chapter(30, "Two pods of each service are pulled out: still Ready, but without requests.", 7500, pull_out=2),
-    ),
-    end=58,
-)
+
+@dataclass(frozen=True)
+class Replica:
+    """One pod as the load balancing sees it; `created` orders pods by age, `usage` is its current setting."""
+
+    name: str
+    ready: bool = True
+    leaving: bool = False
+    created: str = ""
+    usage: int | None = None
+
+
+def serving(replicas: Iterable[Replica], pulled_out: Collection[str]) -> list[Replica]:
+    """The pods that receive requests."""
+    return [replica for replica in replicas if replica.ready and not replica.leaving and replica.name not in pulled_out]
+
+
+def share(demand: int, count: int) -> int | None:
+    """The load of each of `count` serving pods; None if there are no serving pods."""
+    return round(demand / count) if count else None
+
+
+def usages(replicas: Iterable[Replica], pulled_out: Collection[str], demand: int) -> dict[str, int]:
+    """The usage of each pod that is not being deleted, by name."""
+    staying = [replica.name for replica in replicas if not replica.leaving]
+    carriers = {replica.name for replica in serving(replicas, pulled_out)}
+    each = share(demand, len(carriers))
+    return {name: each if each is not None and name in carriers else IDLE for name in staying}

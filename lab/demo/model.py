@@ -7,7 +7,6 @@ those of `effective-load replay`. Unlike a replay it has the moments of each scr
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterator
 
 from adapter.commands.replay.autoscalers import ModelPods
 from adapter.commands.replay.pods import ServicePods
@@ -15,12 +14,12 @@ from adapter.commands.replay.service import Setup
 from adapter.hpa.controller import Controller, Sync, Values
 from adapter.hpa.pods import ModelSample
 from adapter.load.pods import Pod
-from adapter.load.quantity import parse_quantity
 from adapter.policy.hpa import parse_hpa
-from lab.demo.objects import AT_FIRST, OURS, PODS_AT_FIRST, PULLED_OUT, STOCK, USAGE, Object, manifests
-from lab.demo.observe import Observation
+from lab.demo.curve import usages
+from lab.demo.objects import AT_FIRST, OURS, PODS_AT_FIRST, PULLED_OUT, STOCK, Object, scaling, workloads
+from lab.demo.observe import Observation, milli_of
 from lab.demo.reasons import Reason, Reasoner
-from lab.demo.sharing import usages
+from lab.harness.kwok import USAGE_CPU
 
 BEGAN = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 _SETUP = Setup(replicas=PODS_AT_FIRST, starts=1, stops=1)
@@ -43,14 +42,15 @@ class SimulatedService:
     Times are seconds since the story began. `usage` is in millicores by pod, `samples` are (time, millicores) by pod.
     """
 
-    def __init__(self, name: str, hpa: Object) -> None:
-        self.name = name
+    def __init__(self, deployment: Object, hpa: Object) -> None:
+        self.name: str = deployment["metadata"]["name"]
         self.count = PODS_AT_FIRST
-        self.pods = ServicePods(_SETUP, 0, workload=name, nodes=_NODES)
+        self.pods = ServicePods(_SETUP, 0, workload=self.name, nodes=_NODES)
         self.usage: dict[str, int] = {}
         self.samples: dict[str, tuple[int, int]] = {}
         self.last: Sync | None = None
         self.messages: dict[int, str] = {}
+        self._deployment, self.hpa = deployment, hpa
         self._controller = Controller(parse_hpa(hpa))
         self._models = ModelPods()
         self._scrapes = Counter({pod.name: _SCRAPES_BEFORE for pod in self.pods.serving})
@@ -78,32 +78,27 @@ class SimulatedService:
         names = {pod.name for pod in self.pods.shown()}
         self.samples = {name: sample for name, sample in self.samples.items() if name in names}
 
-    def objects(self, now: int, pulled_out: Collection[str]) -> list[Object]:
-        """The pods as the API server shows them."""
-        return [self._object(pod, now, is_out=pod.name in pulled_out) for pod in self.pods.shown()]
+    def deployment(self) -> Object:
+        """The Deployment as the API server shows it."""
+        status = {"replicas": self.pods.replicas, "conditions": []}
+        return {**self._deployment, "spec": {**self._deployment["spec"], "replicas": self.count}, "status": status}
 
-    def _object(self, pod: Pod, now: int, *, is_out: bool) -> Object:
+    def pod(self, pod: Pod, now: int, *, is_out: bool) -> Object:
+        """A pod as the API server shows it."""
         assert pod.ready is not None
         since = _stamp(pod.created_at)
+        notes = {USAGE_CPU: f"{self.usage.get(pod.name, AT_FIRST)}m"}
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{self.name}-abc", "uid": "rs"}
         metadata = {
             "name": pod.name,
             "namespace": "demo",
             "uid": pod.uid,
             "creationTimestamp": since,
             "labels": {"app": self.name, "pod-template-hash": "abc"},
-            "annotations": {USAGE: f"{self.usage.get(pod.name, AT_FIRST)}m"} | ({PULLED_OUT: "true"} if is_out else {}),
-            "ownerReferences": [
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "ReplicaSet",
-                    "name": f"{self.name}-abc",
-                    "uid": "rs",
-                    "controller": True,
-                }
-            ],
+            "annotations": notes | ({PULLED_OUT: "true"} if is_out else {}),
+            "ownerReferences": [owner | {"controller": True}],
+            **({"deletionTimestamp": _stamp(now)} if pod.deleting else {}),
         }
-        if pod.deleting:
-            metadata["deletionTimestamp"] = _stamp(now)
         ready = {"type": "Ready", "status": str(pod.is_ready), "lastTransitionTime": _stamp(pod.ready.since or 0)}
         running = {"name": "app", "ready": pod.is_ready, "state": {"running": {"startedAt": since}}}
         status = {"phase": "Running", "startTime": since, "conditions": [ready], "containerStatuses": [running]}
@@ -111,23 +106,20 @@ class SimulatedService:
 
 
 class ModelStage:
-    """Both services in a model. It is a stage, and the reader of that stage; `sleep` lets its time pass."""
+    """Both services in a model; `sleep` lets its time pass."""
 
     def __init__(self) -> None:
         self.namespace = "demo"
         self.pulled_out: dict[str, set[str]] = {OURS: set(), STOCK: set()}
         self.now = 0
-        self._objects = {(item["kind"], item["metadata"]["name"]): item for item in manifests(self.namespace)}
-        hpas = {name: self._objects["HorizontalPodAutoscaler", name] for name in (OURS, STOCK)}
-        self._services = {name: SimulatedService(name, hpa) for name, hpa in hpas.items()}
+        _, *hpas = scaling(self.namespace)
+        made = [SimulatedService(*pair) for pair in zip(workloads(self.namespace), hpas, strict=True)]
+        self._services = {service.name: service for service in made}
         self._reasoner = Reasoner(self.namespace)
-        self._fetched: list[Object] = self._usage()
         self._reason: Reason | None = None
+        self._fetched = self._usage()
+        self._decide()
         self._sync()
-
-    @property
-    def reader(self) -> "ModelStage":
-        return self
 
     def clock(self) -> float:
         return float(self.now)
@@ -136,25 +128,23 @@ class ModelStage:
         """Lets whole seconds pass."""
         for _ in range(max(1, round(seconds))):
             self.now += 1
-            self._second()
+            for service in self._services.values():
+                service.advance(self.now)
+                if (self.now - _FIRST_SCRAPE) % _RESOLUTION == 0:
+                    service.scrape(self.now)
+            if self.now % _FETCH == 0:
+                self._fetched = self._usage()
+            self._decide()
+            if self.now % _SYNC == 0:
+                self._sync()
 
-    def _second(self) -> None:
-        for service in self._services.values():
-            service.advance(self.now)
-            if (self.now - _FIRST_SCRAPE) % _RESOLUTION == 0:
-                service.scrape(self.now)
-        if self.now % _FETCH == 0:
-            self._fetched = self._usage()
+    def _decide(self) -> None:
+        """The adapter decides on what it fetched last."""
         self._reason = self._reasoner.consider(self._observed(self._fetched)) or self._reason
-        if self.now % _SYNC == 0:
-            self._sync()
 
     def _sync(self) -> None:
-        if self._reason is None:
-            self._reason = self._reasoner.consider(self._observed(self._fetched))
         served = self._reason.answer["served"] if self._reason else None
-        answer: Values = "no answer yet" if served is None else [_milli(served)]
-        self._services[OURS].sync(self.now, answer)
+        self._services[OURS].sync(self.now, "no answer yet" if served is None else [milli_of(served)])
         stock = self._services[STOCK]
         stock.sync(self.now, {name: ModelSample(value, at, _RESOLUTION) for name, (at, value) in stock.samples.items()})
 
@@ -163,19 +153,6 @@ class ModelStage:
     def observe(self) -> Observation:
         """The objects at this moment, as the API server would show them."""
         return self._observed(self._usage())
-
-    def _observed(self, usage: list[Object]) -> Observation:
-        return Observation(
-            now=BEGAN + dt.timedelta(seconds=self.now),
-            pods={
-                name: service.objects(self.now, self.pulled_out[name] if name == OURS else ())
-                for name, service in self._services.items()
-            },
-            deployments={name: self._deployment(service) for name, service in self._services.items()},
-            hpas={name: self._hpa(service) for name, service in self._services.items()},
-            usage=usage,
-            figures=dict(self._figures()),
-        )
 
     def rescale_message(self, name: str, count: int) -> str:
         """The message of the HPA's event for this count."""
@@ -186,45 +163,53 @@ class ModelStage:
         for name, service in self._services.items():
             service.usage |= usages(observation.replicas(name), self.pulled_out[name], demand)
 
-    def pull_out(self, name: str, pods: list[str], _annotation: str) -> None:
+    def pull_out(self, name: str, pods: list[str]) -> None:
         """Stops requests to these pods; the adapter learns it by annotation, the stock HPA has no way to learn it."""
         self.pulled_out[name].update(pods)
 
+    # -- the objects
+
+    def _observed(self, usage: list[Object]) -> Observation:
+        annotated = self.pulled_out[OURS]
+        services = self._services.items()
+        return Observation(
+            now=BEGAN + dt.timedelta(seconds=self.now),
+            pods={
+                name: [service.pod(pod, self.now, is_out=pod.name in annotated) for pod in service.pods.shown()]
+                for name, service in services
+            },
+            deployments={name: service.deployment() for name, service in services},
+            hpas={OURS: self._services[OURS].hpa, STOCK: self._stock_hpa()},
+            usage=usage,
+            figures=self._figures(),
+        )
+
     def _usage(self) -> list[Object]:
         return [
-            _pod_metrics(name, *sample)
+            {
+                "metadata": {"name": name},
+                "timestamp": _stamp(at),
+                "window": f"{_RESOLUTION}s",
+                "containers": [{"name": "app", "usage": {"cpu": f"{cpu}m", "memory": "10Mi"}}],
+            }
             for service in self._services.values()
-            for name, sample in service.samples.items()
+            for name, (at, cpu) in service.samples.items()
         ]
 
-    def _deployment(self, service: SimulatedService) -> Object:
-        made = self._objects["Deployment", service.name]
-        status = {"replicas": service.pods.replicas, "conditions": []}
-        return {**made, "spec": {**made["spec"], "replicas": service.count}, "status": status}
-
-    def _hpa(self, service: SimulatedService) -> Object:
-        made = self._objects["HorizontalPodAutoscaler", service.name]
-        usage = [one.usage for one in (service.last.proposals if service.last else ()) if not isinstance(one, str)]
+    def _stock_hpa(self) -> Object:
+        stock = self._services[STOCK]
+        usage = [one.usage for one in (stock.last.proposals if stock.last else ()) if not isinstance(one, str)]
         current = [{"resource": {"name": "cpu", "current": {"averageValue": f"{one}m"}}} for one in usage]
-        return made if service.name == OURS else {**made, "status": {"currentMetrics": current}}
+        return {**stock.hpa, "status": {"currentMetrics": current}}
 
-    def _figures(self) -> Iterator[tuple[str, int]]:
+    def _figures(self) -> dict[str, int]:
         if self._reason is None:
-            return
+            return {}
         answer = self._reason.answer
         (cpu,) = answer["metrics"]
         values = {"effective_cpu": cpu["usage"], "raw_cpu": cpu["raw"], "desired_replicas": answer["served"]}
-        yield from ((name, _milli(value)) for name, value in values.items() if value is not None)
-
-
-def _milli(text: str) -> int:
-    return round(parse_quantity(text) * 1000)
+        return {name: milli_of(value) for name, value in values.items() if value is not None}
 
 
 def _stamp(seconds: float) -> str:
     return (BEGAN + dt.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _pod_metrics(name: str, at: int, cpu: int) -> Object:
-    containers = [{"name": "app", "usage": {"cpu": f"{cpu}m", "memory": "10Mi"}}]
-    return {"metadata": {"name": name}, "timestamp": _stamp(at), "window": f"{_RESOLUTION}s", "containers": containers}

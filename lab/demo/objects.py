@@ -1,7 +1,9 @@
 """The demo's Kubernetes objects: two equal Deployments, an HPA for each, and the policy of the first."""
 
-from collections.abc import Sequence
 from typing import Any
+
+from lab.harness.kwok import USAGE_CPU
+from lab.harness.workloads import container, cpu_watermarks, policy_metric, resource_metric
 
 Object = dict[str, Any]
 
@@ -14,81 +16,54 @@ AT_FIRST = 1100
 REPLACE_AFTER = 5
 CALM_DOWN = 10
 """Scale-down stabilization of both HPAs in seconds; the default of 300 is longer than the story."""
-USAGE = "kwok.x-k8s.io/usage-cpu"
 PULLED_OUT = "effective-load.io/pulled-out"
-KWOK_NODE = "kwok.x-k8s.io/node"
-_POLICY = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy"}
 
 
-def manifests(namespace: str, nodes: Sequence[str] = ()) -> list[Object]:
-    """All objects but the namespace, workloads first; pods are bound to `nodes`, or to any node if it is empty."""
-    return [*workloads(namespace, nodes), *scaling(namespace)]
-
-
-def workloads(namespace: str, nodes: Sequence[str] = ()) -> list[Object]:
+def workloads(namespace: str) -> list[Object]:
     """The two Deployments; only their names differ."""
-    return [_deployment(namespace, name, nodes) for name in (OURS, STOCK)]
+    spec = {"containers": [container("app", {"cpu": "100m", "memory": "64Mi"})]}
+    notes = {USAGE_CPU: f"{AT_FIRST}m"}
+    return [
+        _object(
+            ("apps/v1", "Deployment", namespace, name),
+            {
+                "replicas": PODS_AT_FIRST,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}, "annotations": notes}, "spec": spec},
+            },
+        )
+        for name in (OURS, STOCK)
+    ]
 
 
 def scaling(namespace: str) -> list[Object]:
     """The policy with its HPA, and the stock HPA of the second Deployment."""
-    cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": f"{HIGH}m", "lowWatermark": f"{LOW}m"}
     pulled_out = {"replace": True, "replaceAfterSeconds": REPLACE_AFTER}
-    policy = {**_POLICY, "metadata": _named(namespace, OURS), "spec": {"metrics": [cpu], "pulledOut": pulled_out}}
-    described = {**_POLICY, "name": OURS}
-    target = {"type": "AverageValue", "averageValue": "1"}
-    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
-    stock = {"name": "cpu", "target": {"type": "AverageValue", "averageValue": f"{HIGH}m"}}
+    metrics = [cpu_watermarks(f"{HIGH}m", f"{LOW}m")]
     return [
-        policy,
-        _hpa(namespace, OURS, {"type": "Object", "object": metric}, {"tolerance": "0"}),
-        _hpa(namespace, STOCK, {"type": "Resource", "resource": stock}, {}),
+        _object(
+            ("effective-load.io/v1alpha1", "WatermarkPolicy", namespace, OURS),
+            {"metrics": metrics, "pulledOut": pulled_out},
+        ),
+        _hpa(namespace, OURS, policy_metric(OURS), {"tolerance": "0"}),
+        _hpa(namespace, STOCK, resource_metric("cpu", average=f"{HIGH}m"), {}),
     ]
 
 
-def _named(namespace: str, name: str) -> Object:
-    return {"name": name, "namespace": namespace}
-
-
-def _deployment(namespace: str, name: str, nodes: Sequence[str]) -> Object:
-    resources = {"requests": {"cpu": "100m", "memory": "64Mi"}}
-    spec: Object = {"containers": [{"name": "app", "image": "example.invalid/app:1", "resources": resources}]}
-    if nodes:
-        spec |= _on(nodes)
-    notes = {USAGE: f"{AT_FIRST}m"}
-    template = {"metadata": {"labels": {"app": name}, "annotations": notes}, "spec": spec}
-    selector = {"matchLabels": {"app": name}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _named(namespace, name),
-        "spec": {"replicas": PODS_AT_FIRST, "selector": selector, "template": template},
-    }
-
-
-def _on(nodes: Sequence[str]) -> Object:
-    """Affinity to nodes that KWOK simulates: a real node would pull an image that does not exist."""
-    # One term for each node: matchFields allows one value only.
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return {"affinity": {"nodeAffinity": required}, "tolerations": [{"key": KWOK_NODE, "operator": "Exists"}]}
-
-
 def _hpa(namespace: str, name: str, metric: Object, tolerance: Object) -> Object:
-    behavior = {
-        "scaleUp": {"stabilizationWindowSeconds": 0, **tolerance},
-        "scaleDown": {"stabilizationWindowSeconds": CALM_DOWN, **tolerance},
-    }
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "minReplicas": FEWEST,
         "maxReplicas": MOST,
-        "behavior": behavior,
+        "behavior": {
+            "scaleUp": {"stabilizationWindowSeconds": 0, **tolerance},
+            "scaleDown": {"stabilizationWindowSeconds": CALM_DOWN, **tolerance},
+        },
         "metrics": [metric],
     }
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": _named(namespace, name),
-        "spec": spec,
-    }
+    return _object(("autoscaling/v2", "HorizontalPodAutoscaler", namespace, name), spec)
+
+
+def _object(head: tuple[str, str, str, str], spec: Object) -> Object:
+    version, kind, namespace, name = head
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}

@@ -1,61 +1,30 @@
 """Plays the story second by second: sets the load, observes, records changes, and prints the narration."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from lab.demo.curve import Chapter, Curve
-from lab.demo.objects import HIGH, LOW, OURS, PULLED_OUT, STOCK
+from lab.demo.curve import Chapter, Curve, serving
+from lab.demo.objects import OURS, STOCK
 from lab.demo.observe import Observation
 from lab.demo.reasons import Reason, Reasoner
-from lab.demo.sharing import serving, to_pull_out
 from lab.demo.story import Narrator, Rescale
 from lab.demo.timeline import Mark, Side, Tick, Timeline
 
-_EVERY = 1.0
-LEVELS = Timeline(HIGH, LOW, target=HIGH)
-"""An empty timeline."""
-
-
-class Reader(Protocol):
-    """What a player reads of a stage."""
-
-    def observe(self) -> Observation:
-        """Everything at this moment."""
-
-    def rescale_message(self, name: str, count: int) -> str:
-        """The message of the HPA's event for this count."""
-
-
-class Scene(Protocol):
-    """What a player needs of a stage: `stage.Stage` on a control plane, `model.ModelStage` without one."""
-
-    namespace: str
-    pulled_out: dict[str, set[str]]
-
-    @property
-    def reader(self) -> Reader:
-        """Reads both services."""
-
-    def load(self, observation: Observation, demand: int) -> None:
-        """Sets each pod's share of the demand."""
-
-    def pull_out(self, name: str, pods: list[str], annotation: str) -> None:
-        """Stops requests to these pods."""
+if TYPE_CHECKING:
+    from lab.demo.model import ModelStage
+    from lab.demo.stage import Stage
 
 
 @dataclass
 class Player:
     """Plays one curve on one stage; `timeline` holds the observations so far."""
 
-    stage: Scene
+    stage: "Stage | ModelStage"
     curve: Curve
     narrator: Narrator
     print_lines: Callable[[list[str]], None]
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    timeline: Timeline = LEVELS
+    timeline: Timeline = field(default_factory=Timeline)
     kept: list[tuple[Rescale, Reason]] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
     _announced_until: float = -1
@@ -65,22 +34,21 @@ class Player:
 
     def play(self) -> Timeline:
         """Runs to the curve's end."""
-        began = self.clock()
-        while (at := self.clock() - began) < self.curve.end:
-            self.step(at)
-            self.sleep(max(0.05, _EVERY - (self.clock() - began - at)))
+        began = self.stage.clock()
+        while (at := self.stage.clock() - began) < self.curve.end:
+            self._step(at)
+            self.stage.sleep(max(0.05, 1 - (self.stage.clock() - began - at)))
         self.timeline = replace(self.timeline, end=self.curve.end)
-        if self.timeline.ticks:
-            self.print_lines(self.narrator.ending(self.timeline.ticks[-1]))
+        self.print_lines(self.narrator.ending(self.timeline.ticks[-1]))
         return self.timeline
 
-    def step(self, at: float) -> None:
+    def _step(self, at: float) -> None:
         """Plays one second: observes, applies new chapters and the load, and prints the news."""
         chapters = list(self.curve.between(self._announced_until, at))
         self._announced_until = at
-        observation = self.stage.reader.observe()
+        observation = self.stage.observe()
         for chapter in chapters:
-            self._turn(chapter, observation, at)
+            self._pull_out(chapter, observation, at)
         demand = self.curve.demand(at)
         self.stage.load(observation, demand)
         self._reasoner.consider(observation)
@@ -88,35 +56,36 @@ class Player:
         self.timeline = replace(self.timeline, ticks=(*self.timeline.ticks, tick), end=at)
         self.print_lines(self.narrator.narrate(tick, chapters, self._rescales(observation)))
 
-    def _turn(self, chapter: Chapter, observation: Observation, at: float) -> None:
+    def _pull_out(self, chapter: Chapter, observation: Observation, at: float) -> None:
+        """Pulls the oldest serving pods out; the rule is the same for both services."""
         if not chapter.pull_out:
             return
         for name in (OURS, STOCK):
-            pods = to_pull_out(observation.replicas(name), chapter.pull_out, self.stage.pulled_out[name])
-            self.stage.pull_out(name, pods, PULLED_OUT)
+            candidates = serving(observation.replicas(name), self.stage.pulled_out[name])
+            oldest = sorted(candidates, key=lambda replica: (replica.created, replica.name))[: chapter.pull_out]
+            self.stage.pull_out(name, [replica.name for replica in oldest])
         mark = Mark(round(at, 1), f"{chapter.pull_out} pods pulled out")
         self.timeline = replace(self.timeline, marks=(*self.timeline.marks, mark))
 
     def _tick(self, observation: Observation, at: float, demand: int) -> Tick:
-        milli_replicas = observation.figures.get("desired_replicas")
+        figures = observation.figures
+        milli_replicas = figures.get("desired_replicas")
         return Tick(
             at=round(at, 1),
             demand=demand,
-            ours=self._side(
-                observation, OURS, observation.figures.get("effective_cpu"), observation.figures.get("raw_cpu")
-            ),
+            ours=self._side(observation, OURS, figures.get("effective_cpu"), figures.get("raw_cpu")),
             stock=self._side(observation, STOCK, observation.stock_average(), None),
             asked=None if milli_replicas is None else -(-milli_replicas // 1000),
         )
 
     def _side(self, observation: Observation, name: str, seen: int | None, raw: int | None) -> Side:
-        staying = [one for one in observation.replicas(name) if not one.leaving]
+        staying = [replica for replica in observation.replicas(name) if not replica.leaving]
         out = self.stage.pulled_out[name]
         return Side(
             replicas=observation.count(name),
             pods=len(staying),
             serving=len(serving(staying, out)),
-            out=sum(1 for one in staying if one.name in out),
+            out=sum(1 for replica in staying if replica.name in out),
             seen=seen,
             raw=raw,
         )
@@ -126,14 +95,11 @@ class Player:
         for name in (OURS, STOCK):
             before, after = self._counts.get(name), observation.count(name)
             self._counts[name] = after
-            if before is not None and before != after:
-                rescales.append(self._rescale(name, before, after))
+            if before is None or before == after:
+                continue
+            reason = self._reasoner.behind(before, after) if name == OURS else None
+            message = self.stage.rescale_message(name, after)
+            rescales.append(Rescale(name, before, after, message, reason.sentences if reason else ()))
+            if reason:
+                self.kept.append((rescales[-1], reason))
         return rescales
-
-    def _rescale(self, name: str, before: int, after: int) -> Rescale:
-        message = self.stage.reader.rescale_message(name, after)
-        reason = self._reasoner.behind(before, after) if name == OURS else None
-        rescale = Rescale(name, before, after, message, reason.sentences if reason else ())
-        if reason:
-            self.kept.append((rescale, reason))
-        return rescale

@@ -7,9 +7,10 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from lab.demo.sharing import share
+from lab.demo.curve import share
+from lab.demo.objects import HIGH, LOW
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,22 @@ class Mark:
 class Timeline:
     """The whole story. `high` and `low` are the watermarks, `target` is the stock HPA's."""
 
-    high: int
-    low: int
-    target: int
+    high: int = HIGH
+    low: int = LOW
+    target: int = HIGH
     end: float = 0
     ticks: Sequence[Tick] = ()
-    marks: Sequence[Mark] = field(default_factory=tuple)
+    marks: Sequence[Mark] = ()
 
 
 @dataclass(frozen=True)
 class Sum:
-    """The totals of one service; `excess` is in core-seconds: demand beyond `high` for each serving pod."""
+    """The totals of one service.
+
+    `overloaded` is the seconds in which a serving pod carried more than the high watermark, `longest` the longest such
+    stretch, `worst` the highest load of a serving pod (None: there was demand and no serving pod), `excess` the demand
+    beyond the watermark in core-seconds.
+    """
 
     overloaded: float
     longest: float
@@ -74,12 +80,12 @@ class Sum:
     pod_minutes: float
     rescales: int
     final: int
-    recovery: "Recovery | None" = None
+    recovery: "Recovery | None"
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """The time from the first mark until the serving pods carried at most `high` again; None: not before the end.
+    """The return under the high watermark after the pull-out: seconds from the pull-out, None if not before the end.
 
     `by_itself` is False if only a fall in demand ended the overload.
     """
@@ -88,41 +94,50 @@ class Recovery:
     by_itself: bool = False
 
 
-def lasting(timeline: Timeline) -> Iterator[tuple[Tick, float]]:
-    """Each tick with its duration in seconds; the last one lasts until the end."""
-    ends = [tick.at for tick in timeline.ticks[1:]] + [timeline.end]
-    for tick, end in zip(timeline.ticks, ends, strict=True) if timeline.ticks else ():
-        yield tick, max(0.0, end - tick.at)
-
-
 def overloaded(tick: Tick, side: Side, high: int) -> bool:
     """Whether the serving pods carry more than `high` each, or there is demand without serving pods."""
     carried = tick.carried(side)
     return tick.demand > 0 if carried is None else carried > high
 
 
+def _lasting(timeline: Timeline) -> Iterator[tuple[Tick, float]]:
+    """Each tick with the time until which it lasts, the next one or the end."""
+    for tick, later in itertools.zip_longest(timeline.ticks, timeline.ticks[1:]):
+        yield tick, later.at if later else timeline.end
+
+
+def overloads(timeline: Timeline, name: str) -> list[tuple[float, float]]:
+    """The periods in which a service, "ours" or "stock", was overloaded: (from, until)."""
+    periods: list[tuple[float, float]] = []
+    for tick, until in _lasting(timeline):
+        if overloaded(tick, side_of(tick, name), timeline.high):
+            since = periods.pop()[0] if periods and periods[-1][1] == tick.at else tick.at
+            periods.append((since, until))
+    return periods
+
+
 def summed(timeline: Timeline, name: str) -> Sum:
-    """The totals of one side, "ours" or "stock"."""
-    held = [(tick, side_of(tick, name), seconds) for tick, seconds in lasting(timeline)]
-    over = [(overloaded(tick, side, timeline.high), seconds) for tick, side, seconds in held]
-    carried = [tick.carried(side) for tick, side, _ in held]
-    excess = [max(0, tick.demand - side.serving * timeline.high) * seconds for tick, side, seconds in held]
-    counts = [side.replicas for _, side, _ in held]
+    """The totals of one service, "ours" or "stock"."""
+    lasting = [(tick, side_of(tick, name), until - tick.at) for tick, until in _lasting(timeline)]
+    periods = [until - since for since, until in overloads(timeline, name)]
+    carried = [tick.carried(side) for tick, side, _ in lasting]
+    excess = [max(0, tick.demand - side.serving * timeline.high) * seconds for tick, side, seconds in lasting]
+    made = counts(timeline, name)
     return Sum(
-        overloaded=sum(seconds for is_over, seconds in over if is_over),
-        longest=_longest(over),
+        overloaded=sum(periods),
+        longest=max(periods, default=0),
         # No serving pod is worse than any load.
         worst=None if None in carried else max((load for load in carried if load is not None), default=0),
         excess=sum(excess) / 1000,
-        pod_minutes=sum(side.pods * seconds for _, side, seconds in held) / 60,
-        rescales=sum(1 for before, after in itertools.pairwise(counts) if before != after),
-        final=counts[-1] if counts else 0,
+        pod_minutes=sum(side.pods * seconds for _, side, seconds in lasting) / 60,
+        rescales=max(0, len(made) - 1),
+        final=made[-1] if made else 0,
         recovery=recovery(timeline, name),
     )
 
 
 def recovery(timeline: Timeline, name: str) -> Recovery | None:
-    """The recovery of one side after the first mark; None if there is no mark or no overload after it."""
+    """The recovery of one service after the first mark; None if there is no mark or no overload after it."""
     since = timeline.marks[0].at if timeline.marks else timeline.end
     later = [tick for tick in timeline.ticks if tick.at >= since]
     states = [overloaded(tick, side_of(tick, name), timeline.high) for tick in later]
@@ -140,16 +155,8 @@ def side_of(tick: Tick, name: str) -> Side:
 
 
 def counts(timeline: Timeline, name: str) -> list[int]:
-    """The replica counts that one side had, "ours" or "stock", in order, each change once."""
+    """The replica counts that one service had, "ours" or "stock", in order, each change once."""
     return [count for count, _ in itertools.groupby(side_of(tick, name).replicas for tick in timeline.ticks)]
-
-
-def _longest(states: Sequence[tuple[bool, float]]) -> float:
-    longest = running = 0.0
-    for is_over, seconds in states:
-        running = running + seconds if is_over else 0.0
-        longest = max(longest, running)
-    return longest
 
 
 def dump(timeline: Timeline) -> str:
@@ -161,14 +168,9 @@ def dump(timeline: Timeline) -> str:
 
 
 def load(text: str) -> Timeline:
-    """Reads the JSON of `dump`. Raises ValueError for anything else."""
-    try:
-        document = json.loads(text)
-        ticks = tuple(
-            Tick(**{**tick, "ours": Side(**tick["ours"]), "stock": Side(**tick["stock"])})
-            for tick in document.pop("ticks")
-        )
-        marks = tuple(Mark(**mark) for mark in document.pop("marks"))
-        return Timeline(ticks=ticks, marks=marks, **document)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no timeline of the demo: {error}") from error
+    """Reads the JSON of `dump`."""
+    document = json.loads(text)
+    ticks = [
+        Tick(**{**tick, "ours": Side(**tick["ours"]), "stock": Side(**tick["stock"])}) for tick in document.pop("ticks")
+    ]
+    return Timeline(ticks=tuple(ticks), marks=tuple(Mark(**mark) for mark in document.pop("marks")), **document)

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lab.demo.curve import FULL
-from lab.demo.play import LEVELS, Player
-from lab.demo.stage import HPA_SYNC, Place, staged
+from lab.demo.play import Player
+from lab.demo.stage import HPA_SYNC, Stage
 from lab.demo.story import Narrator
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
@@ -43,18 +43,12 @@ def told(announce: Announce) -> Iterator[Story]:
         settings = {**SETTINGS, "registries": [{"name": REGISTRY, "type": "Consul", "servers": [registry.url]}]}
         adapter = AdapterProcess(cluster, settings, kubeconfig=account_kubeconfig(cluster))
         companion = CompanionProcess(cluster, settings, kubeconfig=companion_kubeconfig(cluster))
-        place = Place(cluster.client, cluster.kubeconfig, own=True)
-        with (
-            adapter,
-            companion,
-            scraping(adapter, companion) as server,
-            fleet(cluster, registry),
-            staged(place, announce) as stage,
-        ):
+        with adapter, companion, scraping(adapter, companion) as server, fleet(cluster, registry):
             lose(cluster, registry)
+            stage = Stage(cluster)
             stage.set_up(FULL.demand(0), announce)
             begin = time.time() - BEFORE
-            Player(stage, FULL, Narrator(LEVELS), _each_by(announce)).play()
+            Player(stage, FULL, Narrator(), _each_by(announce)).play()
             time.sleep(AFTER)
             yield Story(server, begin, time.time())
 

@@ -44,34 +44,36 @@ for name in ("etcd", "kwok"):
 def test_the_lines_of_a_build_are_kept_until_the_story_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, BUILDER)
     lines: list[str] = []
-    with building.building(["etcd", "kwok"]) as build:
+    with building.building(["etcd", "kwok"], lines.append) as wait:
         assert lines == []
-        build.wait(announce=lines.append)
-    assert lines == ["building etcd once", "  built etcd", "building kwok once", "  built kwok"]
+        wait()
+        wait()
+    assert lines[-4:] == ["building etcd once", "  built etcd", "building kwok once", "  built kwok"]
+    assert sum("Each is started as soon as it is built." in line for line in lines) == 1
 
 
 def test_a_program_is_waited_for_no_longer_than_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     started(monkeypatch, BUILDER, stdin=reading)
     lines: list[str] = []
-    with building.building(["etcd", "kwok"]) as build:
-        build.wait("etcd", announce=lines.append)
+    with building.building(["etcd", "kwok"], lines.append) as wait:
+        wait("etcd")
         assert "building kwok once" not in lines
         os.write(writing, b"!")
-        build.wait("etcd", "kwok", announce=lines.append)
+        wait("etcd", "kwok")
     assert binaries.missing(["etcd", "kwok"]) == []
 
 
 def test_a_failed_build_raises_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, "import sys; sys.exit('go build failed:\\nno space left')")
-    with building.building(["etcd"]) as build, pytest.raises(BuildError, match="no space left"):
-        build.wait("etcd", announce=lambda _: None)
+    with building.building(["etcd"], print) as wait, pytest.raises(BuildError, match="no space left"):
+        wait("etcd")
 
 
 def test_a_build_that_is_not_waited_for_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, "import time; time.sleep(600)")
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), building.building(["etcd"]):
+    with pytest.raises(KeyboardInterrupt), building.building(["etcd"], print):
         raise KeyboardInterrupt
     assert time.monotonic() - began < 60
 

@@ -1,4 +1,4 @@
-"""The demo in a given cluster on the real control plane: a short pull-out, and a complete cleanup."""
+"""The demo on the real control plane: a short pull-out."""
 
 from pathlib import Path
 
@@ -7,10 +7,9 @@ import pytest
 from lab.demo import cli
 from lab.demo.curve import Chapter, Curve
 from lab.demo.objects import OURS, STOCK
-from lab.demo.stage import SETTINGS, given_place
+from lab.demo.stage import SETTINGS, Stage
 from lab.demo.timeline import load
 from lab.harness.adapter import AdapterProcess, install_crds
-from lab.harness.client import Client
 from lab.harness.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.versions]
@@ -25,18 +24,14 @@ SHORT = Curve(
 """3 pods at 1833m need 5, and 2 more replace the pulled-out ones; the raw average is 1108m, so the stock HPA stays."""
 
 
-def demo_namespaces(client: Client) -> list[str]:
-    names = [item["metadata"]["name"] for item in client.list("/api/v1/namespaces")]
-    return [name for name in names if name.startswith("effective-load-demo-")]
-
-
-def test_a_pull_out_in_a_given_cluster_is_replaced_narrated_and_drawn(
+def test_a_pull_out_is_replaced_narrated_and_drawn(
     control_plane: ControlPlane, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     install_crds(control_plane)
     with AdapterProcess(control_plane, SETTINGS, name="adapter-demo") as adapter:
-        player = cli.run(given_place(control_plane.kubeconfig), SHORT, tmp_path)
+        player = cli.run(Stage(control_plane), SHORT, tmp_path)
     control_plane.watched.remove(adapter.component)
+    control_plane.client.delete("/api/v1/namespaces/demo", wait=90)
 
     ((rescale, reason),) = player.kept
     assert (rescale.service, rescale.before, rescale.after) == (OURS, 5, 7)
@@ -51,4 +46,3 @@ def test_a_pull_out_in_a_given_cluster_is_replaced_narrated_and_drawn(
     assert f"{STOCK}: stays at 5" in printed
     assert load((tmp_path / "timeline.json").read_text()) == player.timeline
     assert (tmp_path / "demo.svg").is_file()
-    assert demo_namespaces(control_plane.client) == []

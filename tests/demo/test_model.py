@@ -1,22 +1,26 @@
 """The story in the model: the counts, the reasons and the figures of the real control plane."""
 
 import functools
+from dataclasses import replace
 from itertools import pairwise
 
-from lab.demo.curve import FULL, QUICK, Curve
+import yaml
+
+from adapter.commands.decide.decision import decision_json
+from adapter.commands.decide.reader import read_document
+from lab.demo.curve import FULL, Curve
 from lab.demo.model import ModelStage
-from lab.demo.play import LEVELS, Player
-from lab.demo.story import Narrator
-from lab.demo.timeline import counts, load
+from lab.demo.objects import OURS
+from lab.demo.play import Player
+from lab.demo.reasons import Reasoner
+from lab.demo.timeline import Mark, counts, load
 from tests.demo.test_picture import PICTURES
+from tests.demo.world import SHORT, played
 
 
 @functools.cache
 def told(curve: Curve) -> tuple[Player, list[str]]:
-    stage, lines = ModelStage(), []
-    player = Player(stage, curve, Narrator(LEVELS), lines.extend, clock=stage.clock, sleep=stage.sleep)
-    player.play()
-    return player, [line.strip() for line in lines]
+    return played(curve)
 
 
 def test_the_model_tells_the_recorded_story_of_the_real_control_plane_count_by_count() -> None:
@@ -42,12 +46,41 @@ def test_the_averages_of_the_model_are_those_of_the_recorded_story() -> None:
 
 
 def test_the_model_tells_each_rescale_with_its_reasons() -> None:
-    player, lines = told(QUICK)
+    player, lines = told(SHORT)
     assert "checkout: 7 → 9   HPA: New size: 9; reason: external metric desired_replicas(nil) above target" in lines
     assert "cpu needs 7 serving pods, 2 more replace pulled-out ones: proposes 9 (now 7)" in lines
     assert [(rescale.before, rescale.after) for rescale, _ in player.kept] == [(5, 7), (7, 9)]
     assert counts(player.timeline, "stock") == [5, 7]
 
 
+def test_the_document_of_a_rescale_decides_the_same_again_and_has_nothing_that_a_decision_ignores() -> None:
+    player, _ = told(SHORT)
+    for rescale, reason in player.kept:
+        assert decision_json(read_document(yaml.safe_dump(reason.document)))["desiredReplicas"] == rescale.after
+        assert all(
+            pod["metadata"].get("annotations", {}).keys() <= {"effective-load.io/pulled-out"}
+            for pod in reason.document["pods"]
+        )
+
+
+def test_the_same_number_of_pods_is_pulled_out_of_both_services_and_idles() -> None:
+    player, _ = told(SHORT)
+    assert player.timeline.marks == (Mark(30, "2 pods pulled out"),)
+    before, after = player.timeline.ticks[29], player.timeline.ticks[30]
+    for name in ("ours", "stock"):
+        assert (getattr(before, name).out, getattr(after, name).out) == (0, 2)
+        assert getattr(after, name).serving == getattr(before, name).serving - 2
+    assert [tick.demand for tick in player.timeline.ticks] == [5500] * 2 + [7500] * 56
+
+
 def test_the_model_is_the_same_at_each_run() -> None:
-    assert told.__wrapped__(QUICK)[0].timeline == told(QUICK)[0].timeline
+    assert played(SHORT)[0].timeline == told(SHORT)[0].timeline
+
+
+def test_an_observation_without_samples_or_with_an_unreadable_object_gives_no_count_and_no_error() -> None:
+    seen = ModelStage().observe()
+    blind = Reasoner("demo").consider(replace(seen, usage=[]))
+    assert blind is not None
+    assert blind.answer["desiredReplicas"] is None
+    del seen.hpas[OURS]["spec"]["scaleTargetRef"]
+    assert Reasoner("demo").consider(seen) is None

@@ -16,7 +16,7 @@ from adapter.policy.behavior import count_metric, hpa_manifest
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
 from lab.demo.curve import FULL
 from lab.demo.model import ModelStage
-from lab.demo.play import LEVELS, Player
+from lab.demo.play import Player
 from lab.demo.story import Narrator
 from lab.harness import binaries
 from lab.harness.control_plane import ControlPlane
@@ -45,9 +45,7 @@ class Step(NamedTuple):
 
 def steps_of_the_demo() -> Iterator[Step]:
     """Every distinct pair of the count and what the adapter asks for, in the demo's story."""
-    stage = ModelStage()
-    player = Player(stage, FULL, Narrator(LEVELS), lambda _: None, clock=stage.clock, sleep=stage.sleep)
-    for tick in player.play().ticks:
+    for tick in Player(ModelStage(), FULL, Narrator(), lambda _: None).play().ticks:
         if tick.asked is not None:
             yield Step(tick.ours.replicas, tick.ours.replicas, tick.asked)
 
