@@ -126,6 +126,7 @@ async def test_an_alias_is_answered_for_by_what_it_stands_for(fakes: Any) -> Non
         (403, json.dumps({"code": 403001, "info": "forbidden"}), "give the adapter's token the right"),
         (429, json.dumps({"code": 429002, "info": "too fast"}), "Polaris answers 429002: too fast"),
         (400, json.dumps({"code": 400100, "info": "bad"}), "Polaris answers 400100: bad"),
+        (404, json.dumps({"code": 400202, "info": "not found"}), "Polaris knows no such service there"),
     ],
 )
 async def test_what_is_no_list_leaves_the_last_one(fakes: Any, status: int, body: str, words: str) -> None:
