@@ -186,7 +186,7 @@ def before_prometheus(port: int) -> FalsifyingProxy:
     """A proxy before a Prometheus on loopback."""
 
     def forward(method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
-        answer = fetch(port, path, method=method, body=body or None, kind=content_type)
+        answer = fetch(port, path, method=method, body=body or None, headers={"Content-Type": content_type})
         return answer.status, answer.body
 
     return FalsifyingProxy(forward, None)

@@ -1,6 +1,7 @@
 """A small synchronous Kubernetes client for tests: plain objects, keep-alive connections, no models."""
 
 import contextlib
+import functools
 import http.client
 import json
 import select
@@ -8,7 +9,7 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,19 @@ class Response:
 
 
 def fetch(
-    port: int, path: str, *, method: str = "GET", body: bytes | None = None, kind: str = "", timeout: float = 10
+    port: int,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+    timeout: float = 10,
+    tls: ssl.SSLContext | None = None,
 ) -> Response:
-    """The answer to a request to a plain port of this machine; `kind` is the content type of the body."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
-        connection.request(method, path, body, {"Content-Type": kind} if kind else {})
+    """The answer to a request to a port of this machine, with `tls` over HTTPS."""
+    kind = functools.partial(http.client.HTTPSConnection, context=tls) if tls else http.client.HTTPConnection
+    with contextlib.closing(kind("127.0.0.1", port, timeout=timeout)) as connection:
+        connection.request(method, path, body, dict(headers or {}))
         answer = connection.getresponse()
         return Response(answer.status, dict(answer.headers), answer.read())
 
@@ -207,11 +216,6 @@ class Client:
         """Server-side apply as field manager "tests", by force."""
         query = "?fieldManager=tests&force=true" + ("&dryRun=All" if dry_run else "")
         return self._send("PATCH", self.path(item) + query, item, PATCH_TYPES["apply"])
-
-    def apply_yaml(self, source: str | Path) -> Sequence[Object]:
-        """Applies every document of a file (a Path) or of a text, in order."""
-        text = source.read_text() if isinstance(source, Path) else source
-        return [self.apply(item) for item in yaml.safe_load_all(text) if item]
 
     def path(self, item: Object) -> str:
         """The path of an object, from the API server's discovery."""

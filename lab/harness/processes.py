@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -158,7 +159,9 @@ class Component:
         deadline = time.monotonic() + timeout
         while True:
             if not self.running:
-                raise ComponentError(f"{self.name} ended with {self.exit_code()} before it was ready{self.tail()}")
+                raise ComponentError(
+                    f"{self.name} ended with {self.process and self.process.poll()} before it was ready{self.tail()}"
+                )
             if self.ready is None or self._asks():
                 return
             if time.monotonic() > deadline:
@@ -170,9 +173,6 @@ class Component:
             return self.ready is None or self.ready()
         except OSError:
             return False
-
-    def exit_code(self) -> int | None:
-        return self.process.poll() if self.process else None
 
     def signal(self, number: int) -> None:
         """Signals the program and its child processes."""
@@ -217,23 +217,53 @@ class Component:
 
 
 class LocalServer(Server):
-    """A server that is one program with a folder of its own; `start` makes both, and ends with `resume`."""
+    """A server that is one program with a folder of its own; ports and data stay through `kill` and `resume`."""
 
+    name: str
     folder: Path
     component: Component
+    cwd: Path | None = None
+    """Where it runs, by default in its folder."""
     ready_seconds = 60.0
     """How long it may take until it answers."""
+
+    @abc.abstractmethod
+    def command(self) -> Sequence[str | Path]:
+        """Writes the configuration into the folder; returns the command."""
+
+    @abc.abstractmethod
+    def is_ready(self) -> bool:
+        """Whether it answers; an OSError says no, too."""
+
+    def start(self) -> None:
+        """Makes the folder, starts the program, and waits until it answers."""
+        self.folder = Path(tempfile.mkdtemp(prefix=f"effective-load-{self.name}-"))
+        command, log = self.command(), self.folder / f"{self.name}.log"
+        self.component = Component(self.name, command, log, ready=self.is_ready, cwd=self.cwd)
+        self.resume()
 
     def resume(self) -> None:
         """Starts the program, also after `kill`: ports and data stay."""
         self.component.start()
         self.component.wait_ready(self.ready_seconds)
 
+    def restart(self, *, wipe: bool = False) -> None:
+        """Kills the server and starts it again, with `wipe` without its data."""
+        self.kill()
+        if wipe:
+            self.wipe()
+        self.resume()
+
+    def wipe(self) -> None:
+        """Removes all data; the process must have ended."""
+        shutil.rmtree(self.folder / "data")
+
     def kill(self) -> None:
-        """Kills the program at once, as a crash would; ports and data stay for `resume`."""
+        """Kills the program at once, as a crash would."""
         self.component.kill()
 
     def stop(self) -> None:
         """Ends the program and removes its folder. It gets no time: nothing of it is needed any more."""
-        self.component.kill()
+        with contextlib.suppress(AttributeError):  # where its program was not even built
+            self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

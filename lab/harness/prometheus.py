@@ -3,9 +3,7 @@
 import http.server
 import socket
 import ssl
-import tempfile
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,8 @@ import yaml
 
 from lab.harness import binaries
 from lab.harness.client import fetch
-from lab.harness.processes import Component, LocalServer, free_ports
+from lab.harness.processes import LocalServer, free_ports
+from lab.harness.workloads import until
 
 LOOPBACK = "127.0.0.1"
 
@@ -108,6 +107,8 @@ class Prometheus(LocalServer):
         prometheus.wait_value('rps{pod="a"}', 120)
     """
 
+    name = "prometheus"
+
     def __init__(
         self,
         exporters: Sequence[Exporter] = (),
@@ -137,10 +138,7 @@ class Prometheus(LocalServer):
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
-    def start(self) -> None:
-        """Creates the folder and the configuration, starts the server, and waits until it answers."""
-        program = binaries.ensure("prometheus", announce=self.announce)["prometheus"]
-        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-prometheus-"))
+    def command(self) -> list[str | Path]:
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(self.config))
         flags = {
             "config.file": str(self.folder / "prometheus.yml"),
@@ -153,11 +151,15 @@ class Prometheus(LocalServer):
         if self.web_config is not None:
             flags["web.config.file"] = str(self.folder / "web.yml")
             (self.folder / "web.yml").write_text(yaml.safe_dump(dict(self.web_config)))
-        command = [program, "--storage.tsdb.no-lockfile", *(f"--{name}={value}" for name, value in flags.items())]
-        # With users or TLS of its own any answer counts as ready: 401 shows that it listens.
-        ready = self._ready if self.web_config is None else self._listens
-        self.component = Component("prometheus", command, self.folder / "prometheus.log", ready=ready)
-        self.resume()
+        program = binaries.ensure("prometheus", announce=self.announce)["prometheus"]
+        return [program, "--storage.tsdb.no-lockfile", *(f"--{name}={value}" for name, value in flags.items())]
+
+    def is_ready(self) -> bool:
+        if self.web_config is None:
+            return fetch(self.port, "/-/ready").status == 200
+        # With users or TLS of its own any answer counts: 401 shows that it listens.
+        with socket.create_connection((LOOPBACK, self.port), timeout=2):
+            return True
 
     def pause(self) -> None:
         """Ends the server cleanly; data and port stay for `resume`."""
@@ -173,21 +175,15 @@ class Prometheus(LocalServer):
 
     def wait_value(self, expression: str, value: float, timeout: float = 40) -> None:
         """Waits until the expression returns at least one series, all with this value."""
-        deadline = time.monotonic() + timeout
-        while not ((result := self.query(expression)) and all(float(one["value"][1]) == value for one in result)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{expression} is not {value} within {timeout:g} s: {result}")
-            time.sleep(0.1)
+
+        def holds() -> bool:
+            result = self.query(expression)
+            return bool(result) and all(float(one["value"][1]) == value for one in result)
+
+        until(holds, timeout, lambda: f"{expression} is not {value}: {self.query(expression)}", 0.1)
 
     def _result(self, kind: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         answer = fetch(self.port, f"/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
         if answer.status != 200:
             raise RuntimeError(f"{parameters['query']}: {answer.json().get('error', answer.text)}")
         return list(answer.json()["data"]["result"])
-
-    def _ready(self) -> bool:
-        return fetch(self.port, "/-/ready").status == 200
-
-    def _listens(self) -> bool:
-        with socket.create_connection((LOOPBACK, self.port), timeout=2):
-            return True

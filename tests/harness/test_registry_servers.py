@@ -1,41 +1,14 @@
-"""The harness's registry servers: the properties that tests rely on."""
+"""A property of the harness's Eureka that tests rely on."""
 
-import json
 import threading
-import urllib.request
 from contextlib import ExitStack
 
 import pytest
 
 from lab.harness.registries.eureka import EurekaServer
-from lab.harness.registries.polaris import Polaris
 from lab.harness.workloads import until
 
 pytestmark = pytest.mark.integration
-
-SHOP = {"service": "shop", "namespace": "default", "host": "10.0.0.1", "port": 8080}
-
-
-def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return str(answer.read().decode())
-
-
-def test_polaris_keeps_its_data_through_a_restart_and_loses_it_when_wiped(polaris: Polaris) -> None:
-    polaris.call("POST", "/naming/v1/instances", [SHOP])
-    polaris.restart()
-    listed = "/naming/v1/instances?namespace=default&service=shop"
-    assert polaris.call("GET", listed)["instances"][0]["host"] == "10.0.0.1"
-    polaris.restart(wipe=True)
-    assert polaris.call("GET", listed)["instances"] == []
-
-
-def test_polaris_speaks_nacos_and_eureka(polaris: Polaris) -> None:
-    polaris.call("POST", "/naming/v1/instances", [SHOP])
-    polaris.restart()  # it fills its caches before it answers
-    nacos = json.loads(_read(f"{polaris.nacos}/v1/ns/instance/list?serviceName=shop"))
-    assert [host["ip"] for host in nacos["hosts"]] == ["10.0.0.1"]
-    assert "<ipAddr>10.0.0.1</ipAddr>" in _read(f"{polaris.eureka}/apps")
 
 
 def test_eureka_soon_shows_every_change_even_during_other_requests() -> None:
@@ -43,7 +16,7 @@ def test_eureka_soon_shows_every_change_even_during_other_requests() -> None:
         ended = threading.Event()
 
         def changes() -> str:
-            return eureka.call("GET", "/apps/delta").decode()
+            return eureka.request("GET", "/apps/delta")[1].decode()
 
         def ask() -> None:
             while not ended.is_set():

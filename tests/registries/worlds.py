@@ -385,8 +385,7 @@ class SpringEurekaWorld(World):
 
     @classmethod
     def serve(cls, files: Files, *, safe: bool) -> eureka.EurekaServer:
-        tls = {"tls": files.pair[:2], "authority": files.authority} if safe else {}
-        return eureka.EurekaServer(cache_ms=0, guarded=safe, **tls)
+        return eureka.EurekaServer(cache_ms=0, guarded=safe, tls=files.pair if safe else None)
 
     def follow(self, settings: dict[str, Any]) -> Following:
         return eureka_kit.following(*settings.pop("servers", self.servers()), service=self.service, **settings)

@@ -75,10 +75,10 @@ def printing(
     """A command in a terminal, as an iterator over its lines; it is ended with the block, or when the time is over."""
     shown = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": str(width), "LINES": str(_ROWS)}
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    # util-linux' `script` gives the command a terminal, and hands on a signal.
+    # util-linux' `script` gives the command a terminal.
     process = subprocess.Popen(
         ["script", "-qefc", f"stty cols {width} rows {_ROWS}; {command}", "/dev/null"],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=inherited | shown | dict(environment),
         cwd=ROOT,
@@ -93,8 +93,7 @@ def printing(
         )
     finally:
         over.cancel()
-        process.terminate()
-        process.communicate(timeout=_ENDING)
+        process.communicate(b"\x03", timeout=_ENDING)  # Ctrl-C
 
 
 def draw(name: str, command: str, lines: Lines, *, moving: bool = False, width: int = WIDTH) -> str:

@@ -1,23 +1,18 @@
 """A real Consul on loopback: a cluster of one server, and agents that join it."""
 
 import json
-import shutil
-import ssl
-import tempfile
-import time
 import uuid
-from collections.abc import Callable, Mapping
-from http.client import HTTPConnection, HTTPSConnection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lab.harness import binaries
-from lab.harness.processes import Component, LocalServer, free_ports
+from lab.harness.processes import free_ports
+from lab.harness.registries import LOOPBACK, HttpServer
+from lab.harness.workloads import until
 
-LOOPBACK = "127.0.0.1"
 
-
-class Consul(LocalServer):
+class Consul(HttpServer):
     """A Consul server; a restart keeps its ports, and its data unless they are wiped.
 
     with Consul() as consul:
@@ -29,6 +24,8 @@ class Consul(LocalServer):
     `server` its second server. `limits`: Consul's configuration section of that name.
     """
 
+    name = "consul"
+
     def __init__(
         self,
         *,
@@ -38,30 +35,23 @@ class Consul(LocalServer):
         joins: "Consul | None" = None,
         server: bool = False,
         limits: Mapping[str, Any] | None = None,
-        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        self.tls, self.mutual, self.limits, self.announce = tls, mutual, dict(limits or {}), announce
+        self.tls, self.mutual, self.limits = tls, mutual, dict(limits or {})
         self.joins, self.server = joins, server
         self.root = str(uuid.uuid4()) if deny else ""
         self.port, self.serf_port, self.server_port = free_ports(3)
 
-    @property
-    def url(self) -> str:
-        """The URL of its HTTP API."""
-        return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}"
-
-    def start(self) -> None:
-        """Creates the folder and the configuration, starts the server, and waits for a leader and a catalog."""
-        program = binaries.ensure("consul", announce=self.announce)["consul"]
-        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-consul-"))
+    def command(self) -> list[str | Path]:
         (self.folder / "config.json").write_text(json.dumps(self._config()))
-        command: list[str | Path] = [program, "agent", "-config-file", self.folder / "config.json"]
-        self.component = Component("consul", command, self.folder / "consul.out", ready=self._serves)
-        self.resume()
+        return [binaries.ensure("consul")["consul"], "agent", "-config-file", self.folder / "config.json"]
 
-    def wipe(self) -> None:
-        """Removes all data; the process must have ended."""
-        shutil.rmtree(self._data)
+    def is_ready(self) -> bool:
+        """Whether its own catalog lists it: the catalog follows a moment after the election of a leader."""
+        status, body = self.request("GET", "/v1/health/service/consul")
+        return status == 200 and len(json.loads(body)) > 0
+
+    def headers(self) -> Mapping[str, str]:
+        return {"X-Consul-Token": self.root} if self.root else {}
 
     # --- its API ---
 
@@ -88,66 +78,28 @@ class Consul(LocalServer):
         made = self.call("PUT", "/v1/acl/token", {"Policies": [{"ID": policy["ID"]}]})
         return made["AccessorID"], made["SecretID"]
 
-    def call(self, method: str, path: str, content: object = None) -> Any:
-        """The API's answer to the root token. Raises RuntimeError for an error status."""
-        status, body = self.request(method, path, content)
-        if status != 200:
-            raise RuntimeError(f"Consul: {method} {path}: HTTP {status}: {body.decode(errors='replace')}")
-        return json.loads(body) if body.strip() else None
-
-    def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
-        """Sends any request with the root token; returns status and body."""
-        connection = self._connection()
-        try:
-            headers = {"X-Consul-Token": self.root} if self.root else {}
-            connection.request(method, path, None if content is None else json.dumps(content), headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
     def wait_listed(self, service: str, count: int, timeout: float = 20) -> None:
         """Waits until the catalog has `count` instances of a service; agents synchronize with a delay."""
-        deadline = time.monotonic() + timeout
-        while len(instances := self.call("GET", f"/v1/health/service/{service}")) != count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(instances)} instances of {service} instead of {count} after {timeout:g} s")
-            time.sleep(0.05)
+
+        def listed() -> int:
+            return len(self.call("GET", f"/v1/health/service/{service}"))
+
+        until(lambda: listed() == count, timeout, lambda: f"{listed()} instances of {service} instead of {count}", 0.05)
 
     def wait_voters(self, count: int, timeout: float = 60) -> None:
         """Waits until `count` servers vote; a new one is on probation for 10 s."""
-        deadline = time.monotonic() + timeout
-        while [one["Voter"] for one in self.call("GET", "/v1/operator/raft/configuration")["Servers"]].count(
-            True
-        ) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"fewer than {count} servers vote after {timeout:g} s")
-            time.sleep(0.2)
 
-    def _serves(self) -> bool:
-        """Whether its own catalog lists it: the catalog follows a moment after the election of a leader."""
-        status, body = self.request("GET", "/v1/health/service/consul")
-        return status == 200 and len(json.loads(body)) > 0
+        def voters() -> int:
+            return sum(one["Voter"] for one in self.call("GET", "/v1/operator/raft/configuration")["Servers"])
 
-    def _connection(self) -> HTTPConnection:
-        if self.tls is None:
-            return HTTPConnection(LOOPBACK, self.port, timeout=10)
-        certificate, key, authority = self.tls
-        context = ssl.create_default_context(cafile=str(authority))
-        if self.mutual:
-            context.load_cert_chain(certificate, key)
-        return HTTPSConnection(LOOPBACK, self.port, timeout=10, context=context)
-
-    @property
-    def _data(self) -> Path:
-        return self.folder / "data"
+        until(lambda: voters() >= count, timeout, lambda: f"fewer than {count} servers vote")
 
     def _config(self) -> dict[str, Any]:
         off = {"dns": -1, "grpc": -1, "serf_wan": -1, "http": -1, "https": -1}
         api = {"https" if self.tls else "http": self.port}
         config: dict[str, Any] = {
             "node_name": f"node-{self.port}",
-            "data_dir": str(self._data),
+            "data_dir": str(self.folder / "data"),
             "bind_addr": LOOPBACK,
             "client_addr": LOOPBACK,
             "ports": {**off, **api, "serf_lan": self.serf_port, "server": self.server_port},

@@ -1,26 +1,21 @@
 """A real Eureka server on loopback: Spring Cloud's, in a program of one class that Maven builds once into the cache."""
 
 import base64
-import contextlib
 import functools
 import hashlib
 import json
 import shutil
-import ssl
-import tempfile
-import time
 from collections.abc import Callable, Mapping
-from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 from lab.harness import binaries
-from lab.harness.processes import Component, LocalServer, free_ports
+from lab.harness.processes import free_ports
+from lab.harness.registries import LOOPBACK, HttpServer
+from lab.harness.workloads import until
 
-LOOPBACK = "127.0.0.1"
 SPRING_CLOUD = "2024.0.1"
 """The release train of pom.xml; it brings Netflix' Eureka 2.0.4."""
 SOURCE = Path(__file__).resolve().parent / "spring-eureka"
-PREFIX = "/eureka"
 USER, PASSWORD = "reader", "correct horse"
 
 _JAR = "eureka-server.jar"
@@ -68,7 +63,7 @@ def _options(values: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()]
 
 
-class EurekaServer(LocalServer):
+class EurekaServer(HttpServer):
     """A Eureka server. Its registry is only in memory: after a restart it is empty.
 
     with EurekaServer() as eureka:
@@ -76,10 +71,10 @@ class EurekaServer(LocalServer):
         eureka.set_status("shop", "shop-1", "OUT_OF_SERVICE")
 
     `cache_ms`: the interval at which it renews its response cache, 0 for none (Eureka's default is 30 s). `guarded`: it
-    requires `USER` and `PASSWORD`. `tls`: certificate and key as PEM files. `settings` are Spring's own.
+    requires `USER` and `PASSWORD`. `tls`: certificate, key and CA as PEM files. `settings` are Spring's own.
     """
 
-    ready_seconds = 180.0
+    name, prefix, ready_seconds = "eureka", "/eureka", 180.0
 
     def __init__(
         self,
@@ -87,11 +82,10 @@ class EurekaServer(LocalServer):
         cache_ms: int = 1000,
         self_preservation: bool = False,
         guarded: bool = False,
-        tls: tuple[Path, Path] | None = None,
-        authority: Path | None = None,
+        tls: tuple[Path, Path, Path] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.tls, self.authority, self.guarded = tls, authority, guarded
+        self.tls, self.guarded = tls, guarded
         [self.port] = free_ports(1)
         self.settings = {
             **_QUIET,
@@ -108,23 +102,21 @@ class EurekaServer(LocalServer):
         if guarded:
             self.settings |= {"spring.security.user.name": USER, "spring.security.user.password": PASSWORD}
         if tls:
-            certificate, key = tls
+            certificate, key, _ = tls
             self.settings |= {"server.ssl.certificate": f"file:{certificate}"}
             self.settings |= {"server.ssl.certificate-private-key": f"file:{key}"}
 
-    @property
-    def url(self) -> str:
-        """Its URL with the prefix, as the adapter's settings expect it."""
-        return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}{PREFIX}"
-
-    def start(self) -> None:
-        """Starts the process and waits until it answers."""
-        program = ensure()
-        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-eureka-"))
+    def command(self) -> list[str | Path]:
+        self.cwd = ensure()
         archive = f"-XX:SharedArchiveFile={_ARCHIVE}"
-        command = ["/usr/bin/env", "java", archive, *_FLAGS, "-jar", _JAR, *_options(self.settings)]
-        self.component = Component("eureka", command, self.folder / "eureka.log", ready=self._answers, cwd=program)
-        self.resume()
+        return ["/usr/bin/env", "java", archive, *_FLAGS, "-jar", _JAR, *_options(self.settings)]
+
+    def is_ready(self) -> bool:
+        return self.request("GET", "/apps/")[0] == 200
+
+    def headers(self) -> Mapping[str, str]:
+        password = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        return {"Authorization": f"Basic {password}"} if self.guarded else {}
 
     # --- calls of instances and operators ---
 
@@ -171,35 +163,4 @@ class EurekaServer(LocalServer):
 
     def wait_listed(self, app: str, expected: Mapping[str, str], timeout: float = 20) -> None:
         """Waits until clients see exactly these instances."""
-        deadline = time.monotonic() + timeout
-        while (statuses := self.listed(app)) != expected:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{statuses} instead of {expected} after {timeout:g} s")
-            time.sleep(0.05)
-
-    def call(self, method: str, path: str, content: object = None) -> bytes:
-        """The body of an answer. Raises RuntimeError for an error status."""
-        status, body = self.request(method, path, content)
-        if status not in {200, 204}:
-            raise RuntimeError(f"Eureka: {method} {path}: HTTP {status}: {body.decode(errors='replace')}")
-        return body
-
-    def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
-        """Sends any request, with the password if one is required; returns status and body."""
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if self.guarded:
-            headers["Authorization"] = f"Basic {base64.b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}"
-        with contextlib.closing(self._connection()) as connection:
-            connection.request(method, PREFIX + path, None if content is None else json.dumps(content), headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-
-    def _connection(self) -> HTTPConnection:
-        if not self.tls:
-            return HTTPConnection(LOOPBACK, self.port, timeout=10)
-        return HTTPSConnection(
-            LOOPBACK, self.port, timeout=10, context=ssl.create_default_context(cafile=self.authority)
-        )
-
-    def _answers(self) -> bool:
-        return self.request("GET", "/apps/")[0] == 200
+        until(lambda: self.listed(app) == expected, timeout, lambda: f"{self.listed(app)} instead of {expected}", 0.05)

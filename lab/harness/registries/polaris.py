@@ -2,25 +2,22 @@
 
 import json
 import socket
-import ssl
-import tempfile
-from collections.abc import Callable, Mapping
-from http.client import HTTPConnection, HTTPSConnection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lab.harness import binaries
-from lab.harness.processes import Component, ComponentError, LocalServer, free_ports
+from lab.harness.processes import ComponentError, free_ports
+from lab.harness.registries import LOOPBACK, HttpServer
 
-LOOPBACK = "127.0.0.1"
 NACOS_GRPC_OFFSET = 1000
 _CHECKER = "polaris.checker"
 _BATCH = {"open": True, "queueSize": 10240, "waitTime": "32ms", "maxBatchCount": 128, "concurrency": 16}
 
 
-class Polaris(LocalServer):
+class Polaris(HttpServer):
     """A Polaris server; a restart keeps its ports, and its data unless they are wiped.
 
     with Polaris() as polaris:
@@ -30,37 +27,28 @@ class Polaris(LocalServer):
     whether clients need a token too, not only its console.
     """
 
-    def __init__(
-        self,
-        *,
-        tls: tuple[Path, Path, Path] | None = None,
-        client_auth: bool = False,
-        announce: Callable[[str], None] = binaries.print_to_stderr,
-    ) -> None:
-        self.tls, self.client_auth, self.announce = tls, client_auth, announce
-        self.http_port, self.grpc_port, self.eureka_port = free_ports(3)
+    name = "polaris"
+
+    def __init__(self, *, tls: tuple[Path, Path, Path] | None = None, client_auth: bool = False) -> None:
+        self.tls, self.client_auth = tls, client_auth
+        self.port, self.grpc_port, self.eureka_port = free_ports(3)
         [self.nacos_port] = free_ports(1, offset=NACOS_GRPC_OFFSET)
         self._token = ""
 
     @property
     def http(self) -> str:
         """The URL of its own API: discovery for clients, and all functions of its console."""
-        return f"{self._scheme}://{LOOPBACK}:{self.http_port}"
+        return self.url
 
     @property
     def eureka(self) -> str:
         """The URL of its Eureka protocol, with the prefix that clients use."""
-        return f"{self._scheme}://{LOOPBACK}:{self.eureka_port}/eureka"
+        return f"{self.scheme}://{LOOPBACK}:{self.eureka_port}/eureka"
 
     @property
     def nacos(self) -> str:
         """The URL of its Nacos protocol, with the context path. Nacos clients add 1000 to the port for gRPC."""
-        return f"{self._scheme}://{LOOPBACK}:{self.nacos_port}/nacos"
-
-    @property
-    def nacos_grpc_port(self) -> int:
-        """Nacos' gRPC port."""
-        return self.nacos_port + NACOS_GRPC_OFFSET
+        return f"{self.scheme}://{LOOPBACK}:{self.nacos_port}/nacos"
 
     @property
     def token(self) -> str:
@@ -69,20 +57,25 @@ class Polaris(LocalServer):
             login = {"name": "polaris", "password": "polaris"}
             status, answer = self.request("POST", "/core/v1/user/login", login, {})
             if status != 200:
-                raise RuntimeError(f"Polaris: login: HTTP {status}: {answer}")
-            self._token = answer["loginResponse"]["token"]
+                raise RuntimeError(f"Polaris: login: HTTP {status}: {answer!r}")
+            self._token = json.loads(answer)["loginResponse"]["token"]
         return self._token
 
-    def start(self) -> None:
-        """Creates the folder and the configuration, starts the server, and waits until every port answers."""
-        program = binaries.ensure("polaris", announce=self.announce)["polaris"]
-        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-polaris-"))
-        (self.folder / "conf").mkdir()
+    def headers(self) -> Mapping[str, str]:
+        return {"X-Polaris-Token": self.token}
+
+    def command(self) -> list[str | Path]:
         config = self.folder / "conf" / "polaris-server.yaml"
+        config.parent.mkdir()
         config.write_text(yaml.safe_dump(self._config()))
-        command: list[str | Path] = [program, "start", "-c", config]
-        self.component = Component("polaris", command, self.folder / "polaris.out", ready=self._listens)
-        self.resume()
+        return [binaries.ensure("polaris")["polaris"], "start", "-c", config]
+
+    def is_ready(self) -> bool:
+        nacos_grpc = self.nacos_port + NACOS_GRPC_OFFSET
+        for port in (self.port, self.grpc_port, self.eureka_port, self.nacos_port, nacos_grpc):
+            with socket.create_connection((LOOPBACK, port), timeout=2):
+                pass
+        return True
 
     def resume(self) -> None:
         """Starts the program: now and then it dies of a race in its own caches (singleflight), and then once more."""
@@ -93,57 +86,14 @@ class Polaris(LocalServer):
                 raise
             super().resume()
 
-    def restart(self, *, wipe: bool = False) -> None:
-        """Kills the server and starts it again, with `wipe` without its data."""
-        self.kill()
-        if wipe:
-            self.wipe()
-        self.resume()
-
     def wipe(self) -> None:
         """Removes all data; the process must have ended."""
         self._database.unlink()
         self._token = ""
 
-    def call(self, method: str, path: str, content: object = None) -> dict[str, Any]:
-        """Its own API's answer to the console's user. Raises RuntimeError for an error status."""
-        status, answer = self.request(method, path, content, {"X-Polaris-Token": self.token})
-        if status != 200:
-            raise RuntimeError(f"Polaris: {method} {path}: HTTP {status}: {answer}")
-        return answer
-
-    def request(
-        self, method: str, path: str, content: object, headers: Mapping[str, str]
-    ) -> tuple[int, dict[str, Any]]:
-        """Sends any request to its own API; returns status and body."""
-        connection = self._connection()
-        try:
-            body = None if content is None else json.dumps(content)
-            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"{}")
-        finally:
-            connection.close()
-
-    def _connection(self) -> HTTPConnection:
-        if self.tls is None:
-            return HTTPConnection(LOOPBACK, self.http_port, timeout=10)
-        context = ssl.create_default_context(cafile=str(self.tls[2]))
-        return HTTPSConnection(LOOPBACK, self.http_port, timeout=10, context=context)
-
-    @property
-    def _scheme(self) -> str:
-        return "https" if self.tls else "http"
-
     @property
     def _database(self) -> Path:
         return self.folder / "polaris.bolt"
-
-    def _listens(self) -> bool:
-        for port in (self.http_port, self.grpc_port, self.eureka_port, self.nacos_port, self.nacos_grpc_port):
-            with socket.create_connection((LOOPBACK, port), timeout=2):
-                pass
-        return True
 
     def _config(self) -> dict[str, Any]:
         """The required part of its configuration file, on loopback."""
@@ -199,7 +149,7 @@ class Polaris(LocalServer):
         eureka = {"namespace": "default", "refreshInterval": 1, "deltaExpireInterval": 60}
         return [
             {"name": "service-eureka", "option": self._option(self.eureka_port, **eureka)},
-            {"name": "api-http", "option": self._option(self.http_port), "api": api},
+            {"name": "api-http", "option": self._option(self.port), "api": api},
             {"name": "service-grpc", "option": self._option(self.grpc_port), "api": grpc},
             {"name": "service-nacos", "option": self._option(self.nacos_port, defaultNamespace="default")},
         ]

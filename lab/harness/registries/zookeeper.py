@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from lab.harness import binaries
-from lab.harness.processes import Component, LocalServer, free_ports
+from lab.harness.processes import LocalServer, free_ports
+from lab.harness.registries import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 VERSION = "3.9.5"
 SOURCE = Path(__file__).resolve().parent / "zookeeper-server"
 TICK_MS = 200
@@ -51,10 +50,10 @@ class ZooKeeper(LocalServer):
     secure client port, for clients with a certificate.
     """
 
-    def __init__(
-        self, *, tls: tuple[Path, Path] | None = None, announce: Callable[[str], None] = binaries.print_to_stderr
-    ) -> None:
-        self.tls, self.announce = tls, announce
+    name = "zookeeper"
+
+    def __init__(self, *, tls: tuple[Path, Path] | None = None) -> None:
+        self.tls = tls
         self.port, self.secure_port = free_ports(2)
 
     @property
@@ -67,26 +66,15 @@ class ZooKeeper(LocalServer):
         """The address of the port with TLS, by the host name of the certificates."""
         return f"localhost:{self.secure_port}"
 
-    def start(self) -> None:
-        """Creates the folder and the configuration, starts the server, and waits until it answers."""
-        jars = ensure(announce=self.announce)
-        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-zookeeper-"))
-        config = self.folder / "zoo.cfg"
+    def command(self) -> list[str | Path]:
+        jars, config = ensure(), self.folder / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))
-        command: list[str | Path] = ["/usr/bin/env", "java", *_FLAGS, "-cp", f"{jars}/*", _MAIN, config]
-        self.component = Component("zookeeper", command, self.folder / "zookeeper.log", ready=self._serves)
-        self.resume()
+        return ["/usr/bin/env", "java", *_FLAGS, "-cp", f"{jars}/*", _MAIN, config]
 
-    def restart(self, *, wipe: bool = False) -> None:
-        """Kills the server and starts it again, with `wipe` without its data."""
-        self.kill()
-        if wipe:
-            self.wipe()
-        self.resume()
-
-    def wipe(self) -> None:
-        """Removes all data; the process must have ended."""
-        shutil.rmtree(self.folder / "data")
+    def is_ready(self) -> bool:
+        with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(9) == b"Zookeeper"  # before it serves, its answer differs
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
@@ -112,11 +100,6 @@ class ZooKeeper(LocalServer):
         finally:
             client.stop()
             client.close()
-
-    def _serves(self) -> bool:
-        with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
-            connection.sendall(b"srvr")
-            return connection.recv(9) == b"Zookeeper"  # before it serves, its answer differs
 
     def _key_store(self, certificate: Path) -> Path:
         """A copy of the file with the key as PKCS 8, the only form that ZooKeeper reads."""
