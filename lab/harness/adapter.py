@@ -1,6 +1,7 @@
 """The adapter as a subprocess against a control plane, behind the aggregator like any other metrics API."""
 
 import copy
+import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,20 +25,6 @@ RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBi
 Settings = dict[str, Any]
 
 
-def default_settings(port: int, metrics_port: int, *, external: bool) -> Settings:
-    """The settings every test starts from: the one place that knows the keys the harness needs."""
-    return {
-        "server": {
-            "address": "127.0.0.1",
-            "port": port,
-            "externalMetrics": external,
-            "tls": {"namespace": NAMESPACE, "service": SERVICE},
-        },
-        "telemetry": {"address": "127.0.0.1", "port": metrics_port},
-        "logging": {"level": "info"},
-    }
-
-
 def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
     """Merges the settings `over` into `base`, section by section; lists are replaced."""
     result = copy.deepcopy(base)
@@ -50,8 +37,8 @@ def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
 class ProgramProcess(Server):
     """The server or the companion as a subprocess: its settings file, its telemetry, its life cycle.
 
-    A subclass sets `defaults`, the settings that every test starts from, and `metrics_port`, the telemetry port in
-    them, before its own `__init__` calls this one. `alive` is the path that answers 200 once the process has started.
+    A subclass sets `defaults`, the settings that every test starts from besides those of telemetry and logging, and
+    `metrics_port`, before its own `__init__` calls this one. `alive` is the path that answers 200 once it has started.
     """
 
     defaults: Settings
@@ -93,7 +80,8 @@ class ProgramProcess(Server):
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Writes the settings file anew, merged over the defaults; a running process reloads it within 5 s."""
-        self.settings = merged(self.defaults, settings)
+        telemetry = {"address": "127.0.0.1", "port": self.metrics_port}
+        self.settings = merged({"telemetry": telemetry, "logging": {"level": "info"}, **self.defaults}, settings)
         self.write_settings(yaml.safe_dump(self.settings))
 
     def write_settings(self, text: str) -> None:
@@ -143,15 +131,13 @@ class AdapterProcess(ProgramProcess):
         env: Mapping[str, str] | None = None,
         command: tuple[str, ...] = ("-m", "adapter.cli", "serve"),
         register: bool = True,
-        authority: bytes | None = None,
     ) -> None:
-        """`kubeconfig` defaults to the admin's; `authority` is the CA when the settings name certificate files.
-
-        Without an authority the adapter must write its own into the API services (`server.tls.injectCABundle`).
-        """
-        self.external, self.register_it, self.authority = external, register, authority
+        """`kubeconfig` defaults to the admin's. The adapter writes its own CA into the API services."""
+        self.external, self.register_it = external, register
         self.port, self.metrics_port = free_ports(2)
-        self.defaults = default_settings(self.port, self.metrics_port, external=external)
+        tls = {"namespace": NAMESPACE, "service": SERVICE}
+        server = {"address": "127.0.0.1", "port": self.port, "externalMetrics": external, "tls": tls}
+        self.defaults = {"server": server}
         super().__init__(cluster, name, command, "/readyz", settings, kubeconfig, env)
 
     # -- life cycle
@@ -204,7 +190,7 @@ class AdapterProcess(ProgramProcess):
         client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
         for group, version, priority in self.api_services.values():
             where = (NAMESPACE, SERVICE, self.port)
-            item = objects.api_service(group, version, where, priority=priority, authority=self.authority, skip=False)
+            item = objects.api_service(group, version, where, priority=priority, skip=False)
             client.apply(item)
 
     def unregister(self) -> None:
@@ -225,14 +211,17 @@ def manifests(*kinds: str, folders: Iterable[str] = ("base", "crd")) -> Iterator
                     yield item
 
 
+def established(cluster: ControlPlane, definition: dict[str, Any]) -> None:
+    """Applies a custom resource definition and waits until it is served."""
+    cluster.client.apply(definition)
+    is_served = functools.partial(condition_true, kind="Established")
+    cluster.client.wait_for(cluster.client.path(definition), is_served, 30, "CRD established")
+
+
 def install_crds(cluster: ControlPlane) -> None:
     """Applies the project's custom resource definitions and waits until they are served."""
     for item in manifests("CustomResourceDefinition"):
-        cluster.client.apply(item)
-        path = cluster.client.path(item)
-        cluster.client.wait_for(
-            path, lambda definition: condition_true(definition, "Established"), 30, "CRD established"
-        )
+        established(cluster, item)
 
 
 def account_kubeconfig(cluster: ControlPlane) -> Path:

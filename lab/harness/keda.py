@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from lab.harness import binaries, objects
-from lab.harness.client import Client, condition_true
+from lab.harness.adapter import established
+from lab.harness.client import Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.processes import Component, Server, free_ports
 
@@ -83,7 +84,9 @@ class Keda(Server):
         """Installs the CRDs, starts both, and waits until the adapter is ready."""
         self.cluster.client.apply(objects.namespace(NAMESPACE))
         self.cluster.client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
-        install_crds(self.cluster)
+        for path in sorted(binaries.folder_of("keda-operator").glob("*.yaml")):
+            for item in yaml.safe_load_all(path.read_text()):
+                established(self.cluster, item)
         self.operator.start()
         self.adapter.start()
         self.cluster.watched.extend((self.operator, self.adapter))
@@ -109,16 +112,6 @@ def _certificates(cluster: ControlPlane) -> Path:
 
 def _flags(flags: Mapping[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
-
-
-def install_crds(cluster: ControlPlane) -> None:
-    """Applies KEDA's custom resource definitions and waits until they are served."""
-    for path in sorted(binaries.folder_of("keda-operator").glob("*.yaml")):
-        for item in yaml.safe_load_all(path.read_text()):
-            cluster.client.apply(item)
-            cluster.client.wait_for(
-                cluster.client.path(item), lambda definition: condition_true(definition, "Established"), 30
-            )
 
 
 def scaled_object(namespace: str, name: str, trigger: Mapping[str, Any], **spec: Any) -> dict[str, Any]:

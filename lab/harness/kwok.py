@@ -1,7 +1,7 @@
 """KWOK's configuration: ready nodes, and pods that start and end without containers, with usage from annotations.
 
-Stages and metrics follow KWOK's own `stage/*/fast` and `metrics/*` kustomizations (Apache-2.0), with two additions for
-tests: pods that become Ready late, and usage per container.
+Stages and metrics follow KWOK's own `stage/*/fast` and `metrics/*` kustomizations (Apache-2.0), with one addition for
+tests: pods that become Ready late.
 """
 
 from typing import Any
@@ -11,7 +11,17 @@ USAGE_MEMORY = "kwok.x-k8s.io/usage-memory"
 READY_AFTER = "tests.effective-load.io/ready-after"
 """A pod with this annotation (a Go duration, "20s") runs at once and becomes Ready after that time."""
 
-_CONTAINERS = """
+_POD = """
+{{ $now := Now }}
+conditions:
+- {lastTransitionTime: {{ $now | Quote }}, status: "True", type: PodScheduled}
+- {lastTransitionTime: {{ $now | Quote }}, status: "True", type: Initialized}
+- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: Ready}
+- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: ContainersReady}
+{{ range .spec.readinessGates }}
+- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: {{ .conditionType | Quote }}}
+{{ end }}
+containerStatuses:
 {{ range .spec.containers }}
 - image: {{ .image | Quote }}
   name: {{ .name | Quote }}
@@ -23,7 +33,9 @@ _CONTAINERS = """
 {{ end }}
 """
 
-_ADDRESSES = """
+_RUNNING = """
+phase: Running
+startTime: {{ $now | Quote }}
 {{ $hostIPs := NodeIPsWith .spec.nodeName }}
 {{ with $hostIPs }}
 hostIP: {{ index . 0 | Quote }}
@@ -42,40 +54,6 @@ podIPs:
 {{ end }}
 """  # noqa: E501 - a template line cannot be broken
 
-
-def _conditions(ready: str) -> str:
-    """Pod conditions, with this status of Ready and of the readiness gates."""
-    template = """
-conditions:
-- {lastTransitionTime: {{ $now | Quote }}, status: "True", type: PodScheduled}
-- {lastTransitionTime: {{ $now | Quote }}, status: "True", type: Initialized}
-- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: Ready}
-- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: ContainersReady}
-{{ range .spec.readinessGates }}
-- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: {{ .conditionType | Quote }}}
-{{ end }}
-"""
-    return template.replace("READY", ready)
-
-
-_RUNNING = "phase: Running\nstartTime: {{ $now | Quote }}\n"
-_NOW = "{{ $now := Now }}\n"
-_COMPLETED = """
-{{ $now := Now }}
-{{ $root := . }}
-containerStatuses:
-{{ range $index, $item := .spec.containers }}
-{{ $origin := index $root.status.containerStatuses $index }}
-- image: {{ $item.image | Quote }}
-  name: {{ $item.name | Quote }}
-  ready: false
-  restartCount: 0
-  started: false
-  state:
-    terminated: {exitCode: 0, finishedAt: {{ $now | Quote }}, reason: Completed, startedAt: {{ $now | Quote }}}
-{{ end }}
-phase: Succeeded
-"""
 
 _NODE_CONDITIONS = """
 {{ $now := Now }}
@@ -122,51 +100,38 @@ _LATE = f'.metadata.annotations["{READY_AFTER}"]'
 _READY = '.status.conditions.[] | select( .type == "Ready" ) | .status'
 
 
-def _stage(name: str, kind: str, where: list[dict[str, Any]], following: dict[str, Any], **more: Any) -> dict[str, Any]:
-    spec = {"resourceRef": {"apiGroup": "v1", "kind": kind}, "selector": {"matchExpressions": where}, "next": following}
+def _stage(name: str, where: list[dict[str, Any]], status: str = "", **more: Any) -> dict[str, Any]:
+    """A stage of the kind that its name begins with, which writes this status, or does what `next` says."""
+    reference = {"apiGroup": "v1", "kind": name.partition("-")[0].title()}
+    spec = {"resourceRef": reference, "selector": {"matchExpressions": where}, "next": {"statusTemplate": status}}
     return {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": name}, "spec": spec | more}
 
 
-def _status(template: str) -> dict[str, Any]:
-    return {"statusTemplate": template}
-
-
-def _containers(ready: str) -> str:
-    return "containerStatuses:" + _CONTAINERS.replace("READY", ready)
-
-
 def stages() -> list[dict[str, Any]]:
-    """Stages: node initialize and heartbeat; pod ready (at once or late), complete, delete."""
+    """Stages: node initialize and heartbeat; pod ready (at once or late), delete."""
     pending = [_ALIVE, _where(".status.phase", "In", "Pending")]
-    ready = _NOW + _conditions("True") + _containers("true") + _ADDRESSES + _RUNNING
-    starting = _NOW + _conditions("False") + _containers("false") + _ADDRESSES + _RUNNING
-    late = _NOW + _conditions("True") + _containers("true")
-    job = _where(".metadata.ownerReferences.[].kind", "In", "Job")
     running = _where(".status.phase", "In", "Running")
+    is_late, unready = _where(_LATE, "Exists"), _where(".status.containerStatuses.[].ready", "In", "false")
     beat = {"durationMilliseconds": 20000, "jitterDurationMilliseconds": 25000}
     delay = {"durationMilliseconds": 0, "durationFrom": {"expressionFrom": _LATE}}
     return [
-        _stage("node-initialize", "Node", [_where(_READY, "NotIn", "True")], _status(_NODE_CONDITIONS + _NODE_REST)),
+        _stage("node-initialize", [_where(_READY, "NotIn", "True")], _NODE_CONDITIONS + _NODE_REST),
         _stage(
             "node-heartbeat",
-            "Node",
             [running, _where(_READY, "In", "True")],
-            _status(_NODE_CONDITIONS),
+            _NODE_CONDITIONS,
             delay=beat,
             immediateNextStage=True,
         ),
-        _stage("pod-ready", "Pod", [*pending, _where(_LATE, "DoesNotExist")], _status(ready)),
-        _stage("pod-starting", "Pod", [*pending, _where(_LATE, "Exists")], _status(starting)),
-        _stage(
-            "pod-late",
-            "Pod",
-            [_ALIVE, running, _where(_LATE, "Exists"), _where(".status.containerStatuses.[].ready", "In", "false")],
-            _status(late),
-            delay=delay,
-        ),
-        _stage("pod-complete", "Pod", [_ALIVE, running, job], _status(_COMPLETED)),
-        _stage("pod-delete", "Pod", [_where(".metadata.deletionTimestamp", "Exists")], {"delete": True}),
+        _stage("pod-ready", [*pending, _where(_LATE, "DoesNotExist")], _pod("True") + _RUNNING),
+        _stage("pod-starting", [*pending, is_late], _pod("False") + _RUNNING),
+        _stage("pod-late", [_ALIVE, running, is_late, unready], _pod("True"), delay=delay),
+        _stage("pod-delete", [_where(".metadata.deletionTimestamp", "Exists")], next={"delete": True}),
     ]
+
+
+def _pod(ready: str) -> str:
+    return _POD.replace("ready: READY", f"ready: {ready.lower()}").replace("READY", ready)
 
 
 def usage_key(resource: str, namespace: str, app: str) -> str:
@@ -181,15 +146,13 @@ def usage_key(resource: str, namespace: str, app: str) -> str:
 
 
 def _usage(resource: str, otherwise: str) -> dict[str, str]:
-    """Usage of one container: its own annotation (`…/usage-cpu.app`), the pod's, the workload's, or `otherwise`."""
+    """Usage of one container: the pod's annotation, its workload's on the node, or `otherwise`."""
     annotation = {"cpu": USAGE_CPU, "memory": USAGE_MEMORY}[resource]
     notes, nodes, labels = "pod.metadata.annotations", "node.metadata.annotations", "pod.metadata.labels"
-    own = f'("{annotation}." + container.name)'
     workload = f'("usage-{resource}.tests/" + pod.metadata.namespace + "." + {labels}["app"])'
     choice = (
-        f"{own} in {notes} ? Quantity({notes}[{own}])"
-        f' : ("{annotation}" in {notes} ? Quantity({notes}["{annotation}"])'
-        f' : ("app" in {labels} && {workload} in {nodes} ? Quantity({nodes}[{workload}]) : Quantity("{otherwise}")))'
+        f'"{annotation}" in {notes} ? Quantity({notes}["{annotation}"])'
+        f' : ("app" in {labels} && {workload} in {nodes} ? Quantity({nodes}[{workload}]) : Quantity("{otherwise}"))'
     )
     return {"expression": choice}
 
@@ -209,18 +172,18 @@ def _metric(name: str, dimension: str, kind: str, value: str) -> dict[str, Any]:
 
 def resource_metrics() -> dict[str, Any]:
     """The page /metrics/resource of a kubelet, which metrics-server scrapes."""
+    cpu, memory = "cpu_usage_seconds_total", "memory_working_set_bytes"
     metrics = [
         _metric("scrape_error", "node", "gauge", "0"),
         _metric("container_start_time_seconds", "container", "gauge", "pod.SinceSecond()"),
-        _metric(
-            "container_cpu_usage_seconds_total", "container", "counter", 'pod.CumulativeUsage("cpu", container.name)'
-        ),
-        _metric("container_memory_working_set_bytes", "container", "gauge", 'pod.Usage("memory", container.name)'),
-        _metric("pod_cpu_usage_seconds_total", "pod", "counter", 'pod.CumulativeUsage("cpu")'),
-        _metric("pod_memory_working_set_bytes", "pod", "gauge", 'pod.Usage("memory")'),
-        _metric("node_cpu_usage_seconds_total", "node", "counter", 'node.CumulativeUsage("cpu")'),
-        _metric("node_memory_working_set_bytes", "node", "gauge", 'node.Usage("memory")'),
+        _metric(f"container_{cpu}", "container", "counter", 'pod.CumulativeUsage("cpu", container.name)'),
+        _metric(f"container_{memory}", "container", "gauge", 'pod.Usage("memory", container.name)'),
     ]
+    for dimension in ("pod", "node"):
+        metrics += [
+            _metric(f"{dimension}_{cpu}", dimension, "counter", f'{dimension}.CumulativeUsage("cpu")'),
+            _metric(f"{dimension}_{memory}", dimension, "gauge", f'{dimension}.Usage("memory")'),
+        ]
     return {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "Metric",

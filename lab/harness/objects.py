@@ -52,17 +52,10 @@ def api_service(
     service: tuple[str, str, int],
     *,
     priority: int = 100,
-    authority: bytes | None = None,
     skip: bool = True,
 ) -> Object:
-    """An APIService served by (namespace, name, port).
-
-    Without an authority its certificate is not verified, or, with `skip` false, the adapter writes the caBundle.
-    """
+    """An APIService served by (namespace, name, port), not verified, or with `skip` false by the CA it writes there."""
     namespace, name, port = service
-    trust: Object = {"insecureSkipTLSVerify": True} if skip else {}
-    if authority is not None:
-        trust = {"caBundle": base64.b64encode(authority).decode()}
     return {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
@@ -73,7 +66,7 @@ def api_service(
             "groupPriorityMinimum": 100,
             "versionPriority": priority,
             "service": {"namespace": namespace, "name": name, "port": port},
-            **trust,
+            **({"insecureSkipTLSVerify": True} if skip else {}),
         },
     }
 

@@ -63,17 +63,8 @@ class Authority:
         return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
 
     def _self_signed(self) -> x509.Certificate:
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
+        # Signature, commitment, three of encipherment and agreement, certificates, CRLs, two more.
+        usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
         builder = self._builder(_name(self.name), self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         return builder.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())

@@ -4,9 +4,6 @@ with PrometheusAdapter(cluster, prometheus.url, series="orders") as other:
     ...
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import yaml
 
 from lab.harness import binaries
@@ -20,22 +17,19 @@ LOOPBACK = "127.0.0.1"
 class PrometheusAdapter(Server):
     """Serves one series with the labels `namespace` and `pod` on pods and namespaces, under its own name.
 
-    With a `config` it serves that instead. It lists the series again every `relist`.
+    It lists the series again every second.
     """
 
-    def __init__(
-        self,
-        cluster: ControlPlane,
-        prometheus: str,
-        series: str = "",
-        *,
-        config: Mapping[str, Any] | None = None,
-        relist: str = "1s",
-    ) -> None:
+    def __init__(self, cluster: ControlPlane, prometheus: str, series: str) -> None:
         self.cluster = cluster
         [self.port] = free_ports(1)
+        rule = {
+            "seriesQuery": f'{series}{{namespace!="",pod!=""}}',
+            "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
+            "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        }
         rules = cluster.folder / "prometheus-adapter.yaml"
-        rules.write_text(yaml.safe_dump(dict(config) if config else {"rules": [_rule(series)]}))
+        rules.write_text(yaml.safe_dump({"rules": [rule]}))
         kubeconfig = cluster.kubeconfig
         serving = cluster.pki.serving
         flags = {
@@ -47,7 +41,7 @@ class PrometheusAdapter(Server):
             "authorization-kubeconfig": kubeconfig,
             "lister-kubeconfig": kubeconfig,
             "prometheus-url": prometheus,
-            "metrics-relist-interval": relist,
+            "metrics-relist-interval": "1s",
             "metrics-max-age": "1m",
             "config": rules,
         }
@@ -74,11 +68,3 @@ class PrometheusAdapter(Server):
         self.component.kill()
         if self.component in self.cluster.watched:
             self.cluster.watched.remove(self.component)
-
-
-def _rule(series: str) -> dict[str, Any]:
-    return {
-        "seriesQuery": f'{series}{{namespace!="",pod!=""}}',
-        "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
-        "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
-    }

@@ -11,10 +11,17 @@ from lab.harness.client import ApiError, Client, Object, brief, pause_after
 from lab.harness.control_plane import ControlPlane
 from lab.harness.hpa_log import Sync
 from lab.harness.kwok import READY_AFTER, USAGE_CPU, USAGE_MEMORY, usage_key
-from lab.harness.quantities import number
 
-OBJECT_TARGET = {"type": "AverageValue", "averageValue": "1"}
-FINALIZER = "tests.effective-load.io/linger"
+_UNITS = {
+    **{unit: Fraction(10) ** power for unit, power in zip(["n", "u", "m", "", *"kMGT"], range(-9, 13, 3), strict=True)},
+    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGT", start=1)},
+}
+
+
+def number(quantity: str) -> Fraction:
+    """The exact value of "1500m", "2", "64Mi" or "1e3", independent of the adapter under test."""
+    digits = quantity.rstrip("numkKMGTi")
+    return Fraction(digits) * _UNITS[quantity[len(digits) :]]
 
 
 class Workloads:
@@ -146,48 +153,30 @@ class Workloads:
         """Sets annotations of a pod; None removes one."""
         self.client.patch(f"{self.pods_path}/{pod}", {"metadata": {"annotations": dict(annotations)}})
 
-    def set_usage(
-        self, target: str | Iterable[str], *, cpu: str | None = None, memory: str | None = None, container: str = ""
-    ) -> None:
+    def set_usage(self, target: str | Iterable[str], *, cpu: str | None = None, memory: str | None = None) -> None:
         """Sets the usage of every pod of a workload (by its name), future ones included, or only of the named pods.
 
-        A pod's own setting takes precedence over its workload's; setting the workload's removes the pods' own. With
-        `container` it is the usage of that container alone, for existing pods.
+        A pod's own setting takes precedence over its workload's; setting the workload's removes the pods' own.
         """
         given = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
         own = {"cpu": USAGE_CPU, "memory": USAGE_MEMORY}
-        suffix = f".{container}" if container else ""
-        if not isinstance(target, str) or container:
-            for name in self.pod_names(target) if isinstance(target, str) else target:
-                self.annotate(name, {own[key] + suffix: value for key, value in given.items()})
+        if not isinstance(target, str):
+            for name in target:
+                self.annotate(name, {own[key]: value for key, value in given.items()})
             return
-        self._set_on_nodes({usage_key(key, self.namespace, target): value for key, value in given.items()})
+        notes = {usage_key(key, self.namespace, target): value for key, value in given.items()}
+        for index in range(self.cluster.nodes):
+            self.client.patch(f"/api/v1/nodes/node-{index}", {"metadata": {"annotations": notes}})
         for pod in self.pods(target):
             ours = {own[key]: None for key in given if own[key] in pod["metadata"].get("annotations", {})}
             if ours:
                 self.annotate(pod["metadata"]["name"], dict(ours))
 
-    def _set_on_nodes(self, annotations: dict[str, str]) -> None:
-        for index in range(self.cluster.nodes):
-            self.client.patch(f"/api/v1/nodes/node-{index}", {"metadata": {"annotations": annotations}})
-
     def set_conditions(self, pod: str, **conditions: bool) -> None:
         """Sets conditions of a pod's status, by type: `set_conditions(pod, Ready=False)`."""
-        self.set_condition(pod, {kind: conditions[kind] for kind in conditions})
-
-    def set_condition(self, pod: str, conditions: dict[str, bool]) -> None:
-        """The same for types that are not valid Python names, such as a readiness gate's."""
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         entries = [{"type": kind, "status": str(on), "lastTransitionTime": now} for kind, on in conditions.items()]
         self.client.patch_status(f"{self.pods_path}/{pod}", {"conditions": entries}, "strategic")
-
-    def linger(self, pod: str) -> None:
-        """Deletes a pod that then stays terminating until `release`."""
-        self.client.patch(f"{self.pods_path}/{pod}", {"metadata": {"finalizers": [FINALIZER]}})
-        self.client.delete(f"{self.pods_path}/{pod}")
-
-    def release(self, pod: str) -> None:
-        self.client.patch(f"{self.pods_path}/{pod}", {"metadata": {"finalizers": None}})
 
     def usage(self, name: str) -> dict[str, dict[str, Fraction]]:
         """The usage of a workload's pods in metrics.k8s.io: {pod: {"cpu": cores, "memory": bytes}}."""
@@ -262,11 +251,6 @@ class Workloads:
     def hpa_status(self, name: str) -> Object:
         return self.client.get(self.hpa_path(name)).get("status", {})
 
-    def hpa_condition(self, name: str, kind: str) -> Object | None:
-        """A condition of the HPA (AbleToScale, ScalingActive, ScalingLimited), or None before its first sync."""
-        conditions = self.hpa_status(name).get("conditions") or []
-        return next((entry for entry in conditions if entry["type"] == kind), None)
-
     def wait_condition(
         self, name: str, kind: str, *, status: str = "True", contains: str = "", timeout: float = 60
     ) -> Object:
@@ -276,8 +260,8 @@ class Workloads:
             conditions = [entry for entry in item.get("status", {}).get("conditions") or [] if entry["type"] == kind]
             return any(entry["status"] == status and contains in entry.get("message", "") for entry in conditions)
 
-        self.client.wait_for(self.hpa_path(name), holds, timeout, f"HPA {name}: {kind}={status} {contains!r}")
-        return self.hpa_condition(name, kind) or {}
+        hpa = self.client.wait_for(self.hpa_path(name), holds, timeout, f"HPA {name}: {kind}={status} {contains!r}")
+        return next(entry for entry in hpa["status"]["conditions"] if entry["type"] == kind)
 
     def syncs(self, name: str, since: int = 0) -> list[Sync]:
         return self.cluster.hpa_log.syncs(self.namespace, f"Deployment/{name}", since=since)
@@ -314,43 +298,37 @@ def container(name: str, requests: Object, limits: Object | None = None, **more:
 
 def policy_metric(policy: str) -> Object:
     """The policy object's metric, taken as the count."""
-    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": policy}
-    return object_metric(described, "desired_replicas")
+    return _object_metric({"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": policy})
 
 
 def target_metric(kind: str, name: str) -> Object:
     """The same metric on the scale target itself."""
-    return object_metric({"apiVersion": "apps/v1", "kind": kind, "name": name}, "desired_replicas")
+    return _object_metric({"apiVersion": "apps/v1", "kind": kind, "name": name})
 
 
-def object_metric(described: Object, metric: str) -> Object:
-    return {
-        "type": "Object",
-        "object": {"describedObject": described, "metric": {"name": metric}, "target": dict(OBJECT_TARGET)},
-    }
+def _object_metric(described: Object) -> Object:
+    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": _average("1")}
+    return {"type": "Object", "object": metric}
 
 
 def external_metric(policy: str, metric: str = "desired_replicas", **labels: str) -> Object:
     """The External form, selected by the policy's name."""
     selector = {"matchLabels": {"policy": policy, **labels}}
-    return {
-        "type": "External",
-        "external": {"metric": {"name": metric, "selector": selector}, "target": dict(OBJECT_TARGET)},
-    }
+    return {"type": "External", "external": {"metric": {"name": metric, "selector": selector}, "target": _average("1")}}
 
 
 def pods_metric(metric: str, average: str) -> Object:
     """The Pods form: the HPA averages over the pods itself."""
-    target = {"type": "AverageValue", "averageValue": average}
-    return {"type": "Pods", "pods": {"metric": {"name": metric}, "target": target}}
+    return {"type": "Pods", "pods": {"metric": {"name": metric}, "target": _average(average)}}
 
 
-def resource_metric(name: str, *, utilization: int | None = None, average: str | None = None) -> Object:
+def _average(value: str) -> Object:
+    return {"type": "AverageValue", "averageValue": value}
+
+
+def resource_metric(name: str, *, utilization: int) -> Object:
     """The stock HPA's own resource metric."""
-    if utilization is not None:
-        target: Object = {"type": "Utilization", "averageUtilization": utilization}
-    else:
-        target = {"type": "AverageValue", "averageValue": average}
+    target = {"type": "Utilization", "averageUtilization": utilization}
     return {"type": "Resource", "resource": {"name": name, "target": target}}
 
 

@@ -1,6 +1,5 @@
-"""The smaller parts of the harness: Prometheus and its exporters, the Go client, recipes, the HPA's log."""
+"""The smaller parts of the harness: recipes, the HPA's log, quantities."""
 
-import dataclasses
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -8,34 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.harness import binaries
-from lab.harness.adapter import merged
 from lab.harness.hpa_log import HpaLog
-from lab.harness.prometheus import Exporter, Prometheus
-from lab.harness.quantities import number
-from lab.harness.wire import Wire
-
-
-@pytest.mark.integration
-def test_prometheus_returns_an_exporters_series(exporter: Exporter, prometheus: Prometheus) -> None:
-    exporter.pods("rps", "shop", {"a": 120, "b": 80})
-    prometheus.wait_value('rps{pod="a"}', 120)
-    prometheus.wait_value("sum(rps)", 200)
-    prometheus.kill()
-    exporter.pods("rps", "shop", {"a": 10})
-    with pytest.raises(ConnectionRefusedError):
-        prometheus.query("rps")
-    prometheus.resume()
-    prometheus.wait_value('rps{pod="a"}', 10)
-    # b ended while Prometheus was down: without a staleness marker it stays for the lookback delta.
-    assert [one["value"][1] for one in prometheus.query('rps{pod="b"}')] == ["80"]
-    exporter.failing = True
-    prometheus.wait_value("up", 0)
-
-
-@pytest.mark.e2e
-def test_go_client_reports_errors(wire: Wire) -> None:
-    answer = dataclasses.replace(wire, version="v1beta2").pods("default", "app=web", "nothing")
-    assert (answer.items, answer.code, answer.reason) == ([], 404, "NotFound")
+from lab.harness.workloads import number
 
 
 def test_a_recipes_key_depends_on_all_its_inputs(tmp_path: Path) -> None:
@@ -102,12 +75,3 @@ def test_hpa_log_returns_the_syncs_of_one_hpa(tmp_path: Path) -> None:
 )
 def test_quantities(text: str, value: Fraction) -> None:
     assert number(text) == value
-
-
-def test_settings_are_merged_over_the_defaults() -> None:
-    base = {"server": {"port": 1, "tls": {"mode": "SelfSigned"}}, "list": [1]}
-    assert merged(base, {"server": {"tls": {"mode": "Files"}}, "list": [2]}) == {
-        "server": {"port": 1, "tls": {"mode": "Files"}},
-        "list": [2],
-    }
-    assert base["list"] == [1]

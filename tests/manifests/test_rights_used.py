@@ -169,7 +169,7 @@ def test_server_and_companion_use_every_right_that_they_have_and_want_for_none(
     reset_lease(cluster)
     populate(cluster)
     features = dict.fromkeys(("status", "events"), False)
-    server = AdapterProcess(cluster, kubeconfig=server_rights, name="audited-server", authority=None)
+    server = AdapterProcess(cluster, kubeconfig=server_rights, name="audited-server")
     companion = CompanionProcess(
         cluster, {"companion": {"features": features}}, kubeconfig=companion_rights, name="audited-companion"
     )

@@ -70,7 +70,7 @@ async def test_while_it_is_down_the_samples_stay_and_the_error_says_so(
     await asyncio.to_thread(workloads.deployment, "web", 1, usage_cpu="500m", usage_memory="100Mi")
     async with polling(control_plane, workloads.namespace) as watched:
         before = await watched.until(lambda samples: samples.pods)
-        await asyncio.to_thread(control_plane.stop_component, "metrics-server")
+        await asyncio.to_thread(control_plane.components["metrics-server"].stop)
         try:
             found = await watched.until(lambda samples: samples.error)
         finally:
