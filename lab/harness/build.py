@@ -13,33 +13,30 @@ from types import FrameType
 from lab.harness import binaries
 from lab.harness.registries import eureka, zookeeper
 
-REGISTRIES = ("consul", "polaris")
 JAVA = {"eureka": eureka.ensure, "zookeeper": zookeeper.ensure}
+KNOWN = [*binaries.RECIPES, *JAVA]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Builds missing programs; the exit status is 1 if one cannot be built."""
-    kubectl = () if shutil.which("kubectl") else ("kubectl",)
-    needed = (*binaries.EVERYTHING, *REGISTRIES, *kubectl, "zookeeper")
     parser = argparse.ArgumentParser(prog="python -m lab.harness.build", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join({**binaries.RECIPES, **JAVA})}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(KNOWN)}")
     parser.add_argument("--all", action="store_true", help="also what only `make test-all` and the benchmarks need")
     parsed = parser.parse_args(arguments)
-    more = ("eureka",) if parsed.all else ()
-    names = tuple(dict.fromkeys((*(parsed.names or needed), *more)))
-    dispensable = binaries.NEIGHBOURS if parsed.all else ()
-    if unknown := [name for name in names if name not in binaries.RECIPES and name not in JAVA]:
-        parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join({**binaries.RECIPES, **JAVA})}")
+    kubectl = [] if shutil.which("kubectl") else ["kubectl"]
+    names = parsed.names or [*binaries.EVERYTHING, "consul", "polaris", *kubectl, "zookeeper"]
+    names += ["eureka"] if parsed.all and "eureka" not in names else []
+    if unknown := [name for name in names if name not in KNOWN]:
+        parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join(KNOWN)}")
+    recipes = [name for name in names if name not in JAVA]
     try:
-        recipes = [name for name in names if name not in JAVA]
         programs = binaries.ensure(*recipes) if recipes else {}  # without names it builds everything
-        for name in names:
-            if name in JAVA:
-                programs[name] = JAVA[name]()
+        programs |= {name: JAVA[name]() for name in names if name in JAVA}
     except binaries.BuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    for name, path in (programs | binaries.ensure_possible(*dispensable)).items():
+    programs |= binaries.ensure_possible(*binaries.NEIGHBOURS) if parsed.all else {}
+    for name, path in programs.items():
         print(f"{name:26} {path}")
     return 0
 

@@ -11,25 +11,16 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-extensions",
-    "--hide-scrollbars",
-    "--force-color-profile=srgb",
-    "--remote-debugging-port=0",
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
+    *("--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-port=0"),
 )
 _START_SECONDS = 60.0
 _CALL_SECONDS = 30.0
@@ -87,12 +78,10 @@ class Tab:
 
     async def picture(self, first: str = "body", last: str = "body") -> bytes:
         """A PNG of the page in its full width, from the top of one element to the bottom of another (selectors)."""
-        top = await self.evaluate(f"document.querySelector({json.dumps(first)}).getBoundingClientRect().top + scrollY")
-        bottom = await self.evaluate(
-            f"document.querySelector({json.dumps(last)}).getBoundingClientRect().bottom + scrollY"
-        )
+        place = "document.querySelector({}).getBoundingClientRect().{} + scrollY"
+        top = max(0, await self.evaluate(place.format(json.dumps(first), "top")) - _MARGIN)
+        bottom = await self.evaluate(place.format(json.dumps(last), "bottom"))
         width = await self.evaluate("document.documentElement.clientWidth")
-        top = max(0, top - _MARGIN)
         clip = {"x": 0, "y": top, "width": width, "height": bottom + _MARGIN - top, "scale": 1}
         answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(answer["data"])
@@ -115,44 +104,38 @@ class Tab:
         """Receives answers and events until the browser ends."""
         async for message in self.socket:
             event = json.loads(message.data)
-            if "id" in event:
-                self._answers[event["id"]].set_result(event)
-            else:
-                self._note(event["method"], event["params"])
-
-    def _note(self, method: str, details: dict[str, Any]) -> None:
-        if method == "Page.loadEventFired":
-            self._loaded.set()
-        elif method == "Runtime.consoleAPICalled":
-            self.messages.append(f"{details['type']}: {details['args']}")
-        elif method == "Runtime.exceptionThrown":
-            self.messages.append(f"exception: {details['exceptionDetails']}")
-        elif method == "Log.entryAdded":
-            self.messages.append(f"{details['entry']['level']}: {details['entry']['text']}")
-        elif method == "Network.requestWillBeSent":
-            self.requests.append(details["request"]["url"])
+            details = event.get("params", {})
+            match event.get("method"):
+                case None:
+                    self._answers[event["id"]].set_result(event)
+                case "Page.loadEventFired":
+                    self._loaded.set()
+                case "Runtime.consoleAPICalled":
+                    self.messages.append(f"{details['type']}: {details['args']}")
+                case "Runtime.exceptionThrown":
+                    self.messages.append(f"exception: {details['exceptionDetails']}")
+                case "Log.entryAdded":
+                    self.messages.append(f"{details['entry']['level']}: {details['entry']['text']}")
+                case "Network.requestWillBeSent":
+                    self.requests.append(details["request"]["url"])
 
 
 @asynccontextmanager
 async def chromium_tab(program: str) -> AsyncIterator[Tab]:
     """A running Chromium with an empty profile and one tab; it ends with the block."""
     with tempfile.TemporaryDirectory(prefix="effective-load-chromium-", ignore_cleanup_errors=True) as profile:
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *_FLAGS,
-            f"--user-data-dir={profile}",
-            "about:blank",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        none = asyncio.subprocess.DEVNULL
+        arguments = (program, *_FLAGS, f"--user-data-dir={profile}", "about:blank")
+        process = await asyncio.create_subprocess_exec(*arguments, stdin=none, stdout=none, stderr=none)
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                port = await _port(process)
-            draining = asyncio.create_task(_drain(process))
+            port = await _port(process, Path(profile, "DevToolsActivePort"))
             async with (
                 aiohttp.ClientSession() as session,
-                session.ws_connect(await _tab_url(session, port), max_msg_size=0) as socket,
+                session.get(f"http://127.0.0.1:{port}/json/list") as answer,
+                session.ws_connect(
+                    next(page["webSocketDebuggerUrl"] for page in await answer.json() if page["type"] == "page"),
+                    max_msg_size=0,
+                ) as socket,
             ):
                 tab = Tab(socket)
                 listener = asyncio.create_task(tab.listen())
@@ -160,34 +143,21 @@ async def chromium_tab(program: str) -> AsyncIterator[Tab]:
                     yield tab
                 finally:
                     listener.cancel()
-                    draining.cancel()
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
 
 
-async def _port(process: asyncio.subprocess.Process) -> int:
-    """The port of the protocol, which Chromium prints. Raises RuntimeError when it ends before."""
-    assert process.stderr is not None
-    printed = []
-    async for line in process.stderr:
-        text = line.decode(errors="replace")
-        printed.append(text)
-        if "DevTools listening on ws://" in text:
-            return int(text.split("ws://")[1].split(":")[1].split("/")[0])
-    raise RuntimeError(f"Chromium did not start: {''.join(printed[-5:])}")
+async def _port(process: asyncio.subprocess.Process, file: Path) -> str:
+    """The port of the protocol, which Chromium writes into a file. Raises RuntimeError when it ends before."""
+    async with asyncio.timeout(_START_SECONDS):
+        while process.returncode is None:
+            if port := _first_line(file):
+                return port
+            await asyncio.sleep(0.05)
+    raise RuntimeError(f"Chromium ended with {process.returncode}")
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Reads what Chromium prints, so that it never waits for a reader."""
-    assert process.stderr is not None
-    while await process.stderr.read(65_536):
-        pass
-
-
-async def _tab_url(session: aiohttp.ClientSession, port: int) -> str:
-    async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-        tabs = await answer.json()
-    url: str = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
-    return url
+def _first_line(file: Path) -> str:
+    return file.read_text().partition("\n")[0] if file.is_file() else ""

@@ -55,13 +55,19 @@ class HpaLog:
         """The syncs of the HPA that scales `target` ("Deployment/web" or "web"); `hpa` defaults to its name."""
         kind, _, name = target.rpartition("/")
         reference = f"{kind or 'Deployment'}/{namespace}/{name}"
-        owner = f'HPA="{namespace}/{hpa or name}"'
+        names_target = re.compile(re.escape(reference) + r"[:\s\"]")
         syncs = []
         for line in self.lines(since):
-            outcome = self._outcome(line, reference, owner)
-            if outcome:
-                count = re.search(r"desiredReplicas=(\d+)", line)
-                syncs.append(Sync(outcome, int(count[1]) if count else None, line))
+            if _NOT in line and f'scaleTarget="{reference}"' in line:
+                outcome = "kept"
+            elif _DONE in line and f'HPA="{namespace}/{hpa or name}"' in line:
+                outcome = "rescaled"
+            elif any(word in line for word in _FAILED) and names_target.search(line):
+                outcome = "failed"
+            else:
+                continue
+            count = re.search(r"desiredReplicas=(\d+)", line)
+            syncs.append(Sync(outcome, int(count[1]) if count else None, line))
         return syncs
 
     def proposals(self, namespace: str, target: str, *, since: int = 0) -> list[int]:
@@ -71,13 +77,3 @@ class HpaLog:
         lines = [line for line in self.lines(since) if _PROPOSED in line and reference in line]
         counts = [re.search(r"desiredReplicas=(\d+)", line) for line in lines]
         return [int(count[1]) for count in counts if count]
-
-    @staticmethod
-    def _outcome(line: str, reference: str, owner: str) -> str | None:
-        if _NOT in line and f'scaleTarget="{reference}"' in line:
-            return "kept"
-        if _DONE in line and owner in line:
-            return "rescaled"
-        if any(word in line for word in _FAILED) and re.search(re.escape(reference) + r"[:\s\"]", line):
-            return "failed"
-        return None

@@ -5,6 +5,7 @@ becomes a list); links lead there. The links of a page work in the repository to
 entry of the navigation that ends with / stands for the pages of that folder.
 """
 
+import functools
 import logging
 import posixpath
 import re
@@ -47,14 +48,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     open_pages = list(files.documentation_pages())
     while open_pages:
         file = open_pages.pop()
-        for target in sorted(set(_targets(file.src_uri, file.content_string)) - known):
+        linked = {_resolved(file.src_uri, match[2]) for match in _LINK.finditer(file.content_string)}
+        for target in sorted(linked - known):
             known.add(target)
-            if _page_of(target).startswith(f"{FILES}/") and (ROOT / target).exists():
-                pages = [File.generated(config, uri, content=content) for uri, content in _as_pages(target)]
-                added = [one for one in pages if files.get_file_from_path(one.src_uri) is None]
-                for one in added:
-                    files.append(one)
-                open_pages += [one for one in added if _is_markdown(one.src_uri)]
+            is_file = _page_of(target).startswith(f"{FILES}/") and (ROOT / target).exists()
+            for uri, content in _as_pages(target) if is_file else ():
+                if files.get_file_from_path(uri) is None:
+                    added = File.generated(config, uri, content=content)
+                    files.append(added)
+                    open_pages += [added] if _is_markdown(uri) else []
     return files
 
 
@@ -68,12 +70,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         to = _page_of(_resolved(here, match[2]))
         return match[1] + posixpath.relpath(to, posixpath.dirname(here) or ".")
 
-    return _TABLE_ROW.sub(lambda row: _CODE.sub(_plain_bars, row[0]), _LINK.sub(led, markdown))
-
-
-def _plain_bars(code: re.Match[str]) -> str:
-    """Code in a table: GitHub wants its bars escaped, mkdocs shows the escape."""
-    return code[0].replace("\\|", "|")
+    # Code in a table: GitHub wants its bars escaped, mkdocs shows the escape.
+    plain_bars = functools.partial(_CODE.sub, lambda code: code[0].replace("\\|", "|"))
+    return _TABLE_ROW.sub(lambda row: plain_bars(row[0]), _LINK.sub(led, markdown))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
@@ -83,25 +82,18 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
 
 
 def _unfolded(entries: Iterable[Any], docs: Path) -> Iterator[Any]:
+    """The entries of a navigation; one that ends with / is the pages of that folder, its index first."""
     for entry in entries:
-        if isinstance(entry, str):
-            yield from _pages_in(entry, docs) if entry.endswith("/") else [entry]
-            continue
-        for title, inside in entry.items():
-            if isinstance(inside, str) and inside.endswith("/"):
-                yield {title: list(_pages_in(inside, docs))}
-            else:
-                yield {title: list(_unfolded(inside, docs)) if isinstance(inside, list) else inside}
-
-
-def _pages_in(folder: str, docs: Path) -> Iterator[str]:
-    """The pages of a folder, its index first."""
-    names = sorted((path.name for path in (docs / folder).glob("*.md")), key=lambda name: (name != "index.md", name))
-    return (folder + name for name in names)
-
-
-def _targets(here: str, markdown: str) -> Iterator[str]:
-    return (_resolved(here, match[2]) for match in _LINK.finditer(markdown))
+        if isinstance(entry, dict):
+            for title, inside in entry.items():
+                entries_inside = [inside] if isinstance(inside, str) else inside
+                is_page = isinstance(inside, str) and not inside.endswith("/")
+                yield {title: inside if is_page else list(_unfolded(entries_inside, docs))}
+        elif entry.endswith("/"):
+            names = sorted(path.name for path in (docs / entry).glob("*.md"))
+            yield from (entry + name for name in sorted(names, key=lambda name: name != "index.md"))
+        else:
+            yield entry
 
 
 def _resolved(here: str, link: str) -> str:

@@ -61,20 +61,5 @@ def text(x: float, y: float, words: str, colour: str = "ink", more: str = "", *,
     return f'<text class="{colour}-fill {more}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
-    """A straight arrow, level or upright."""
-    back = 6 if (x2 > x1 or y2 > y1) else -6
-    head = (
-        [(x2 - back, y2 - 4), (x2, y2), (x2 - back, y2 + 4)]
-        if y1 == y2
-        else [
-            (x2 - 4, y2 - back),
-            (x2, y2),
-            (x2 + 4, y2 - back),
-        ]
-    )
-    return line([(x1, y1), (x2, y2)], "soft") + line(head, "soft")
-
-
 def _colours(scheme: dict[str, str]) -> str:
     return "".join(f".{name}-fill{{fill:{value}}}.{name}-line{{stroke:{value}}}" for name, value in scheme.items())
