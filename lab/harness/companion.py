@@ -4,10 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lab.harness import objects
-from lab.harness.adapter import MANIFESTS, NAMESPACE, ProgramProcess
+from lab.harness.adapter import NAMESPACE, ProgramProcess, manifests
 from lab.harness.control_plane import ControlPlane
 from lab.harness.processes import free_ports
 from lab.harness.workloads import until
@@ -43,14 +41,8 @@ def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = DEFAUL
 
 
 def _rights(parts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    # The companion reads with the server's role.
-    for folder in ("base", *parts):
-        for path in sorted((MANIFESTS / folder).glob("*.yaml")):
-            for item in yaml.safe_load_all(path.read_text()):
-                if folder == "base" and (item or {}).get("kind") != "ClusterRole":
-                    continue
-                if isinstance(item, dict) and item.get("kind") in {*_COMMON, *_OWN}:
-                    yield item
+    yield from manifests("ClusterRole", folders=["base"])  # the companion reads with the server's role
+    yield from manifests(*_COMMON, *_OWN, folders=parts)
 
 
 def _own(item: dict[str, Any], suffix: str) -> dict[str, Any]:
@@ -68,9 +60,9 @@ def _own(item: dict[str, Any], suffix: str) -> dict[str, Any]:
 def reset_lease(cluster: ControlPlane) -> None:
     """Resets the Lease to its state in the manifests: without a holder."""
     cluster.client.delete(LEASE_PATH)
-    (lease,) = yaml.safe_load_all((MANIFESTS / "components" / "companion" / "lease.yaml").read_text())
     cluster.client.apply(objects.namespace(NAMESPACE))
-    cluster.client.apply(lease)
+    for lease in manifests("Lease", folders=["components/companion"]):
+        cluster.client.apply(lease)
 
 
 class CompanionProcess(ProgramProcess):
