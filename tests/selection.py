@@ -33,7 +33,7 @@ SERVERS = (
         "a fault of each input runs; the others of its kind take a quarter of a minute each",
     ),
     Left(
-        r"(e2e/test_faults\.py::TestBrokenInvariantsAreSeen|harness/test_(controlplane|adapter_process)\.py)",
+        r"(e2e/test_faults\.py::TestBrokenInvariantsAreSeen|harness/test_controlplane\.py)",
         "they test the scene and the harness: every test on the control plane fails where these do not work",
     ),
     Left(
