@@ -3,6 +3,7 @@
 import argparse
 import ast
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -138,7 +139,10 @@ def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
         leaves = [name for name, field in model.model_fields.items() if not sections_of(field)]
         if leaves:
             yield "| key | type | default | what it says |\n|---|---|---|---|"
-            yield "\n".join(_row(model.model_fields[name], described[name]) for name in leaves) + "\n"
+            for name in leaves:
+                field = model.model_fields[name]
+                yield f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(described[name])} |"
+            yield ""
         for name, field in model.model_fields.items():
             key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"
             if found := sections_of(field):
@@ -146,10 +150,6 @@ def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
     for (key, text), found in inner.items():
         yield f"## `{key}`\n\n{text}\n"
         yield from _keys(found, f"{key}.")
-
-
-def _row(field: FieldInfo, text: str) -> str:
-    return f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(text)} |"
 
 
 def sections_of(field: FieldInfo) -> list[type[BaseModel]]:
@@ -190,22 +190,11 @@ def _cell(text: str) -> str:
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
     """The docstrings under a model's fields, inherited ones included, by field; a field without one is missing."""
     documented: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, Section) and one is not Section:
-            documented |= _own_docs(one)
+    for base in reversed(model.__mro__):
+        if issubclass(base, Section) and base is not Section:
+            (written,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            for pair in itertools.pairwise(getattr(written, "body", ())):
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        documented[name] = text
     return {name: documented[name] for name in model.model_fields if name in documented}
-
-
-def _own_docs(model: type[BaseModel]) -> dict[str, str]:
-    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    pairs = zip(body.body, body.body[1:], strict=False)
-    return {
-        field.target.id: following.value.value
-        for field, following in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(following, ast.Expr)
-        and isinstance(following.value, ast.Constant)
-        and isinstance(following.value.value, str)
-    }
