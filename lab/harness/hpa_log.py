@@ -12,7 +12,6 @@ from pathlib import Path
 
 _NOT = '"Decided not to scale"'
 _DONE = '"Successfully rescaled"'
-_PROPOSED = '"Proposing desired replicas"'
 _FAILED = ("failed to compute desired number of replicas", "failed to rescale", "failed to query scale subresource")
 _HEAD = re.compile(r"^[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
 
@@ -69,11 +68,3 @@ class HpaLog:
             count = re.search(r"desiredReplicas=(\d+)", line)
             syncs.append(Sync(outcome, int(count[1]) if count else None, line))
         return syncs
-
-    def proposals(self, namespace: str, target: str, *, since: int = 0) -> list[int]:
-        """The counts that the metrics alone propose, sync by sync, before bounds and behavior."""
-        kind, _, name = target.rpartition("/")
-        reference = f'scaleTarget="{kind or "Deployment"}/{namespace}/{name}"'
-        lines = [line for line in self.lines(since) if _PROPOSED in line and reference in line]
-        counts = [re.search(r"desiredReplicas=(\d+)", line) for line in lines]
-        return [int(count[1]) for count in counts if count]

@@ -1,7 +1,6 @@
 """Deployments, HPAs and load in one namespace, for tests and the demo."""
 
 import datetime as dt
-import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
@@ -133,9 +132,9 @@ class Workloads:
     def scale(self, name: str, replicas: int) -> None:
         self.client.patch(self.path(name), {"spec": {"replicas": replicas}})
 
-    def rollout(self, name: str, stamp: str | None = None) -> None:
+    def rollout(self, name: str) -> None:
         """Starts a rollout by changing the pod template."""
-        note = {"tests.effective-load.io/rollout": stamp or str(time.time_ns())}
+        note = {"tests.effective-load.io/rollout": str(time.time_ns())}
         self.client.patch(self.path(name), {"spec": {"template": {"metadata": {"annotations": note}}}})
 
     # -- pods
@@ -276,11 +275,6 @@ class Workloads:
         """Reason and message of the events about an object of this name, oldest first."""
         events = self.client.list(f"/api/v1/namespaces/{self.namespace}/events", fields=f"involvedObject.name={name}")
         return [f"{event['reason']}: {event['message']}" for event in events]
-
-    def wait_event(self, name: str, contains: str, timeout: float = 60) -> None:
-        """Waits for an event about an object; controllers write events a moment after the change."""
-        events = functools.partial(self.events, name)
-        until(lambda: any(contains in event for event in events()), timeout, lambda: f"no {contains!r} in {events()}")
 
     def _describe(self, name: str, what: str) -> str:
         """The state for an error message: the target's count, the HPA, its last syncs."""

@@ -65,7 +65,6 @@ def test_hpa_log_returns_the_syncs_of_one_hpa(tmp_path: Path) -> None:
     log = HpaLog(tmp_path / "log")
     syncs = log.syncs("shop", "web")
     assert [(sync.outcome, sync.desired) for sync in syncs] == [("rescaled", 7), ("kept", 7), ("failed", None)]
-    assert log.proposals("shop", "Deployment/web") == [7]
     assert log.syncs("shop", "web", since=log.mark()) == []
 
 
