@@ -250,6 +250,11 @@ class Workloads:
     def hpa_status(self, name: str) -> Object:
         return self.client.get(self.hpa_path(name)).get("status", {})
 
+    def hpa_condition(self, name: str, kind: str) -> Object | None:
+        """A condition of the HPA (AbleToScale, ScalingActive, ScalingLimited), or None before its first sync."""
+        conditions = self.hpa_status(name).get("conditions") or []
+        return next((entry for entry in conditions if entry["type"] == kind), None)
+
     def wait_condition(
         self, name: str, kind: str, *, status: str = "True", contains: str = "", timeout: float = 60
     ) -> Object:
@@ -259,8 +264,8 @@ class Workloads:
             conditions = [entry for entry in item.get("status", {}).get("conditions") or [] if entry["type"] == kind]
             return any(entry["status"] == status and contains in entry.get("message", "") for entry in conditions)
 
-        hpa = self.client.wait_for(self.hpa_path(name), holds, timeout, f"HPA {name}: {kind}={status} {contains!r}")
-        return next(entry for entry in hpa["status"]["conditions"] if entry["type"] == kind)
+        self.client.wait_for(self.hpa_path(name), holds, timeout, f"HPA {name}: {kind}={status} {contains!r}")
+        return self.hpa_condition(name, kind) or {}
 
     def syncs(self, name: str, since: int = 0) -> list[Sync]:
         return self.cluster.hpa_log.syncs(self.namespace, f"Deployment/{name}", since=since)
@@ -320,9 +325,9 @@ def _average(value: str) -> Object:
     return {"type": "AverageValue", "averageValue": value}
 
 
-def resource_metric(name: str, *, utilization: int) -> Object:
+def resource_metric(name: str, *, utilization: int | None = None, average: str = "") -> Object:
     """The stock HPA's own resource metric."""
-    target = {"type": "Utilization", "averageUtilization": utilization}
+    target = {"type": "Utilization", "averageUtilization": utilization} if utilization else _average(average)
     return {"type": "Resource", "resource": {"name": name, "target": target}}
 
 
