@@ -197,7 +197,7 @@ def _query(source: str) -> str:
 
 
 def _settings(proms: dict[str, FakePrometheus], platforms: dict[str, Platform], more: dict[str, Any]) -> Settings:
-    brief = {"interval_seconds": 0.2, "max_age_seconds": 2}
+    brief = {"interval_seconds": 0.2, "max_age_seconds": 4}
     return Settings.model_validate(
         {
             "resource_metrics": brief,

@@ -6,18 +6,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapter.evaluation import worker
-from adapter.kube import reflector
+from adapter.kube import reflector, scale
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until
 from tests.registries.http_kit import said
 
-CONFIRMED_SECONDS = 2.0
+CONFIRMED_SECONDS = 4.0
+WATCHED_SECONDS = 2.0
 """Longer than a busy machine keeps a watch from its turn."""
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
+    monkeypatch.setattr(scale, "DEADLINE_SECONDS", 5.0)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     async with standing() as stand:
         for service in SERVICES:
@@ -43,7 +45,7 @@ async def test_a_broken_input_changes_only_the_answers_of_policies_that_use_it(s
     watching = asyncio.create_task(watch_the_others())
     broken.breaks(stand)
     await stand.until_refused(users, broken.says)
-    await asyncio.sleep(CONFIRMED_SECONDS)
+    await asyncio.sleep(WATCHED_SECONDS)
     watching.cancel()
     assert found == {one.name: {DESIRED} for one in others}
     stand.cluster.mend()
@@ -56,7 +58,7 @@ async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_th
     users = {one.name for one in SERVICES if one.registry == name}
     before = await stand.all_answers()
     stand.platforms[name].status = 503
-    deadline = asyncio.get_running_loop().time() + CONFIRMED_SECONDS
+    deadline = asyncio.get_running_loop().time() + WATCHED_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.all_answers() == before
         await asyncio.sleep(0.05)

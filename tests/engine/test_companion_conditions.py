@@ -17,7 +17,7 @@ from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import SERVICES, Service, Stand, running, standing, until
 
-CONFIRMED_SECONDS = 1.0
+CONFIRMED_SECONDS = 2.0
 FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_wiring": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 

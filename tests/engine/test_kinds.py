@@ -13,7 +13,7 @@ from tests.engine.kit import Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
-CONFIRMED_SECONDS = 1.0
+CONFIRMED_SECONDS = 2.0
 
 
 @pytest.fixture
