@@ -1,6 +1,7 @@
 """The command `replay` on files: what it prints, and what it says of files and arguments that cannot be used."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,19 @@ def test_the_hpa_of_today_is_the_stock_hpa_of_the_comparison(capsys: pytest.Capt
     assert report["runs"][2]["replicas"]["most"] == 17
 
 
+def test_the_front_has_the_pod_hours_of_each_autoscaler_at_equal_shortfall(capsys: pytest.CaptureFixture[str]) -> None:
+    front = data(capsys, "--front", "--capacity", "cpu=1500m")["front"]
+    assert [one["shortfallRatio"] for one in front] == [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
+    names = [one["name"] for one in front[0]["autoscalers"]]
+    assert names == ["stock HPA, raw average", "policy checkout", "policy as shipped"]
+    hours = [[one["podHours"] for one in row["autoscalers"]] for row in front]
+    assert all(before >= after for row, later in pairwise(hours) for before, after in zip(row, later, strict=True))
+    assert main(replay("--front", "--capacity", "cpu=1500m")) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-7].split("  ")[0] == "SHORTFALL"
+    assert shown[-1].startswith("2 %")
+
+
 def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]) -> None:
     report = data(capsys, "--open")
     assert report["runs"][2]["overHighSeconds"] > data(capsys)["runs"][2]["overHighSeconds"]
@@ -150,7 +164,7 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
         (replay("--against", "nothing.yaml"), "--against: 'nothing.yaml': cannot be read"),
         (replay("--capacity", "memory=1Gi"), "column memory: is missing; --capacity needs it"),
         (replay("--total", "cpus"), "--total: 'cpus': there is no such metric, did you mean cpu?"),
-        (replay("--workers", "2"), "--workers: 2: goes with --all"),
+        (replay("--shard", "0/2"), "--shard: '0/2': goes with --all"),
         (replay("--query", "cpu=sum(x)"), "give either a CSV file or a Prometheus"),
         (
             ["replay", "policy.yaml", "--prometheus", "http://127.0.0.1:1", "--from", "1h", "--capacity", "cpus=1"],
@@ -158,6 +172,7 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
         ),
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
         (replay("--shortfall", "1%"), "--shortfall: '1%': goes with --suggest"),
+        (replay("--front"), "--front: a shortfall needs what one pod can carry; say it with --capacity"),
     ],
 )
 def test_what_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:

@@ -34,6 +34,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="with --suggest: how much of the load may be beyond the pods' capacity, such as 0.1%%; default: as now",
     )
+    command.add_argument(
+        "--front",
+        action="store_true",
+        help="also show the pod-hours of each autoscaler at equal shortfall, for several of them; needs --capacity",
+    )
     add_output(command)
 
 
@@ -46,14 +51,15 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.commands.terminal.waiting import Interrupted, ended_by_signals
     from adapter.kube.errors import KubeError
 
-    play = fleet.run if parsed.all else command.run
+    play = fleet.run if parsed.all or parsed.merge else command.run
     try:
         with ended_by_signals():
             return play(parsed, output.print_line)
     except (HistoryUnavailable, KubeError) as error:
         output.complain(f"effective-load replay: {error}")
     except Interrupted as interrupted:
-        output.complain("effective-load replay: interrupted")
+        kept = f"; the finished parts of the history are in {parsed.cache}" if parsed.cache else ""
+        output.complain(f"effective-load replay: interrupted{kept}")
         return interrupted.status
     return FAILED
 
@@ -71,6 +77,9 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     )
     history.add_argument("--to", dest="end", metavar="TIME", help="likewise; default: now, or the end of the CSV file")
     history.add_argument("--step", metavar="DURATION", default="15s", help="of the queries; default: %(default)s")
+    history.add_argument(
+        "--cache", metavar="DIR", help="keep finished parts of the history here: an interrupted run goes on from them"
+    )
     history.add_argument(
         "--query",
         action="append",
@@ -113,6 +122,11 @@ def _add_fleet(command: argparse.ArgumentParser) -> None:
     fleet.add_argument("--policies", metavar="DIR", help="with --all: the policies in the YAML files of this folder")
     fleet.add_argument("--kubeconfig", metavar="FILE", help="with --all: as for serve")
     fleet.add_argument("--workers", metavar="N", type=int, help="processes; default: one a core")
+    fleet.add_argument(
+        "--shard", metavar="I/N", help="with --all: only part I of N (0 to N-1), as JSON for --merge; such as 0/8"
+    )
+    fleet.add_argument("--part", metavar="FILE", help="with --shard: write the part here, not to standard output")
+    fleet.add_argument("--merge", metavar="PART", nargs="+", help="rank the parts of a run, without replaying anything")
     fleet.add_argument(
         "--annotate",
         action="store_true",

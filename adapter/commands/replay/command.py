@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.comparison import Comparison, aimed_fairly, compare, first_count, probed, replay, within
+from adapter.commands.replay.comparison import Comparison, compare, first_count, probed, replay, within
 from adapter.commands.replay.csv_history import CsvHistory
-from adapter.commands.replay.history.prometheus import PrometheusHistory, read_source
+from adapter.commands.replay.front import aimed_fairly, front_of
+from adapter.commands.replay.history.prometheus import PrometheusHistory, open_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
 from adapter.commands.replay.manifests import Manifests, Workload, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.commands.replay.page.markup import write_text
 from adapter.commands.replay.page.report import page
-from adapter.commands.replay.player import suggest_for
+from adapter.commands.replay.player import capacity_of, suggest_for
 from adapter.commands.replay.pods import MOST_PODS
 from adapter.commands.replay.report import Report
 from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, open_spool, spooled
@@ -38,7 +39,7 @@ from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.usage.resource_metrics import parse_go_duration
 
 _TITLE = "this cannot be replayed"
-_MANY = ("--namespace", "--policies", "--kubeconfig", "--workers", "--annotate")
+_MANY = ("--namespace", "--policies", "--kubeconfig", "--workers", "--shard", "--part", "--annotate")
 _LONGEST = 7 * 86_400.0
 
 Print = Callable[[str], None]
@@ -97,21 +98,31 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
 def _report(parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]) -> Report:
     """The replay with what else is asked for. The history is read many times, so from a copy.
 
-    How far a search for suggestions is goes to standard error. Raises FaultyDocument where there are none.
+    How far a search for suggestions is goes to standard error. Raises FaultyDocument where there are none, or no front.
     """
-    suggestions, aim = None, shortfall_of(parsed)
+    suggestions, front, aim = None, None, shortfall_of(parsed)
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
         history = partial(open_spool, spool)
         result = aimed_fairly(replay(comparison_of(service, first), spooled(ticks, spool)), history)
         if parsed.suggest:
-            with closing(Progress("policies played, at most:", BUDGET)) as progress:
-                try:
-                    suggestions = suggest_for(result, history, progress.advance, aim=aim)
-                except SuggestError as error:
-                    raise FaultyDocument([Fault("--suggest", None, str(error))], "no suggestions") from error
+            with closing(Progress("policies played, at most:", BUDGET)) as progress, _asked_for("--suggest"):
+                suggestions = suggest_for(result, history, progress.advance, aim=aim)
+        if parsed.front:
+            with _asked_for("--front"):
+                front = front_of(result, capacity_of(result.comparison), history)
     source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
-    return Report(result=result, manifest=service.manifest, source=source, suggestions=suggestions)
+    return Report(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
+
+
+@contextmanager
+def _asked_for(option: str) -> Iterator[None]:
+    """What cannot be suggested or drawn is a fault of the option that asks for it."""
+    try:
+        yield
+    except SuggestError as error:
+        what = "suggestions" if option == "--suggest" else "front"
+        raise FaultyDocument([Fault(option, None, str(error))], f"no {what}") from error
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
@@ -120,7 +131,7 @@ def read_service(parsed: argparse.Namespace) -> Service:
     if faults := [Fault(option, value, "goes with --all") for option, value in many.items() if value]:
         raise FaultyDocument(faults, _TITLE)
     if not parsed.policy:
-        raise _fault("POLICY", None, "name the policy's file, or say --all")
+        raise _fault("POLICY", None, "name the policy's file, or say --all or --merge")
     manifests = _manifests("POLICY", parsed.policy)
     policy = _only_policy(manifests, parsed.policy)
     hpa = manifests.hpa_of(policy)
@@ -192,12 +203,12 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
 def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[History]:
     """The history that the arguments name, with every metric that the service needs. Raises FaultyDocument, OSError."""
     if not parsed.csv:
-        source = read_source(parsed, time.time())
-        history = source.history(service.policy, target_of(service), further_metrics(service))
-        _require_known("--capacity", service.setup.capacity, history.queries.loads)
-        yield history
+        with open_source(parsed, time.time()) as source:
+            history = source.history(service.policy, target_of(service), further_metrics(service))
+            _require_known("--capacity", service.setup.capacity, history.queries.loads)
+            yield history
         return
-    asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server)
+    asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server, parsed.cache)
     if parsed.prometheus or parsed.settings or any(asked):
         raise _fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")
     is_input = parsed.csv == "-"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from adapter.commands.replay import front as fronts
 from adapter.commands.replay import suggestion_report
 from adapter.commands.replay.comparison import Result
 from adapter.commands.replay.service import Run, Summary
@@ -23,7 +24,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A comparison's result with the suggestions that were asked for.
+    """A comparison's result with the suggestions and the front that were asked for.
 
     `source` names where the history is from; `manifest` is the policy's object, for the patches of `suggestions`.
     """
@@ -32,9 +33,10 @@ class Report:
     manifest: Mapping[str, Any]
     source: str = ""
     suggestions: Suggestions | None = None
+    front: fronts.Front | None = None
 
     def text(self) -> Iterator[str]:
-        """A table with one line for each autoscaler, then the suggestions."""
+        """A table with one line for each autoscaler, then the front and the suggestions."""
         result, summary = self.result, self.result.runs[0].summary
         policy, price = result.comparison.policy, result.comparison.price
         span = f"{format_time(result.begin)} to {format_time(result.end)}"
@@ -63,6 +65,9 @@ class Report:
         yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
         if any(run.summary.shortfall is not None for run in result.runs):
             yield "SHORTFALL: share of the load beyond the capacity of the serving pods."
+        if self.front:
+            yield ""
+            yield from fronts.lines(self.front)
         if self.suggestions:
             yield ""
             yield from suggestion_report.lines(self.suggestions, self.manifest)
@@ -70,6 +75,8 @@ class Report:
     def as_json(self) -> str:
         """The report as a JSON text."""
         document = data(self.result)
+        if self.front:
+            document["front"] = fronts.data(self.front)
         if self.suggestions:
             document["suggestions"] = suggestion_report.data(self.suggestions, self.manifest)
         return json.dumps(document, indent=2)

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.commands.replay.front import LEVELS, at_level
 from adapter.commands.replay.hpas import stock_hpa_for
 from adapter.commands.replay.levels import Level, level_at, search_levels
 from adapter.commands.replay.player import paced
@@ -29,17 +30,6 @@ _JUDGE = Judge({"cpu": Fraction(CAPACITY)}, MINIMUM)
 _FIRST_SHARE = Fraction(3, 5)
 _ROUNDS = 3
 _NO_LAG = Rules(1.0)
-_LEVELS = tuple(Fraction(percent, 100) for percent in (15, 35, 60, 85, 100))
-"""The levels that are played first, as shares of a pod's capacity."""
-
-
-def at_level(policy: Policy, high: Fraction, ratio: Fraction | None = None) -> Policy:
-    """The policy with this high watermark of its first metric, and the low one at its share of it, or at `ratio`."""
-    first, *others = policy.metrics
-    if ratio is None and first.high and first.low is not None:
-        ratio = first.low / first.high
-    low = None if ratio is None else high * ratio
-    return replace(policy, metrics=(replace(first, high=high, low=low), *others))
 
 
 def policy(share: Fraction, ratio: Fraction = SHIPPED_LOW) -> Policy:
@@ -116,7 +106,7 @@ class Service:
         def play(shares: Sequence[Fraction]) -> list[Summary]:
             return [quick.play(self.second, replace(kind, level=float(share))) for share in shares]
 
-        first = sorted({min(Fraction(kind.highest), level) for level in _LEVELS})
+        first = sorted({min(Fraction(kind.highest), level) for level in LEVELS})
         played = search_levels(play, aims, first, _ROUNDS)
         return [level_at(played, aim) for aim in aims]
 

@@ -91,21 +91,35 @@ def service(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def job_arguments(server: Prometheus, began: int, kubeconfig: Path, *, nightly: bool = False) -> list[str]:
-    """What the pod runs, with this test's servers and time."""
+def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path, *, nightly: bool = False) -> list[str]:
+    """What the pod of an index runs, with this test's servers, time and number of parts."""
     (job,) = (one for one in (NIGHTLY if nightly else JOB) if one["kind"] in {"Job", "CronJob"})
     spec = job["spec"]["jobTemplate"]["spec"] if nightly else job["spec"]
     given = spec["template"]["spec"]["containers"][0]["args"]
-    replaced = {"--from": format_time(began), "--to": format_time(began + (COUNT - 1) * STEP)}
-    kept = [one for one in given if one.partition("=")[0] not in {"--settings", *replaced}]
-    changed = [f"{option}={value}" for option, value in replaced.items()]
+    replaced = {
+        "--shard": f"{index}/2",
+        "--settings": None,
+        "--from": format_time(began),
+        "--to": format_time(began + (COUNT - 1) * STEP),
+    }
+    kept = [one for one in given if one.partition("=")[0] not in replaced]
+    changed = [f"{option}={value}" for option, value in replaced.items() if value]
     return [*kept, *changed, f"--prometheus={server.url}", f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"]
 
 
-def test_the_job_prints_the_ranked_report(server: Prometheus, began: int, kubeconfig: Path) -> None:
+def test_the_parts_of_the_job_merge_into_the_ranked_report(
+    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path
+) -> None:
+    files = []
+    for index in range(2):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert cli.main(job_arguments(index, server, began, kubeconfig)) == cli.OK
+        files.append(tmp_path / f"part-{index}.json")
+        files[-1].write_text(printed.getvalue())
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        assert cli.main([*job_arguments(server, began, kubeconfig), "-o", "json"]) == cli.OK
+        assert cli.main(["replay", "--merge", *map(str, files), "-o", "json"]) == cli.OK
     report = json.loads(printed.getvalue())
     assert [one["policy"]["name"] for one in report["services"]] == ["cart", "web"]
     assert [one["policy"] for one in report["failed"]] == [f"{NAMESPACE}/api"]
@@ -113,6 +127,15 @@ def test_the_job_prints_the_ranked_report(server: Prometheus, began: int, kubeco
     assert report["run"]["from"] == format_time(began)
     for one in report["services"]:
         assert 2 < one["podHours"]["policy"] < 20
+
+
+def test_a_part_goes_to_a_file_where_one_is_named(
+    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path
+) -> None:
+    arguments = job_arguments(0, server, began, kubeconfig)
+    assert cli.main([*arguments, "--part", str(tmp_path / "part.json")]) == cli.OK
+    assert [file.name for file in tmp_path.iterdir()] == ["part.json"]
+    assert json.loads((tmp_path / "part.json").read_text())["shard"] == {"index": 0, "count": 2}
 
 
 def test_the_policies_of_a_folder_are_replayed_without_a_cluster(
@@ -157,8 +180,9 @@ def test_the_nightly_job_writes_its_recommendation_where_people_look(
     token = api_server.token("effective-load", "effective-load-recommendation")
     own = api_server.kubeconfig_with_token(token, "kubeconfig-recommendation")
     before = {one["metadata"]["name"]: one for one in policies(api_server)}
-    with contextlib.redirect_stdout(io.StringIO()):
-        assert cli.main(job_arguments(server, began, own, nightly=True)) == cli.OK
+    for index in range(2):
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert cli.main(job_arguments(index, server, began, own, nightly=True)) == cli.OK
     after = {one["metadata"]["name"]: one for one in policies(api_server)}
     assert {name: one["spec"] for name, one in after.items()} == {name: one["spec"] for name, one in before.items()}
     notes = {name: one["metadata"].get("annotations", {}).get(NOTE, "") for name, one in after.items()}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapter import cli
+from adapter.commands.replay.fleet.parts import Shard
 from adapter.commands.replay.fleet.runner import Task, replay_one, run_tasks
 from adapter.commands.replay.fleet.services import FleetService, services_of_folder
 from adapter.commands.replay.history.prometheus import PrometheusSource
@@ -25,10 +26,10 @@ spec:
 """
 
 
-def source() -> PrometheusSource:
+def source(cache: Path = Path("unused")) -> PrometheusSource:
     server = PrometheusServer(name="main", url="http://localhost:1")
     span = Span(0, 60_000, 15_000)
-    return PrometheusSource(sources=Sources(server=server), overrides=Overrides(), span=span)
+    return PrometheusSource(sources=Sources(server=server), overrides=Overrides(), span=span, cache=cache, now=0.0)
 
 
 def task(name: str) -> Task:
@@ -43,7 +44,7 @@ def write(folder: Path, file: str, *names: str, namespace: str = "shop") -> None
 
 def test_a_process_that_dies_costs_only_its_own_service() -> None:
     names = ["a", "doomed", "b"]
-    rows = {row.name: row.error for row in run_tasks([task(name) for name in names], 2, die_if_asked)}
+    rows = {row.policy.name: row.error for row in run_tasks([task(name) for name in names], 2, die_if_asked)}
     assert rows.keys() == set(names)
     assert "ended (out of memory?)" in rows["doomed"]
     assert rows["a"] is rows["b"] is None
@@ -51,11 +52,10 @@ def test_a_process_that_dies_costs_only_its_own_service() -> None:
 
 def test_any_error_of_a_service_is_its_row(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "web")
-    (service,) = services_of_folder(tmp_path, "")
+    (service,) = services_of_folder(tmp_path, "", Shard())
     parsed = cli.argument_parser().parse_args(["replay", "--all"])
-    said = replay_one(Task(service, parsed, source())).error
-    assert said is not None
-    assert "the query is" in said
+    no_folder = tmp_path / "a.yaml" / "cache"
+    assert replay_one(Task(service, parsed, source(no_folder))).error == f"--cache {no_folder}: Not a directory"
 
 
 def test_the_policies_of_a_folder_are_those_of_all_its_files(tmp_path: Path) -> None:
@@ -63,14 +63,18 @@ def test_the_policies_of_a_folder_are_those_of_all_its_files(tmp_path: Path) -> 
     write(tmp_path / "below", "b.yml", "web", namespace="other")
     (tmp_path / "values.yaml").write_text("replicas: 3\n")
     (tmp_path / "broken.yaml").write_text("a: [")
-    services = services_of_folder(tmp_path, "")
+    services = services_of_folder(tmp_path, "", Shard())
     assert [(one.namespace, one.name) for one in services] == [
         ("", "broken.yaml"), ("other", "web"), ("shop", "api"), ("shop", "web"),
     ]  # fmt: skip
     assert "broken.yaml" in services[0].fault
-    assert [one.name for one in services_of_folder(tmp_path, "other")] == ["broken.yaml", "web"]
+    assert [one.name for one in services_of_folder(tmp_path, "other", Shard())] == ["broken.yaml", "web"]
+    halves = [services_of_folder(tmp_path, "", Shard(index, 2)) for index in range(2)]
+    assert sorted((one.namespace, one.name) for half in halves for one in half) == [
+        (one.namespace, one.name) for one in services
+    ]
     with pytest.raises(FaultyDocument, match="--policies"):
-        services_of_folder(tmp_path / "nowhere", "")
+        services_of_folder(tmp_path / "nowhere", "", Shard())
 
 
 @pytest.mark.parametrize(
@@ -78,12 +82,13 @@ def test_the_policies_of_a_folder_are_those_of_all_its_files(tmp_path: Path) -> 
     [
         (["--all", "policy.yaml"], "POLICY: 'policy.yaml': goes with a single policy"),
         (["--all", "--csv", "x.csv"], "--csv"),
-        (["--all", "--html", "x.html"], "--html"),
-        (["--all", "--suggest"], "--suggest"),
-        (["--all", "--annotate", "--policies", "."], "--annotate: is for the policies of a cluster"),
+        (["--all", "--merge", "x"], "--merge: ranks parts"),
+        (["--all", "--part", "x"], "--part: 'x': goes with --shard"),
         (["--all", "--workers", "0"], "--workers: 0: must be 1 or more"),
+        (["--all", "--shard", "2/2", "--policies", "."], "--shard: '2/2'"),
         (["--all", "--policies", "nowhere"], "is no folder"),
-        ([], "POLICY: name the policy's file, or say --all"),
+        (["--merge", "nowhere"], "--merge: 'nowhere': cannot be read"),
+        ([], "POLICY: name the policy's file, or say --all or --merge"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(arguments: list[str], words: str, capsys) -> None:

@@ -14,14 +14,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from adapter.commands.replay import suggestion_report
+import msgspec
+
+from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.command import comparison_of, further_metrics, service_of, target_of
-from adapter.commands.replay.comparison import SUBJECT, aimed_fairly, probed, replay
-from adapter.commands.replay.fleet.services import Figures, FleetService, ServiceRow
+from adapter.commands.replay.comparison import probed, replay
+from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
+from adapter.commands.replay.fleet.services import FleetService
+from adapter.commands.replay.front import aimed_fairly
 from adapter.commands.replay.history.prometheus import PrometheusSource
 from adapter.commands.replay.manifests import Manifests
 from adapter.commands.replay.player import suggest_for
-from adapter.commands.replay.report import cost
 from adapter.commands.replay.service import open_spool, spooled
 from adapter.commands.replay.suggest import SuggestError
 from adapter.load.spec import Policy
@@ -40,22 +43,20 @@ class Task:
 
 def replay_one(task: Task) -> ServiceRow:
     """The row of a service. Never raises: an error is a row too."""
-    if task.service.policy is None:
-        return _failed(task, task.service.fault)
+    name = PolicyName(task.service.namespace, task.service.name)
     try:
+        if task.service.policy is None:
+            return ServiceRow(name, error=task.service.fault)
         return _replay(task, task.service.policy)
     except Exception as error:  # noqa: BLE001  whatever it is, the other services go on
-        return _failed(task, str(error) or type(error).__name__)
-
-
-def _failed(task: Task, error: str) -> ServiceRow:
-    return ServiceRow(namespace=task.service.namespace, name=task.service.name, error=error)
+        return ServiceRow(name, error=str(error) or type(error).__name__)
 
 
 def _replay(task: Task, policy: Policy) -> ServiceRow:
     manifests = Manifests(workloads=() if task.service.workload is None else (task.service.workload,))
     service = service_of(task.arguments, manifests, policy, task.service.hpa)
-    history = task.source.history(policy, target_of(service), further_metrics(service), is_one=False)
+    history = task.source.history(policy, target_of(service), further_metrics(service), strict=False)
+    history.download(quiet=True)
     # The arguments are for many services: load that this one's history has not would have no shortfall.
     capacity = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
     totals = service.totals | history.queries.totals
@@ -73,18 +74,9 @@ def _replay(task: Task, policy: Policy) -> ServiceRow:
                 recommendation = suggestion_report.sentence(suggest_for(result, anew, cores=1))
             except SuggestError as error:
                 recommendation = f"Nothing can be recommended: {error}."
-    stock, ours = (
-        Figures(
-            pod_hours=round(summary.pod_hours, 3),
-            over_high=summary.over_high,
-            shortfall=summary.shortfall,
-            cost=None if service.price is None else round(cost(summary, service.price), 4),
-        )
-        for summary in (result.runs[0].summary, result.runs[SUBJECT].summary)
-    )
-    return ServiceRow(
-        namespace=policy.namespace, name=policy.name, figures=(stock, ours), recommendation=recommendation
-    )
+    data = report.data(result)
+    row = row_of({"policy": data["policy"], "ticks": data["ticks"], "runs": data["runs"]})
+    return msgspec.structs.replace(row, recommendation=recommendation)
 
 
 def run_tasks(
@@ -96,7 +88,8 @@ def run_tasks(
     yield from _pooled(left, workers, play_one)
 
     def alone(task: Task) -> ServiceRow:
-        return next(_pooled({0: task}, 1, play_one), _failed(task, _DIED))
+        died = ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
+        return next(_pooled({0: task}, 1, play_one), died)
 
     if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
         with ThreadPoolExecutor(workers) as threads, _ended_by_signals():

@@ -1,13 +1,14 @@
-"""The services of a run: from the policies of a cluster or of a folder, and what came out for each."""
+"""The services of a run: from the policies of a cluster or of a folder, and which of them a shard has."""
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
+from adapter.commands.replay.fleet.parts import MOST_SHARDS, ServiceRow, Shard
 from adapter.commands.replay.manifests import Manifests, Workload, read_manifests, sums
 from adapter.kube.api import MERGE_PATCH, WATERMARK_POLICIES
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy
@@ -18,6 +19,7 @@ from adapter.policy.hpa import Hpa
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 
+_SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})", re.ASCII)
 _FILES = {".yaml", ".yml", ".json"}
 RECOMMENDATION = "effective-load.io/recommendation"
 """The annotation of a policy in which people find what a search recommends; nothing reads it."""
@@ -36,34 +38,19 @@ class FleetService:
     fault: str = ""
 
 
-class Figures(NamedTuple):
-    """What a run needs: pod-hours, seconds over a high watermark, the shortfall (0 to 1) and cost; None: not known."""
-
-    pod_hours: float
-    over_high: float
-    shortfall: float | None
-    cost: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceRow:
-    """A service with the figures of the stock HPA on the raw average and of its policy, or its error.
-
-    `recommendation`: what a search recommends (`--annotate`); None where it was not asked for.
-    """
-
-    namespace: str
-    name: str
-    error: str | None = None
-    figures: tuple[Figures, Figures] | None = None
-    recommendation: str | None = None
-
-    def __str__(self) -> str:
-        """A file that could not be read has its name, and no namespace."""
-        return f"{self.namespace}/{self.name}".removeprefix("/")
+def read_shard(text: str | None) -> Shard:
+    """The shard of `--shard I/N`; all services without one. Raises FaultyDocument."""
+    if text is None:
+        return Shard()
+    match = _SHARD.fullmatch(text)
+    shard = Shard(*map(int, match.groups())) if match else Shard(1, 1)
+    if not 0 <= shard.index < shard.count <= MOST_SHARDS:
+        advice = f"write I/N with I from 0 to N-1 and N up to {MOST_SHARDS}, such as 0/8"
+        raise FaultyDocument([Fault("--shard", text, advice)], _TITLE)
+    return shard
 
 
-def services_of_folder(folder: Path, namespace: str) -> list[FleetService]:
+def services_of_folder(folder: Path, namespace: str, shard: Shard) -> list[FleetService]:
     """The services of all YAML and JSON files in a folder and below it, in order of their names.
 
     A file that cannot be read is a service with a fault: its policies are not known. Raises FaultyDocument for a folder
@@ -93,7 +80,7 @@ def services_of_folder(folder: Path, namespace: str) -> list[FleetService]:
         for policy in whole.policies
         if namespace in {"", policy.namespace}
     ]
-    return _sorted([*services, *faulty])
+    return _sorted(service for service in (*services, *faulty) if shard.has(service.namespace, service.name))
 
 
 def _read(path: Path) -> Manifests:
@@ -106,7 +93,7 @@ def _read(path: Path) -> Manifests:
 
 
 async def services_of_cluster(
-    kubeconfig: str | None, namespaces: Sequence[str], tolerance: Fraction
+    kubeconfig: str | None, namespaces: Sequence[str], shard: Shard, tolerance: Fraction
 ) -> list[FleetService]:
     """The services of these namespaces (empty: of all), in order of their names. `tolerance`: of HPAs that set none.
 
@@ -114,7 +101,14 @@ async def services_of_cluster(
     """
     async with await Session.open(kubeconfig) as session:
         cluster = Cluster(session, tolerance)
-        return _sorted([await _of_policy(cluster, listed) for listed in await cluster.policies(namespaces)])
+        listed = await cluster.policies(namespaces)
+        return _sorted(
+            [
+                await _of_policy(cluster, listed_policy)
+                for listed_policy in listed
+                if shard.has(listed_policy.namespace, listed_policy.name)
+            ]
+        )
 
 
 async def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:
@@ -127,7 +121,7 @@ async def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: st
             if row.recommendation is None:
                 continue
             body = {"metadata": {"annotations": {RECOMMENDATION: f"{until}: {row.recommendation}"}}}
-            path = WATERMARK_POLICIES.path(row.namespace, row.name)
+            path = WATERMARK_POLICIES.path(row.policy.namespace, row.policy.name)
             with contextlib.suppress(NotFound):
                 await session.request("PATCH", path, body=json.dumps(body).encode(), content_type=MERGE_PATCH)
 

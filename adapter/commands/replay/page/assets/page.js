@@ -338,6 +338,29 @@
     document.documentElement.toggleAttribute("data-print", on);
     render();
   };
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      head.querySelector("button").onclick = () => {
+        const down = head.ariaSort !== "descending";
+        for (const other of heads) other.ariaSort = "none";
+        head.ariaSort = down ? "descending" : "ascending";
+        const key = (row) => row.cells[column].dataset.value;
+        const compared = (one, other) => key(one) === undefined
+          ? other.cells[column].textContent.localeCompare(one.cells[column].textContent)
+          : (key(other) === "" ? -Infinity : Number(key(other))) - (key(one) === "" ? -Infinity : Number(key(one))) || 0;
+        const rows = [...table.tBodies[0].rows].sort(compared);
+        table.tBodies[0].append(...(down ? rows : rows.reverse()));
+      };
+    });
+  }
+  for (const input of document.querySelectorAll("[data-search]")) {
+    input.oninput = () => {
+      for (const row of byId(input.dataset.search).tBodies[0].rows) {
+        row.hidden = !row.textContent.toLowerCase().includes(input.value.toLowerCase());
+      }
+    };
+  }
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);

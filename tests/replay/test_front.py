@@ -1,15 +1,16 @@
-"""Levels: what an autoscaler takes at just a risk, between levels that were played."""
+"""The front: pod-hours at equal shortfall, between levels that were played."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
 
+from adapter.commands.replay.front import LEVELS, at_level
 from adapter.commands.replay.levels import Level, Play, highest_safe, level_at, search_levels
 from adapter.commands.replay.service import Summary
+from tests.load.kit import cpu, policy
 
 HOUR = 3600.0
-LEVELS = tuple(Fraction(percent, 100) for percent in (15, 35, 60, 85, 100))
 
 
 def level_of(play: Play, shortfall: float) -> Level | None:
@@ -71,3 +72,9 @@ def test_the_highest_safe_level_is_found_within_two_percent(edge: int) -> None:
     safe = highest_safe(search_levels(play, [0.0], LEVELS, 6), 0.0)
     assert safe is not None
     assert 0 <= Fraction(edge, 100) - safe < Fraction(2, 100)
+
+
+def test_a_level_moves_both_watermarks() -> None:
+    first = at_level(policy(cpu("1000m", "600m")), Fraction(2 * 10**9)).metrics[0]
+    assert (first.high, first.low) == (2 * 10**9, 12 * 10**8)
+    assert at_level(policy(cpu("1000m", "600m")), Fraction(10**9), Fraction(4, 5)).metrics[0].low == 8 * 10**8
