@@ -216,7 +216,6 @@ async def test_external_metrics_that_are_not_served_beside_custom_ones_wait_unti
     (line,) = (await found_services(session, "server: {externalMetrics: true}"))[EXTERNAL]
     assert "they have not read server.externalMetrics yet: a ConfigMap reaches the pods within two minutes" in line
     assert "caBundle" not in line
-    assert "caBundle" not in line
 
 
 @pytest.mark.parametrize(
