@@ -1,9 +1,10 @@
-"""The benchmark of control: services are as they claim, and the quick model plays what replay does."""
+"""The benchmark of control: services are as they claim, the quick model plays what replay does."""
 
 import json
+import random
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import ScalingRules
 from lab.benchmarks.control import quick
 from lab.benchmarks.control.contest import BANDS, LAGS, SHIPPED, policy, replayed, rules
+from lab.benchmarks.control.perfect import pod_hours
 from lab.benchmarks.control.services import CAPACITY, SERVICES, ticks
 from lab.benchmarks.record import RESULTS, ROOT
+
+STEP, PAID = 15.0, 35.0
 
 
 def loads(name: str) -> list[float]:
@@ -73,6 +77,32 @@ def test_the_quick_model_is_the_replay_at_every_lag(plan: Plan | None, lag: quic
     found, known = quick.play(part, kind), replayed(plan, share, "spiky", 1, begin, seconds, lag)
     assert found.pod_seconds == pytest.approx(known.pod_seconds, rel=0.01)
     assert found.shortfall == pytest.approx(known.shortfall, rel=0.02)
+
+
+def test_a_pod_is_kept_over_a_valley_that_is_shorter_than_its_start() -> None:
+    peak, valley = [3.0] * 10, [1.0] * 2
+    found = pod_hours([1.0] * 10 + peak + valley + peak + [1.0] * 10, STEP, PAID, 1, 0.0)
+    assert found * 3600 == pytest.approx(42 * STEP + 2 * (22 * STEP + PAID))
+
+
+def test_a_pod_goes_over_a_longer_one() -> None:
+    found = pod_hours([2.0] * 5 + [1.0] * 3 + [2.0] * 5, STEP, PAID, 1, 0.0)
+    assert found * 3600 == pytest.approx(13 * STEP + 10 * STEP + 2 * PAID)
+
+
+def test_no_plan_at_all_is_cheaper_than_perfect_knowledge() -> None:
+    rng = random.Random(5)
+    for _ in range(5):
+        shown = [rng.uniform(0, 3) for _ in range(8)]
+        whole = sum(shown)
+        allowed = 0.02
+        plans = (
+            sum(plan) * STEP + PAID * sum(max(0, b - a) for a, b in zip((1, *plan), plan, strict=False))
+            for plan in product((1, 2, 3), repeat=len(shown))
+            if sum(max(0.0, load - count) for load, count in zip(shown, plan, strict=True)) <= allowed * whole
+        )
+        found = pod_hours(shown, STEP, PAID, 1, allowed) * 3600
+        assert found >= min(plans) - 1e-6
 
 
 def stored() -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """Pod-hours at equal shortfall on three synthetic services: `python -m lab.benchmarks.control`.
 
-The stock HPA, a policy with the watermarks and the pace that we ship, and what `replay --suggest --shortfall` finds on
-the first half of a history. On the second half every level (target or high watermark) is moved until the shortfall is
-exactly the aim: what is compared is the band and the pace, not the luck of a week. `as_set` is the suggestion as it was
-found, with the shortfall that the second half then had.
+The stock HPA, a policy with the watermarks and the pace that we ship, what `replay --suggest --shortfall` finds on the
+first half of a history, and perfect knowledge. On the second half every level (target or high watermark) is moved until
+the shortfall is exactly the aim: what is compared is the band and the pace, not the luck of a week. `as_set` is the
+suggestion as it was found, with the shortfall that the second half then had.
 """
 
 from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,4 @@
-"""The contenders on one service: the stock HPA, the policy as shipped, and the suggestion.
+"""The contenders on one service: the stock HPA, the policy as shipped, the suggestion, and perfect knowledge.
 
 Levels and suggestions are searched with the quick model, which is held to `replay` on a part of the same history.
 """
@@ -21,7 +21,7 @@ from adapter.commands.replay.suggestion_report import behavior_texts
 from adapter.load.spec import Bounds, Metric, Policy, ResourceMetric
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import CrossVersionReference, Hpa, ScalingRules
-from lab.benchmarks.control import quick
+from lab.benchmarks.control import perfect, quick
 from lab.benchmarks.control.quick import Rules
 from lab.benchmarks.control.services import CAPACITY, FIRST_REPLICAS, MAXIMUM, MINIMUM, STEP, loads, setup, ticks
 
@@ -150,6 +150,7 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
         as_found, behavior = rules(best), behavior_texts(best)
         level = service.levels(as_found, [aim])[0]
         as_set = quick.play(shown, as_found)
+        known = perfect.pod_hours(shown, STEP, setup(1).starts + setup(1).stops, MINIMUM, aim)
         errors += [service.error(None, stock), service.error(SHIPPED, shipped), service.error(best, level)]
         found.append(
             {
@@ -169,6 +170,7 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
                         "pod_hours": round(as_set.pod_seconds / 3600, 1),
                     },
                 },
+                "perfect": {"pod_hours": round(known, 1)},
             }
         )
     return {
