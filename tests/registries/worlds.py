@@ -393,17 +393,21 @@ class SpringEurekaWorld(World):
     def servers(self) -> tuple[str, ...]:
         return (self.server.url,)
 
+    def name(self, number: int) -> str:
+        """An id that no other service has: Eureka keeps an override by the id alone, and for an hour."""
+        return f"{self.service}-{number}"
+
     async def register(self, *numbers: int) -> None:
         for number in numbers:
-            await asyncio.to_thread(self.server.register, self.service, f"web-{number}", f"10.0.0.{10 + number}")
+            await asyncio.to_thread(self.server.register, self.service, self.name(number), f"10.0.0.{10 + number}")
 
     async def deregister(self, *numbers: int) -> None:
         for number in numbers:
-            await asyncio.to_thread(self.server.deregister, self.service, f"web-{number}")
+            await asyncio.to_thread(self.server.deregister, self.service, self.name(number))
 
     async def change(self, number: int, **means: Any) -> None:
         act = self.server.set_status if means else self.server.clear_status
-        await asyncio.to_thread(act, self.service, f"web-{number}", **means)
+        await asyncio.to_thread(act, self.service, self.name(number), **means)
 
     async def wipe(self) -> None:
         self.kill()
