@@ -65,6 +65,7 @@ class FakeUpstream:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     discovery_fault: int = 0
     port: int = 0
+    refuses: bool = False
 
     def __post_init__(self) -> None:
         self.respond: Respond = self.usual
@@ -77,6 +78,7 @@ class FakeUpstream:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.authority.issue_cert("localhost").configure_cert(context)
         self._held.close()
+        self.refuses = False
         self.server = RawTestServer(self._answer, port=self.port or None, host="localhost")
         await self.server.start_server(ssl=context)
         self.port = self.server.port or 0
@@ -87,6 +89,7 @@ class FakeUpstream:
 
     async def refuse(self) -> None:
         """Refuse connections until the next start; the port stays taken, or another test's upstream might answer."""
+        self.refuses = True
         await self.server.close()
         self._held = socket.socket()
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,6 +125,8 @@ class FakeUpstream:
         return web.Response(body=listing(values, group=group, version=version), content_type="application/json")
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self.refuses and request.transport:  # its handshake ended after the other connections were closed
+            request.transport.abort()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.seen.append(Seen(request.method, request.raw_path, headers))
         path = request.raw_path.partition("?")[0]
