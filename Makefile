@@ -74,14 +74,16 @@ test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of 
 	    KUBERNETES=$$version $(BIN)/python -m pytest -m versions tests/versions $(MARKED) $(PYTEST_ARGS) || exit 1; \
 	done
 
-test-unit: $(STAMP)  ## The tests that need no server
-	$(BIN)/python -m pytest -m "not integration and not e2e" --ignore=tests/versions --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
+# What takes long is left to `make test`; UNIT_ARGS= runs it as well.
+UNIT_ARGS ?= --quick
+test-unit: $(STAMP)  ## The tests that need no server, in three minutes
+	$(BIN)/python -m pytest $(UNIT_ARGS) -m "not integration and not e2e" --ignore=tests/versions --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
 
 PYTHONS ?= 3.11 3.12 3.13
 test-pythons:  ## The tests that need no server, with each version of PYTHONS; those that are not installed are named
 	@absent=; for version in $(PYTHONS); do \
 	    python=$$(.ci/interpreter $$version) || { absent="$$absent $$version"; continue; }; \
-	    $(MAKE) VENV=$(VENV)/pythons/$$version PYTHON=$$python test-unit || exit 1; \
+	    $(MAKE) VENV=$(VENV)/pythons/$$version PYTHON=$$python UNIT_ARGS= test-unit || exit 1; \
 	done; \
 	test -z "$$absent" || echo "NOT TESTED: no interpreter of Python$$absent is installed"
 

@@ -68,6 +68,7 @@ REACHED = pytest.StashKey[int]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="run what tests/selection.py leaves out as well")
+    parser.addoption("--quick", action="store_true", help="leave out what tests/selection.py leaves to `make test`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -112,15 +113,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Files whose tests share the control plane come first, those that may take longest before all, then those of other
     servers: the short ones fill the workers' ends.
 
-    Without `--exhaustive` some tests are left to `make test-all` (`tests/selection.py`). A failed test runs up to twice
-    more where a merge hangs on it; the summary names each that needed it, and why: some thirty servers share two
-    processors there. A developer's own runs show such a failure at once.
+    Without `--exhaustive` some tests are left to `make test-all`, and with `--quick` more to `make test`
+    (`tests/selection.py`). A failed test runs up to twice more where a merge hangs on it; the summary names each that
+    needed it, and why: some thirty servers share two processors there. A developer's own runs show it at once.
     """
     if not config.option.exhaustive:
         by_row = selection.left_out(items, named=config.args)
-        left_out = {item for row in by_row.values() for item in row}
+        quick = selection.left_out(items, named=config.args, rows=selection.QUICK)
         if config.args == ["tests"] and not config.option.markexpr and not config.option.keyword:
-            config.stash[IDLE_ROWS] = [row.tests for row, items_of in by_row.items() if not items_of]
+            config.stash[IDLE_ROWS] = [row.tests for row, left in (by_row | quick).items() if not left]
+        if config.option.quick:
+            by_row |= quick
+        left_out = {item for row in by_row.values() for item in row}
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
     orders = config.stash[ORDERS] = {}

@@ -1,4 +1,6 @@
-"""What `make test` leaves to `make test-all`, and why: each row is a protection that comes a night later.
+"""What `make test` leaves to `make test-all`, and `make test-unit` to `make test`, and why.
+
+A row of the first is a protection that comes a night later.
 
 `make test-all`, the nightly run and the release run everything (`pytest --exhaustive`). A file that is named on the
 command line runs whole.
@@ -207,15 +209,50 @@ ROWS = (
 
 LEFT = (*SERVERS, *ROWS)
 
+QUICK = (
+    Left(r"engine/test_.*::test_a_broken_input", "one input after the other fails: each is like the others", keep=3),
+    Left(r"engine/test_blast_radius\.py::test_after_each_fault", "six faults in a row"),
+    Left(r"literal/test_literal\.py::test_the_adapter_decides", "documents beyond the first of each kind", keep=3),
+    Left(
+        r"(security/test_(door\.py::test_(all_requests_that|connections_that_are_aborted)|answers\.py::TestCost|large_objects|"
+        r"reviews\.py::test_results_of_ever|scale_target\.py::test_three_hundred|registry_fairness)|"
+        r"apiserver/test_lists\.py::test_(answers_that_are_not|a_user_who|lists_that_are_not|users_who|the_loop_goes_on))",
+        "crowds of clients, and what they may take of the memory and the loop",
+    ),
+    Left(
+        r"(replay/(fleet/test_signals|test_(aim|skipping|outputs)\.py|test_command\.py::test_the_front|"
+        r"test_simulation\.py::test_a(ll_three|_replayed_policy)|originals/test_against|scenarios/test_report\.py::test_the_doc)|"
+        r"demo/test_(cli|model|building))",
+        "days of load are replayed",
+    ),
+    Left(
+        r"(fuzz/test_(requests\.py::test_values|policies\.py::test_a_document|dubbo|kubernetes\.py::test_an_object_with|settings|"
+        r"registries\.py::test_an_answer)|document/test_(fuzz|hostile\.py::test_(yaml_is_read|a_text_that))|"
+        r"migrate/test_nothing_is_dropped\.py::test_every_field|load/test_tolerance\.py::test_every_step)",
+        "each strange value at each place, each step of each count",
+        keep=30,
+    ),
+    Left(r"simulation/", "long loops; every rule that they hold has its own tests", keep=40),
+    Left(
+        r"(runtime/test_(private_interfaces|lean_imports)|security/test_release\.py::test_the_commands_load|"
+        r"terminal/test_command_line\.py::test_ctrl_c|kube/test_(clock\.py::.*_ntp_slews|leader_election\.py::test_no_two_act))",
+        "they read all that is installed, start processes or play hours",
+    ),
+)
+"""What `make test-unit` leaves to `make test`: a third of the processor time of the tests that need no server."""
 
-def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> dict[Left, list[pytest.Item]]:
+
+def left_out(
+    items: Iterable[pytest.Item], named: Iterable[str], rows: Iterable[Left] = LEFT
+) -> dict[Left, list[pytest.Item]]:
     """What each row leaves out of these tests; files that are `named` on the command line run whole."""
+    rows = tuple(rows)
     named = list(named)
-    of_a_row = re.compile("|".join(f"tests/{row.tests}" for row in LEFT))  # most are of none: once over all is enough
+    of_a_row = re.compile("|".join(f"tests/{row.tests}" for row in rows))  # most are of none: once over all is enough
     free = [(name, item) for item in items if of_a_row.match(name := item.nodeid)]
     free = [(name, item) for name, item in free if not any(name.partition("::")[0] in one for one in named)]
     found = {}
-    for row in LEFT:
+    for row in rows:
         pattern = re.compile(f"tests/{row.tests}")
         matched = [item for name, item in free if pattern.match(name)]
         kept = set(spread(len(matched), row.keep))

@@ -19,24 +19,22 @@ def collected(path: str, count: int) -> list[Any]:
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> list[selection.Left]:
-    found = [selection.Left(r"load/test_a\.py::test_many", "alike", keep=3), selection.Left(r"e2e/test_b\.py", "slow")]
-    monkeypatch.setattr(selection, "LEFT", found)
-    return found
+def rows() -> list[selection.Left]:
+    return [selection.Left(r"load/test_a\.py::test_many", "alike", keep=3), selection.Left(r"e2e/test_b\.py", "slow")]
 
 
 def test_a_row_leaves_out_all_or_keeps_some_at_even_distances(rows: list[selection.Left]) -> None:
     many, slow, other = (
         collected(path, 5) for path in ("load/test_a.py::test_many", "e2e/test_b.py::t", "e2e/test_c.py::t")
     )
-    found = selection.left_out([*many, *slow, *other], named=["tests"])
+    found = selection.left_out([*many, *slow, *other], named=["tests"], rows=rows)
     assert found == {rows[0]: [many[1], many[3]], rows[1]: slow}
 
 
 def test_a_file_that_is_named_on_the_command_line_runs_whole(rows: list[selection.Left]) -> None:
     slow = collected("e2e/test_b.py::t", 5)
-    assert selection.left_out(slow, named=["tests/e2e/test_b.py"]) == {rows[0]: [], rows[1]: []}
-    assert selection.left_out(slow, named=["tests/e2e"]) == {rows[0]: [], rows[1]: slow}
+    assert selection.left_out(slow, named=["tests/e2e/test_b.py"], rows=rows) == {rows[0]: [], rows[1]: []}
+    assert selection.left_out(slow, named=["tests/e2e"], rows=rows) == {rows[0]: [], rows[1]: slow}
 
 
 @pytest.mark.parametrize(
