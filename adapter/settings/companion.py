@@ -59,7 +59,7 @@ class NotificationRoute(Section):
     """The name by which policies refer to it in `notify`."""
     url_file: str = ""
     """File with Apprise URLs, one a line; `#` begins a comment. They hold tokens, so keep them in a Secret. It is read
-    anew for every notification."""
+    anew for each attempt."""
     urls: tuple[str, ...] = Field(default=(), repr=False)
     """The same in place; for addresses that hold no secret, such as `json://hooks.internal/scaling`."""
     default: bool = False
