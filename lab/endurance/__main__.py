@@ -15,21 +15,20 @@ WARM_UP = 20.0
 """Minutes. A pod that went is remembered for 15, which is longest, and the next full collection comes within 5."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Runs, prints a line for each quantity of each process, and stores the series."""
     parser = argparse.ArgumentParser(prog="python -m lab.endurance", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="default: %(default)g")
     parser.add_argument(
         "--warm-up", type=float, default=WARM_UP, help="minutes that do not count (default: %(default)g)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of pods")
     parser.add_argument("-o", dest="output", metavar="FILE", type=Path, help="for the series and the verdict (JSON)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if (options.minutes - options.warm_up) * 60 < 12 * SAMPLE_SECONDS:
         parser.error(f"after the warm-up there must be {12 * SAMPLE_SECONDS / 60:g} minutes for a verdict")
     origin = record.origin()
     binaries.ensure(*binaries.CONTROL_PLANE, "prometheus", "consul")
-    with LongScene(options.seed) as scene:
+    with LongScene() as scene:
         recorded = LongRun(scene, options.minutes, lambda line: print(line, flush=True)).run()
     # The one that leads has more tasks and connections than the other; which one leads changes.
     companions = together([rows for name, rows in recorded.series.items() if name != "adapter"])

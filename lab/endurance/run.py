@@ -1,13 +1,15 @@
-"""The long run itself: what goes on beside the disturbances, and what is recorded."""
+"""The long run: a cycle of disturbances, most of them those of `faults`, what goes on beside, and what is recorded."""
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lab.endurance.disturbances import CYCLE, disturb
 from lab.endurance.scene import LongScene
+from lab.faults.scenarios import SCENARIOS, Scenario
 
 SAMPLE_SECONDS = 30.0
 CHURN_SECONDS = 6.0
@@ -15,6 +17,83 @@ ASK_SECONDS = 0.25
 DISTURB_SECONDS = 25.0
 LAST_SECONDS = 60.0
 """Of a run without a disturbance, so that everything can be right again at its end."""
+
+
+@contextmanager
+def _tokens_renewed(scene: LongScene) -> Iterator[None]:
+    scene.renew_tokens()
+    yield
+
+
+@contextmanager
+def _registry_token_renewed(scene: LongScene) -> Iterator[None]:
+    scene.renew_registry_token()
+    yield
+
+
+@contextmanager
+def _pods_pulled_out(scene: LongScene) -> Iterator[None]:
+    scene.pull_out()
+    try:
+        yield
+    finally:
+        scene.take_back()
+
+
+@contextmanager
+def _guest(scene: LongScene) -> Iterator[None]:
+    name = scene.invite()
+    try:
+        yield
+    finally:
+        scene.dismiss(name)
+
+
+@contextmanager
+def _rollout(scene: LongScene) -> Iterator[None]:
+    for name in list(scene.services)[::4]:
+        scene.workloads.rollout(name)
+    yield
+
+
+_FAULTS = {scenario.name: scenario for scenario in SCENARIOS}
+_TOKENS = Scenario("tokens-renewed", "new tokens of ten minutes", _tokens_renewed, hold=0)
+_REGISTRY_TOKEN = Scenario("registry-token-renewed", "the former one is deleted", _registry_token_renewed, hold=0)
+_GUEST = Scenario("guest-service", "a service with policy and HPA comes and goes", _guest, hold=20)
+CYCLE: tuple[Scenario, ...] = (
+    _TOKENS,
+    _FAULTS["connections-cut"],
+    _GUEST,
+    _FAULTS["prometheus-gone"],
+    Scenario("pods-pulled-out", "two pods of each service in maintenance", _pods_pulled_out, hold=20),
+    replace(_FAULTS["certificate-rotated"], hold=0),
+    _TOKENS,
+    replace(_FAULTS["api-server-restarted"], hold=2),
+    _REGISTRY_TOKEN,
+    _FAULTS["consul-restarted"],
+    _FAULTS["metrics-server-gone"],
+    Scenario("rollout", "of every fourth service", _rollout, hold=10),
+    _TOKENS,
+    _FAULTS["front-proxy-rotated"],
+    _FAULTS["connections-cut"],
+    _FAULTS["leader-frozen"],
+    _GUEST,
+    _FAULTS["requests-delayed"],
+    _FAULTS["settings-broken"],
+    _FAULTS["prometheus-frozen"],
+    replace(_FAULTS["etcd-paused"], hold=5),
+)
+"""One begins every 25 s or so. Tokens live ten minutes and are read every five: three times a cycle is often enough."""
+
+
+def disturb(scene: LongScene, disturbance: Scenario) -> str:
+    """Plays one; what went wrong in words, or nothing."""
+    try:
+        with disturbance.broken(scene):
+            time.sleep(disturbance.hold)
+    except Exception as error:  # noqa: BLE001 - the run goes on, and its record says so
+        return f"{type(error).__name__}: {error}"[:300]
+    return ""
 
 
 @dataclass
@@ -78,15 +157,14 @@ class LongRun:
 
     def _disturb(self) -> None:
         # The kernel ends a process with the thread that started it; disturbances start servers, so they run here.
-        number = 0
-        while self._minute < self._minutes - LAST_SECONDS / 60:
-            one, began = CYCLE[number % len(CYCLE)], time.monotonic()
-            minute, fault = self._minute, disturb(self._scene, one)
-            self._recorded.disturbances.append(
-                {"minute": minute, "name": one.name, **({"fault": fault} if fault else {})}
-            )
-            self._tell(f"{minute:6.2f} {one.name}{': ' + fault if fault else ''}")
-            number += 1
+        for disturbance in itertools.cycle(CYCLE):
+            if self._minute >= self._minutes - LAST_SECONDS / 60:
+                break
+            minute, began = self._minute, time.monotonic()
+            fault = disturb(self._scene, disturbance)
+            row = {"minute": minute, "name": disturbance.name, **({"fault": fault} if fault else {})}
+            self._recorded.disturbances.append(row)
+            self._tell(f"{minute:6.2f} {disturbance.name}{': ' + fault if fault else ''}")
             self._ended.wait(max(0.0, began + DISTURB_SECONDS - time.monotonic()))
 
     def _churn(self) -> None:
@@ -94,20 +172,22 @@ class LongRun:
             self._recorded.pods_replaced += bool(self._scene.replace_pod())
 
     def _ask(self) -> None:
-        services = list(self._scene.services)
-        number = 0
-        while not self._ended.wait(ASK_SECONDS):
-            answered = self._scene.answered(services[number % len(services)])
-            number += 1
+        for service in itertools.cycle(self._scene.services):
+            if self._ended.wait(ASK_SECONDS):
+                break
+            answered = self._scene.answered(service)
             self._recorded.numbers += answered
             self._recorded.errors += not answered
 
+    def _figures(self) -> dict[str, dict[str, float]]:
+        return {name: {"minute": self._minute, **figures} for name, figures in self._scene.figures().items()}
+
     def _sample(self) -> None:
-        before = {name: {"minute": self._minute, **one} for name, one in self._scene.figures().items()}
+        before = self._figures()
         due = time.monotonic() + SAMPLE_SECONDS
         while not self._ended.wait(max(SAMPLE_SECONDS / 2, due - time.monotonic())):
             due += SAMPLE_SECONDS
-            now = {name: {"minute": self._minute, **one} for name, one in self._scene.figures().items()}
+            now = self._figures()
             for name in now.keys() & before.keys():
                 rate = per_minute(before[name], now[name], "log")
                 self._recorded.series.setdefault(name, []).append({**now[name], "log": rate})
@@ -116,8 +196,7 @@ class LongRun:
             before |= now
 
     def _not_right(self) -> list[str]:
-        ended = [name for name, (one, _) in self._scene.processes.items() if not one.running]
-        faults = [f"{name} ended" for name in ended]
+        faults = [f"{name} ended" for name, (process, _) in self._scene.processes.items() if not process.running]
         try:
             self._scene.until_right(60)
         except TimeoutError as error:

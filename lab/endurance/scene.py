@@ -5,18 +5,15 @@ import json
 import math
 import random
 import time
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from lab.faults.scene import HIGH, LOW, METRIC, NAMESPACE, Scene, size_of
+from lab.faults.scene import BROKEN, NAMESPACE, Scene, address, load_series, replaced, size_of
 from lab.harness.adapter import ACCOUNT
 from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
-from lab.harness.client import ApiError, Client
 from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, account_of
 from lab.harness.processes import Component
 from lab.harness.registries.consul import Consul
-from lab.harness.workloads import cpu_watermarks, until
 
 KINDS = ("cpu", "load", "roster")
 OF_EACH = 3
@@ -27,22 +24,18 @@ USAGE_SECONDS = 15.0
 TOKEN_SECONDS = 600
 """The shortest life that the API server gives a token; the processes read their kubeconfig every 300 s."""
 READER = 'service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }'
-_BROKEN = (ApiError, OSError, HTTPException, RuntimeError, LookupError)
-"""What a client raises while its server is what is broken."""
 
 
 class LongScene(Scene):
     """Use it as a context manager. What runs beside the disturbances are `set_load` and `replace_pod`."""
 
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__(seed)
+    watched = ()
+
+    def __init__(self) -> None:
+        super().__init__()
         self.services = {f"{kind}-{number}": kind for kind in KINDS for number in range(OF_EACH)}
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._began = time.monotonic()
-        self._registered: dict[str, str] = {}
-        """The service of each pod that Consul knows."""
-        self.away: set[str] = set()
-        """Pods in maintenance."""
         self._usage_at = -math.inf
         self._guests = 0
         self._reader = ""
@@ -71,30 +64,16 @@ class LongScene(Scene):
         shim = self.shims[name] = self.folder / name
         shim.mkdir()
         command = (*self.command, str(shim), "companion")
-        self._through_proxy(rights, self.folder / rights.name)
-        return CompanionProcess(
-            self.cluster, self.settings, kubeconfig=self.folder / rights.name, name=name, command=command
-        )
-
-    def _through_proxy(self, kubeconfig: Path, target: Path) -> None:
-        """The same kubeconfig with the API server behind the proxy that cuts and delays."""
-        direct, proxy = self.cluster.layout.port("kube-apiserver"), self.server_proxy.port
-        _replace(target, kubeconfig.read_text().replace(f":{direct}", f":{proxy}"))
+        kubeconfig = self._through_proxy(rights, rights.name)
+        return CompanionProcess(self.cluster, self.settings, kubeconfig=kubeconfig, name=name, command=command)
 
     def _begin_policies(self) -> None:
         for name, kind in self.services.items():
-            self._policy(name, kind)
+            self._begin_policy(name, kind)
 
-    def _policy(self, name: str, kind: str) -> None:
-        load = {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
-        metric = cpu_watermarks(HIGH, LOW) if kind == "cpu" else load
-        registry: dict[str, Any] = {"registry": {"name": "consul", "service": name}} if kind == "roster" else {}
-        self.workloads.policy(name, [metric], **registry)
+    def _begin_policy(self, name: str, kind: str) -> None:
+        self.policy(name, by_cpu=kind == "cpu", registered=name if kind == "roster" else "")
         self.workloads.hpa(name, maximum=30)
-
-    def _begin_watch(self, stack: contextlib.ExitStack) -> None:
-        self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
-        self._begin_load(stack)
 
     @property
     def processes(self) -> dict[str, tuple[Component, Path]]:
@@ -107,63 +86,43 @@ class LongScene(Scene):
     def _set_load(self) -> None:
         """The serving pods of each service share its load, which goes up and down in waves."""
         pods = [pod for pod in self.workloads.pods() if "deletionTimestamp" not in pod["metadata"]]
+        tells_usage = time.monotonic() - self._usage_at > USAGE_SECONDS
         series: dict[str, float | str] = {}
         for number, (name, kind) in enumerate(self.services.items()):
-            mine = {
-                pod["metadata"]["name"]: pod["status"].get("podIP", "")
-                for pod in pods
-                if pod["metadata"]["labels"]["app"] == name
-            }
+            mine = {pod["metadata"]["name"]: address(pod) for pod in pods if pod["metadata"]["labels"]["app"] == name}
             phase = 2 * math.pi * ((time.monotonic() - self._began) / WAVE_SECONDS + number / len(self.services))
-            each = PODS * (1 + 0.4 * math.sin(phase)) / max(1, len(mine.keys() - self.away))
+            each = PODS * (1 + 0.4 * math.sin(phase)) / max(1, len(mine.keys() - self.out))
             for pod in mine:
-                series[f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'] = 0 if pod in self.away else round(each, 3)
+                series[load_series(pod)] = 0 if pod in self.out else round(each, 3)
             if kind == "roster":
-                self._register(name, mine)
-            if kind == "cpu" and time.monotonic() - self._usage_at > USAGE_SECONDS:
+                self.keep_registered(name, mine)
+            if kind == "cpu" and tells_usage:
                 self.workloads.set_usage(name, cpu=f"{round(each * 1000)}m")
-        if time.monotonic() - self._usage_at > USAGE_SECONDS:
+        if tells_usage:
             self._usage_at = time.monotonic()
         self.exporter.set(series)
 
-    def _register(self, service: str, pods: dict[str, str]) -> None:
-        """Consul knows the pods that there are."""
-        with contextlib.suppress(*_BROKEN):
-            known = {pod for pod, its in self._registered.items() if its == service}
-            for pod in known - pods.keys():
-                self.consul.deregister(pod)
-                del self._registered[pod]
-                self.away.discard(pod)
-            for pod in pods.keys() - known:
-                if pods[pod]:
-                    self.consul.register(service, pod, pods[pod])
-                    self._registered[pod] = service
-
     def replace_pod(self) -> str:
         """Deletes a pod; its Deployment makes another one. Returns its name, or nothing where that failed."""
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             name = self._random.choice(self.workloads.pod_names(self._random.choice(list(self.services))))
             self.cluster.client.delete(f"{self.workloads.pods_path}/{name}")
             return name
         return ""
 
-    def registered_in(self) -> list[str]:
-        return sorted(self._registered.keys() - self.away)
-
     def pull_out(self) -> None:
         """Two pods of each service with a registry go into maintenance."""
         for service in (name for name, kind in self.services.items() if kind == "roster"):
-            mine = sorted(pod for pod in self.registered_in() if self._registered[pod] == service)
-            for pod in mine[:2]:
+            for pod in [pod for pod in self.registered_in() if self.registered[pod] == service][:2]:
                 self.consul.maintenance(pod, on=True)
-                self.away.add(pod)
+                self.out.add(pod)
 
     def take_back(self) -> None:
         """All pods leave maintenance, as far as they are still there."""
-        for pod in sorted(self.away):
-            with contextlib.suppress(*_BROKEN):
+        for pod in sorted(self.out):
+            with contextlib.suppress(*BROKEN):
                 self.consul.maintenance(pod, on=False)
-            self.away.discard(pod)
+            self.out.discard(pod)
 
     # --- objects and credentials ---
 
@@ -172,7 +131,7 @@ class LongScene(Scene):
         self._guests += 1
         name = f"guest-{self._guests}"
         self.workloads.deployment(name, 2, usage_cpu="1", wait=False)
-        self._policy(name, "cpu")
+        self._begin_policy(name, "cpu")
         return name
 
     def dismiss(self, name: str) -> None:
@@ -186,12 +145,12 @@ class LongScene(Scene):
         companion = account_of(DEFAULT_RIGHTS)
         for account, name in ((ACCOUNT, "kubeconfig"), (companion, f"kubeconfig-{companion}")):
             token = self.cluster.token(ADAPTER_NAMESPACE, account, seconds=TOKEN_SECONDS)
-            self._through_proxy(self.cluster.kubeconfig_with_token(token, "kubeconfig-new"), self.folder / name)
+            self._through_proxy(self.cluster.kubeconfig_with_token(token, "kubeconfig-new"), name)
 
     def renew_registry_token(self) -> None:
         """A new token of the registry; the former one is deleted."""
         accessor, secret = self.consul.token(READER)
-        _replace(self.consul_token, secret)
+        replaced(self.consul_token, secret)
         former, self._reader = self._reader, accessor
         if former:
             time.sleep(10)  # the file is read again when it changes; a token is deleted after that
@@ -202,18 +161,14 @@ class LongScene(Scene):
     def rise(self, seconds: float) -> None:
         """Nothing: the load changes all the time."""
 
-    def until_right(self, seconds: float) -> None:
-        """Waits until every service is answered with a number."""
-
-        def wrong() -> str:
-            return ", ".join(name for name in self.services if not self.answered(name))
-
-        until(lambda: not wrong(), seconds, lambda: f"no number for {wrong()}", every=0.5)
+    def wrong(self) -> str:
+        """Which services are not answered with a number."""
+        return ", ".join(name for name in self.services if not self.answered(name))
 
     def answered(self, service: str) -> bool:
         """Whether the adapter answers a request for this service's count with a number."""
         try:
-            return self._direct.raw(METRIC.format(service), timeout=5).status == 200
+            return self.ask(service).status == 200
         except OSError:
             return False
 
@@ -230,16 +185,9 @@ class LongScene(Scene):
         found = {}
         for name, (component, shim) in self.processes.items():
             with contextlib.suppress(OSError, ValueError):
-                size = size_of(component.pid or 0, shim)
                 found[name] = {
-                    **{key: round(value, 2) for key, value in vars(size).items()},
+                    **{key: round(value, 2) for key, value in vars(size_of(component.pid or 0, shim)).items()},
                     "blocks": int((shim / "blocks").read_text()),
                     "log": component.log.stat().st_size,
                 }
         return found
-
-
-def _replace(path: Path, text: str) -> None:
-    staged = path.with_suffix(".staged")
-    staged.write_text(text)
-    staged.replace(path)

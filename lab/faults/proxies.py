@@ -37,7 +37,7 @@ class TcpProxy(AbstractContextManager["TcpProxy"]):
     def __init__(self, port: int, seed: int = 0) -> None:
         self._target = port
         self._random = random.Random(seed)
-        self.delayed, self.seconds = 0.0, 0.0
+        self.delayed, self.seconds = 0.0, 3.0
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._silent: set[socket.socket] = set()
         self._lock = threading.Lock()

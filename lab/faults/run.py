@@ -2,10 +2,10 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lab.faults.scenarios import Scenario, wait
+from lab.faults.scenarios import Scenario
 from lab.faults.scene import Scene
 from lab.faults.watch import Seen, Size
 
@@ -42,21 +42,19 @@ class Outcome:
         return f"ok      {self.scenario.name:24} no count fell; {answers}; {times}; {back}{size}"
 
 
-def play(scene: Scene, scenario: Scenario, stretch: float = 1.0) -> Outcome:
+def play(scene: Scene, scenario: Scenario) -> Outcome:
     """Breaks, waits, mends, and waits for the right answers and for a real rise to be followed."""
     outcome = Outcome(scenario)
     scene.until_right(60)
     before = None if scenario.restarts else scene.size()
-    scene.watch.begin()
+    scene.watch.seen = Seen()
     scene.watch.must_answer = scenario.answers
     with scenario.broken(scene):
-        wait(scenario.hold * stretch)
-    began = time.monotonic()
-    outcome.recovered = _timed(outcome, began, lambda: scene.until_right(scenario.recovery))
+        time.sleep(scenario.hold)  # how long a fault lasts is part of it: there is no event to wait for
+    outcome.recovered = _timed(outcome, lambda: scene.until_right(scenario.recovery))
     scene.watch.must_answer = True
     if not outcome.faults:
-        began = time.monotonic()
-        outcome.followed = _timed(outcome, began, lambda: scene.rise(scenario.recovery))
+        outcome.followed = _timed(outcome, lambda: scene.rise(scenario.recovery))
         scene.until_right(60)
     outcome.seen = scene.watch.seen
     if before is not None:
@@ -73,21 +71,11 @@ def play(scene: Scene, scenario: Scenario, stretch: float = 1.0) -> Outcome:
     return outcome
 
 
-def _timed(outcome: Outcome, began: float, step: Callable[[], None]) -> float | None:
+def _timed(outcome: Outcome, step: Callable[[], None]) -> float | None:
+    began = time.monotonic()
     try:
         step()
     except TimeoutError as error:
         outcome.faults.append(str(error))
         return None
     return time.monotonic() - began
-
-
-def play_all(
-    scene: Scene, scenarios: Iterable[Scenario], tell: Callable[[str], None], stretch: float = 1.0
-) -> Sequence[Outcome]:
-    """Plays them one after the other, and tells a line about each."""
-    outcomes = []
-    for scenario in scenarios:
-        outcomes.append(play(scene, scenario, stretch))
-        tell(outcomes[-1].line())
-    return outcomes

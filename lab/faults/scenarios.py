@@ -1,27 +1,30 @@
 """The catalogue: what is broken, how it is mended, and how long the right answers may take to return."""
 
 import contextlib
+import datetime as dt
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from lab.faults import falsehoods
 from lab.faults.proxies import Falsify, FalsifyingProxy
 from lab.faults.scene import Scene, freeze, thaw
 from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
+from lab.harness.companion import CompanionProcess
 from lab.harness.pki import Authority
 from lab.harness.processes import Component, LocalServer
 from lab.harness.workloads import until
 
 RECOVERY_SECONDS = 15.0
 HOUR = 3600.0
+TIMES = "timestamp("
+"""What the adapter's query for the times of samples contains, and its query for their values does not."""
 
-Break = Callable[[Scene], AbstractContextManager[None]]
-"""Breaks something on entry and mends it on exit."""
+Break = Callable[[Any], AbstractContextManager[None]]
+"""Breaks something of a scene on entry and mends it on exit."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,19 @@ def _component_killed(name: str) -> Break:
     return _mended(lambda scene: scene.cluster.kill(name), lambda scene: scene.cluster.start_component(name))
 
 
+def _set(target: Callable[[Scene], object], name: str, broken: object, well: object) -> Break:
+    """An attribute of something in the scene has another value meanwhile."""
+    return _mended(lambda scene: setattr(target(scene), name, broken), lambda scene: setattr(target(scene), name, well))
+
+
+def _slow(proxy: Callable[[Scene], FalsifyingProxy]) -> Break:
+    return _set(proxy, "slow", 3.0, 0.0)
+
+
+def _false(proxy: Callable[[Scene], FalsifyingProxy], falsify: Falsify) -> Break:
+    return _set(proxy, "falsify", falsify, None)
+
+
 # --- the adapter and its companions ---
 
 
@@ -86,11 +102,16 @@ def _adapter_restarted(scene: Scene) -> Iterator[None]:
     _start(scene)
 
 
+def _leader(scene: Scene) -> CompanionProcess:
+    until(lambda: scene.leader() is not None, 40, lambda: "no companion leads")
+    leader = scene.leader()
+    assert leader is not None
+    return leader
+
+
 @contextmanager
 def _leader_lost(scene: Scene) -> Iterator[None]:
-    until(lambda: scene.leader() is not None, 40, lambda: "no companion leads")
-    lost = scene.leader()
-    assert lost is not None
+    lost = _leader(scene)
     lost.kill()
     until(lambda: scene.leader() not in {None, lost}, 30, lambda: "no other companion leads")
     yield
@@ -99,55 +120,15 @@ def _leader_lost(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _leader_frozen(scene: Scene) -> Iterator[None]:
-    until(lambda: scene.leader() is not None, 40, lambda: "no companion leads")
-    frozen = scene.leader()
-    assert frozen is not None
+    frozen = _leader(scene)
     freeze(frozen.component)
-    (other,) = [one for one in scene.companions if one is not frozen]
+    (other,) = [companion for companion in scene.companions if companion is not frozen]
     try:
         until(lambda: other.leads, 30, lambda: "the other companion does not lead")
         yield
     finally:
         thaw(frozen.component)
     until(lambda: not frozen.leads, 10, lambda: "two companions lead")
-
-
-# --- the cluster ---
-
-
-_CUT = _mended(lambda scene: scene.server_proxy.silence(), lambda scene: scene.server_proxy.reset())
-
-
-@contextmanager
-def _some_delayed(scene: Scene) -> Iterator[None]:
-    scene.server_proxy.delayed, scene.server_proxy.seconds = 0.02, 3.0
-    yield
-    scene.server_proxy.delayed = 0.0
-
-
-# --- load sources ---
-
-
-@contextmanager
-def _slow(proxy: FalsifyingProxy, seconds: float) -> Iterator[None]:
-    proxy.slow = seconds
-    yield
-    proxy.slow = 0.0
-
-
-@contextmanager
-def _false(proxy: FalsifyingProxy, falsify: Falsify) -> Iterator[None]:
-    proxy.falsify = falsify
-    yield
-    proxy.falsify = None
-
-
-def _prometheus(falsify: Falsify) -> Break:
-    return lambda scene: _false(scene.prometheus_proxy, falsify)
-
-
-def _metrics_server(falsify: Falsify) -> Break:
-    return lambda scene: _false(scene.metrics_proxy, falsify)
 
 
 # --- the registry ---
@@ -176,10 +157,6 @@ def _all_registered_out(scene: Scene) -> Iterator[None]:
 # --- time, trust, settings, disk ---
 
 
-def _clock(seconds: float) -> Break:
-    return _mended(lambda scene: scene.step_clock(seconds), lambda scene: scene.step_clock(0))
-
-
 @contextmanager
 def _certificate_rotated(scene: Scene) -> Iterator[None]:
     path = f"/api/v1/namespaces/{ADAPTER_NAMESPACE}/secrets/effective-load-tls"
@@ -202,8 +179,13 @@ def _front_proxy_rotated(scene: Scene) -> Iterator[None]:
     new = Authority(pki.folder, "front-proxy-ca-new")
     with _kept(trusted, client.cert_file, client.key_file):
         trusted.write_bytes(trusted.read_bytes() + new.certificate)
+        # The API server adds to the CAs that it publishes, and takes none away before it expires.
+        path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
         until(
-            lambda: new.certificate.decode().strip() in _published(scene),
+            lambda: (
+                new.certificate.decode().strip()
+                in scene.cluster.client.get(path)["data"]["requestheader-client-ca-file"]
+            ),
             90,
             lambda: "the API server does not publish the new CA",
         )
@@ -212,12 +194,6 @@ def _front_proxy_rotated(scene: Scene) -> Iterator[None]:
         client.cert_file.write_bytes(renewed.certificate)
         scene.rise(RECOVERY_SECONDS)
         yield
-
-
-def _published(scene: Scene) -> str:
-    """The front proxy's CAs that the API server publishes; it adds to them and takes none away before it expires."""
-    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-    return str(scene.cluster.client.get(path)["data"]["requestheader-client-ca-file"])
 
 
 @contextmanager
@@ -232,14 +208,6 @@ def _kept(*files: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _settings_broken(scene: Scene) -> Iterator[None]:
-    good = scene.adapter.settings_file.read_text()
-    scene.adapter.write_settings("prometheus: [1, 2\nno: yaml")
-    yield
-    scene.adapter.write_settings(good)
-
-
-@contextmanager
 def _disk_full(scene: Scene) -> Iterator[None]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", scene.small_disk], check=True)
     try:
@@ -248,6 +216,65 @@ def _disk_full(scene: Scene) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", scene.small_disk], check=True)
+
+
+def _clock(seconds: float) -> Break:
+    return _mended(lambda scene: scene.step_clock(seconds), lambda scene: scene.step_clock(0))
+
+
+# --- how a load source can be wrong, Prometheus and metrics-server in the same ways ---
+
+
+def _missing(step: int = 0) -> Falsify:
+    """Only every so many-th series or pod is there; with 0 none."""
+
+    def falsify(_asked: str, answer: Any) -> Any:
+        if isinstance(answer, dict):
+            for holder, name in ((answer.get("data", {}), "result"), (answer, "items")):
+                if holder.get(name):
+                    holder[name] = holder[name][::step] if step else []
+        return answer
+
+    return falsify
+
+
+def _other(value: Callable[[float], str] = str, seconds: float = 0.0, step: int = 1) -> Falsify:
+    """Every so many-th series or pod has another value, and a time that is ahead; `value` makes it of the former one,
+    or of a whole core and of a byte for a pod of metrics-server.
+    """
+
+    def falsify(asked: str, answer: Any) -> Any:
+        for series in list(_series(answer))[::step]:
+            former = float(series["value"][1])
+            series["value"][1] = str(former + seconds) if TIMES in asked else value(former)
+        for pod in list(_pods(asked, answer))[::step]:
+            moment = dt.datetime.fromisoformat(pod["timestamp"]) + dt.timedelta(seconds=seconds)
+            pod["timestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            for container in pod["containers"] if value is not str else ():
+                container["usage"] = dict.fromkeys(container["usage"], value(1.0))
+        return answer
+
+    return falsify
+
+
+def _series(answer: Any) -> Iterator[dict[str, Any]]:
+    yield from answer.get("data", {}).get("result", []) if isinstance(answer, dict) else ()
+
+
+def _pods(asked: str, answer: Any) -> Iterator[dict[str, Any]]:
+    yield from answer.get("items", []) if "/pods" in asked and isinstance(answer, dict) else ()
+
+
+def _quarter(load: float) -> str:
+    return str(load / 4)
+
+
+def _metrics(scene: Scene) -> FalsifyingProxy:
+    return scene.metrics_proxy
+
+
+def _prometheus(scene: Scene) -> FalsifyingProxy:
+    return scene.prometheus_proxy
 
 
 SCENARIOS = (
@@ -262,30 +289,42 @@ SCENARIOS = (
     Scenario("leader-frozen", "the companion that leads is stopped until another leads", _leader_frozen, hold=1),
     Scenario("api-server-restarted", "kube-apiserver is killed and starts again", _component_killed("kube-apiserver")),
     Scenario("etcd-paused", "etcd is stopped", _frozen(lambda scene: scene.cluster.components["etcd"]), hold=8),
-    Scenario("connections-cut", "open connections to the API server pass nothing", _CUT, hold=10),
-    Scenario("requests-delayed", "2 % of what passes to and from the API server waits 3 s", _some_delayed, hold=10),
+    Scenario(
+        "connections-cut",
+        "open connections to the API server pass nothing",
+        _mended(lambda scene: scene.server_proxy.silence(), lambda scene: scene.server_proxy.reset()),
+        hold=10,
+    ),
+    Scenario(
+        "requests-delayed",
+        "2 % of what passes to and from the API server waits 3 s",
+        _set(lambda scene: scene.server_proxy, "delayed", 0.02, 0.0),
+        hold=10,
+    ),
     Scenario("prometheus-gone", "Prometheus is killed", _killed(lambda scene: scene.prometheus)),
     Scenario(
         "prometheus-frozen", "Prometheus accepts and does not answer", _frozen(lambda scene: scene.prometheus.component)
     ),
-    Scenario("prometheus-slow", "each answer takes 3 s", lambda scene: _slow(scene.prometheus_proxy, 3), hold=8),
-    Scenario("prometheus-zeros", "every other pod has load 0", _prometheus(falsehoods.zeros)),
-    Scenario("prometheus-halves", "every other pod has no series", _prometheus(falsehoods.halves)),
-    Scenario("prometheus-empty", "no series", _prometheus(falsehoods.nothing)),
-    Scenario("prometheus-nan", "every value is NaN", _prometheus(falsehoods.not_numbers)),
-    Scenario("prometheus-future", "its clock is an hour ahead", _prometheus(falsehoods.ahead(HOUR))),
-    Scenario("prometheus-old", "a quarter of the load, ten minutes ago", _prometheus(falsehoods.old(600))),
+    Scenario("prometheus-slow", "each answer takes 3 s", _slow(_prometheus), hold=8),
+    Scenario("prometheus-zeros", "every other pod has load 0", _false(_prometheus, _other(lambda _: "0", step=2))),
+    Scenario("prometheus-halves", "every other pod has no series", _false(_prometheus, _missing(2))),
+    Scenario("prometheus-empty", "no series", _false(_prometheus, _missing())),
+    Scenario("prometheus-nan", "every value is NaN", _false(_prometheus, _other(lambda _: "NaN"))),
+    Scenario("prometheus-future", "its clock is an hour ahead", _false(_prometheus, _other(seconds=HOUR))),
+    Scenario("prometheus-old", "a quarter of the load, ten minutes ago", _false(_prometheus, _other(_quarter, -600))),
     Scenario(
         "metrics-server-gone",
         "metrics-server is killed",
         _component_killed("metrics-server"),
         recovery=2 * RECOVERY_SECONDS + 10,  # it needs two scrapes, 10 s apart, after its start
     ),
-    Scenario("metrics-server-slow", "each answer takes 3 s", lambda scene: _slow(scene.metrics_proxy, 3), hold=8),
-    Scenario("metrics-server-zeros", "every other pod uses nothing", _metrics_server(falsehoods.zero_usage), hold=12),
-    Scenario("metrics-server-halves", "every other pod is missing", _metrics_server(falsehoods.half_of_the_pods)),
-    Scenario("metrics-server-future", "its clock is an hour ahead", _metrics_server(falsehoods.usage_ahead(HOUR))),
-    Scenario("metrics-server-old", "a quarter, ten minutes ago", _metrics_server(falsehoods.usage_of_the_past(600))),
+    Scenario("metrics-server-slow", "each answer takes 3 s", _slow(_metrics), hold=8),
+    Scenario(
+        "metrics-server-zeros", "every other pod uses nothing", _false(_metrics, _other(lambda _: "0", step=2)), hold=12
+    ),
+    Scenario("metrics-server-halves", "every other pod is missing", _false(_metrics, _missing(2))),
+    Scenario("metrics-server-future", "its clock is an hour ahead", _false(_metrics, _other(seconds=HOUR))),
+    Scenario("metrics-server-old", "a quarter, ten minutes ago", _false(_metrics, _other(_quarter, -600))),
     Scenario("consul-restarted", "Consul is killed and starts again", _killed(lambda scene: scene.consul)),
     Scenario("consul-frozen", "Consul accepts and does not answer", _frozen(lambda scene: scene.consul.component)),
     Scenario("consul-emptied", "Consul starts again without its data", _consul_emptied, hold=10),
@@ -294,7 +333,15 @@ SCENARIOS = (
     Scenario("clock-behind", "the adapter's clock jumps an hour back", _clock(-HOUR)),
     Scenario("certificate-rotated", "its Secret is emptied; its disk is full if that is allowed", _certificate_rotated),
     Scenario("front-proxy-rotated", "the front proxy's CA and certificate are replaced", _front_proxy_rotated, hold=1),
-    Scenario("settings-broken", "its settings are no YAML", _settings_broken, hold=8),
+    Scenario(
+        "settings-broken",
+        "its settings are no YAML",
+        _mended(
+            lambda scene: scene.adapter.write_settings("prometheus: [1, 2\nno: yaml"),
+            lambda scene: scene.adapter.configure(scene.adapter.settings),
+        ),
+        hold=8,
+    ),
     Scenario("disk-full", "nothing can be written where it keeps temporary files", _disk_full, root=True),
 )
 """In the order in which they run by default."""
@@ -302,8 +349,3 @@ SCENARIOS = (
 
 def may_run(scenario: Scenario) -> bool:
     return not scenario.root or os.geteuid() == 0
-
-
-def wait(seconds: float) -> None:
-    """How long a fault lasts is part of the fault: there is no event to wait for."""
-    time.sleep(seconds)

@@ -5,6 +5,8 @@ import os
 import signal
 import tempfile
 import threading
+from collections.abc import Collection, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from lab.faults.proxies import FalsifyingProxy, TcpProxy, before_metrics_server,
 from lab.faults.watch import Size, Watch
 from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from lab.harness.client import Client
+from lab.harness.client import ApiError, Response
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import CLUSTER_METRICS, ControlPlane
 from lab.harness.processes import Scenery
@@ -36,7 +38,6 @@ ONE_MORE = 1.2
 """What a service needs one more pod for: load of half a pod at the high watermark beyond what its pods take."""
 MAXIMUM = 300
 _POLICIES = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io"
-METRIC = _POLICIES + "/{}/desired_replicas"
 QUERY = {
     "name": "load",
     "server": "main",
@@ -46,14 +47,27 @@ QUERY = {
 }
 
 
+BROKEN = (ApiError, OSError, HTTPException, RuntimeError, LookupError)
+"""What a client raises while its server is what is broken."""
+
+
 class Scene(Scenery):
     """Use it as a context manager; everything is started on entry and ended on exit."""
 
     command: tuple[str, ...] = ("-m", "lab.faults.shim")
     """What runs the adapter; the folder that it shares with the scene and `serve` follow."""
+    watched: tuple[str, ...] = SERVICES
+    """The services that `watch` looks at; without any there is none."""
+    watch: Watch
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
+        self.load = {name: each * PODS for name, each in CALM.items()}
+        """The load of each service, which its serving pods share."""
+        self.out: set[str] = set()
+        """Pods that are pulled out."""
+        self.registered: dict[str, str] = {}
+        """The service of each pod that Consul knows."""
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-faults-")))
@@ -68,7 +82,12 @@ class Scene(Scenery):
         self._begin_services()
         self._begin_proxies(stack)
         self._begin_processes(stack)
-        self._begin_watch(stack)
+        self._begin_policies()
+        self._direct = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
+        self._begin_load(stack)
+        if self.watched:
+            self.watch = Watch(self.watched, self.workloads.replicas, self.ask)
+            stack.callback(self.watch.close)
         self.until_right(90)
 
     # --- what there is ---
@@ -77,35 +96,45 @@ class Scene(Scenery):
         return Consul()
 
     def _begin_services(self) -> None:
-        self.load = {name: each * PODS for name, each in CALM.items()}
-        """The load of each service, which its serving pods share."""
-        self.out: dict[str, list[str]] = {}
-        for name in SERVICES:
-            count = PODS + (OUT if name == ROSTER else 0)
+        counts = {name: PODS + (OUT if name == ROSTER else 0) for name in SERVICES}
+        for name, count in counts.items():
             self.workloads.deployment(name, count, usage_cpu="1", wait=False)
-        for name in SERVICES:
-            self.workloads.wait_ready(name, PODS + (OUT if name == ROSTER else 0))
-        pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in self.workloads.pods(ROSTER)}
-        for name, ip in pods.items():
-            self.consul.register("shop", name, ip)
-        self.consul.wait_listed("shop", len(pods))
-        self.out[ROSTER] = sorted(pods)[:OUT]
-        self.pull_out()
+        for name, count in counts.items():
+            self.workloads.wait_ready(name, count)
+        self.register_again()
+        self.consul.wait_listed("shop", counts[ROSTER])
+        self.out = set(self.workloads.pod_names(ROSTER)[:OUT])
+        self._pull_out_again()
         self._set_load()
 
-    def pull_out(self) -> None:
-        for pod in self.out[ROSTER]:
-            self.consul.maintenance(pod, on=True)
+    def keep_registered(self, service: str, pods: Mapping[str, str], absent: Collection[str] = ()) -> None:
+        """Registers a service's new pods, and deregisters those that went. `pods`: their addresses, empty for one that
+        is not to be registered yet; `absent` ones are not to be at all.
+        """
+        known = {pod for pod, owner in self.registered.items() if owner == service}
+        with contextlib.suppress(*BROKEN):
+            for pod in pods.keys() - known - set(absent):
+                if pods[pod]:
+                    self.consul.register(service, pod, pods[pod])
+                    self.registered[pod] = service
+            for pod in known - pods.keys():
+                self.consul.deregister(pod)
+                del self.registered[pod]
+                self.out.discard(pod)
 
     def register_again(self) -> None:
         """Tells a Consul that lost its data what it knew."""
-        for pod in self.workloads.pods(ROSTER):
-            self.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
-        self.pull_out()
+        self.registered.clear()
+        self.keep_registered("shop", {pod["metadata"]["name"]: address(pod) for pod in self.workloads.pods(ROSTER)})
+        self._pull_out_again()
+
+    def _pull_out_again(self) -> None:
+        for pod in self.out:
+            self.consul.maintenance(pod, on=True)
 
     def registered_in(self) -> list[str]:
         """The pods that Consul has and that are not pulled out."""
-        return [pod for pod in self.workloads.pod_names(ROSTER) if pod not in self.out[ROSTER]]
+        return sorted(self.registered.keys() - self.out)
 
     def _begin_proxies(self, stack: contextlib.ExitStack) -> None:
         pair = self.cluster.pki.cluster.issue("metrics-proxy", hosts=["localhost", "127.0.0.1"])
@@ -122,13 +151,9 @@ class Scene(Scenery):
         self.server_proxy = stack.enter_context(TcpProxy(self.cluster.layout.port("kube-apiserver"), self.seed))
 
     def _begin_processes(self, stack: contextlib.ExitStack) -> None:
-        kubeconfig = self.folder / "kubeconfig"
-        account = account_kubeconfig(self.cluster).read_text()
-        port = self.cluster.layout.port("kube-apiserver")
-        kubeconfig.write_text(account.replace(f":{port}", f":{self.server_proxy.port}"))
-        self.shim = self.folder / "shim"
+        kubeconfig = self._through_proxy(account_kubeconfig(self.cluster), "kubeconfig")
+        self.shim, self.small_disk = self.folder / "shim", self.folder / "tmp"
         self.shim.mkdir()
-        self.small_disk = self.folder / "tmp"
         self.small_disk.mkdir()
         self.settings = self._settings()
         command = (*self.command, str(self.shim), "serve")
@@ -138,7 +163,11 @@ class Scene(Scenery):
         reset_lease(self.cluster)
         rights = companion_kubeconfig(self.cluster)
         self.companions = [stack.enter_context(self._companion(f"companion-{number}", rights)) for number in range(2)]
-        self._begin_policies()
+
+    def _through_proxy(self, kubeconfig: Path, name: str) -> Path:
+        """The same kubeconfig with the API server behind the proxy that cuts and delays, in a file of the scene."""
+        direct, proxy = self.cluster.layout.port("kube-apiserver"), self.server_proxy.port
+        return replaced(self.folder / name, kubeconfig.read_text().replace(f":{direct}", f":{proxy}"))
 
     def _companion(self, name: str, rights: Path) -> CompanionProcess:
         return CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=name)
@@ -155,50 +184,42 @@ class Scene(Scenery):
 
     def _begin_policies(self) -> None:
         for name in SERVICES:
-            metric = (
-                cpu_watermarks(HIGH, LOW)
-                if name == CPU
-                else {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
-            )
-            registry: dict[str, Any] = {"registry": {"name": "consul", "service": "shop"}} if name == ROSTER else {}
-            self.workloads.policy(name, [metric], tolerance="0%", **registry)
+            self.policy(name, by_cpu=name == CPU, registered="shop" if name == ROSTER else "", tolerance="0%")
             self.workloads.hpa(name, maximum=MAXIMUM)
 
-    def _begin_watch(self, stack: contextlib.ExitStack) -> None:
-        self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
-        self._begin_load(stack)
-        self.watch = Watch(SERVICES, self.workloads.replicas, self._ask)
-        stack.callback(self.watch.close)
+    def policy(self, name: str, *, by_cpu: bool, registered: str = "", **spec: Any) -> None:
+        """A policy by CPU or by the query, with the registry where it is registered there under a name."""
+        load = {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
+        registry = {"registry": {"name": "consul", "service": registered}} if registered else {}
+        self.workloads.policy(name, [cpu_watermarks(HIGH, LOW) if by_cpu else load], **registry, **spec)
 
-    def _ask(self, service: str) -> tuple[int, bytes]:
-        answer = self._direct.raw(METRIC.format(service), timeout=5)
-        return answer.status, answer.body
+    def ask(self, service: str, metric: str = "desired_replicas") -> Response:
+        """The adapter's own answer about a service."""
+        return self._direct.raw(f"{_POLICIES}/{service}/{metric}", timeout=5)
 
     # --- load ---
 
     def _begin_load(self, stack: contextlib.ExitStack) -> None:
-        stack.callback(self._end_load)
-        self._ended = threading.Event()
-        self._loader = threading.Thread(target=self._keep_load, daemon=True)
-        self._loader.start()
+        ended = threading.Event()
 
-    def _end_load(self) -> None:
-        self._ended.set()
-        self._loader.join(10)
+        def keep() -> None:
+            while not ended.wait(0.5):
+                with contextlib.suppress(Exception):  # the API server may be what is broken
+                    self._set_load()
 
-    def _keep_load(self) -> None:
-        while not self._ended.wait(0.5):
-            with contextlib.suppress(Exception):  # the API server may be what is broken
-                self._set_load()
+        loader = threading.Thread(target=keep, daemon=True)
+        loader.start()
+        stack.callback(loader.join, 10)
+        stack.callback(ended.set)
 
     def _set_load(self) -> None:
         """The serving pods share the service's load, those that were pulled out have none."""
         series: dict[str, float | str] = {}
         for name, load in self.load.items():
-            pods, out = self.workloads.pod_names(name), self.out.get(name, [])
-            each = load / (len(pods) - len(out))
+            pods = self.workloads.pod_names(name)
+            each = load / len([pod for pod in pods if pod not in self.out])
             for pod in pods:
-                series[f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'] = 0 if pod in out else each
+                series[load_series(pod)] = 0 if pod in self.out else each
         self.exporter.set(series)
 
     def rise(self, seconds: float) -> None:
@@ -221,43 +242,60 @@ class Scene(Scenery):
     # --- what is seen ---
 
     def until_right(self, seconds: float) -> None:
-        """Waits until each service's answer is its count."""
+        """Waits until each service's answer is right."""
+        until(lambda: not self.wrong(), seconds, self.wrong, 0.2)
 
-        def wrong() -> str:
-            counts = {name: str(self.workloads.replicas(name)) for name in SERVICES}
-            return "; ".join(
-                f"{name} has {count} and the answer is {self.watch.answers.get(name)}"
-                for name, count in counts.items()
-                if self.watch.answers.get(name) != count
-            )
-
-        until(lambda: not wrong(), seconds, wrong)
+    def wrong(self) -> str:
+        """Which services' answers are not their counts, in words."""
+        counts = {name: str(self.workloads.replicas(name)) for name in SERVICES}
+        return "; ".join(
+            f"{name} has {count} and the answer is {self.watch.answers.get(name)}"
+            for name, count in counts.items()
+            if self.watch.answers.get(name) != count
+        )
 
     def size(self) -> Size:
-        return size_of(self._process(), self.shim)
-
-    def _process(self) -> int:
-        """The adapter's process: the component's own, or the child of the shim that started it."""
+        """What the adapter uses: the component's own process, or the child of the shim that started it."""
         pid = self.adapter.component.pid
         assert pid is not None
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return int(children[0]) if children else pid
+        return size_of(int(children[0]) if children else pid, self.shim)
 
     def leader(self) -> CompanionProcess | None:
         """The companion that leads; one that is stopped is not asked."""
-        for one in self.companions:
+        for companion in self.companions:
             with contextlib.suppress(OSError):
-                if one.component.running and one.leads:
-                    return one
+                if companion.component.running and companion.leads:
+                    return companion
         return None
 
     def step_clock(self, seconds: float) -> None:
         (self.shim / "offset").write_text(str(seconds))
 
 
+def address(pod: Mapping[str, Any]) -> str:
+    """A pod's address, empty where it has none."""
+    return str(pod["status"].get("podIP", ""))
+
+
+def load_series(pod: str) -> str:
+    """The series of a pod's load."""
+    return f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'
+
+
+def replaced(path: Path, text: str) -> Path:
+    """The file with this text, written in one step."""
+    staged = path.with_suffix(".staged")
+    staged.write_text(text)
+    return staged.replace(path)
+
+
 def size_of(pid: int, shim: Path) -> Size:
     """What a process uses; `shim` is its folder of lab.faults.shim."""
-    links = [_link(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    links = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(link))  # noqa: PTH115 - the text, also where it leads nowhere
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return Size(
         memory=int(status["VmRSS"].split()[0]) / 1024,
@@ -265,12 +303,6 @@ def size_of(pid: int, shim: Path) -> Size:
         sockets=sum(link.startswith("socket:") for link in links),
         threads=int(status["Threads"]),
     )
-
-
-def _link(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return os.readlink(path)  # noqa: PTH115 - the text, also where it leads nowhere
-    return ""
 
 
 def freeze(*processes: Any) -> None:

@@ -9,11 +9,11 @@ from lab.benchmarks import record
 from lab.harness import binaries
 from lab.soak.defects import DEFECTS, Defect
 from lab.soak.plan import services
-from lab.soak.run import Result, Run, foremost
+from lab.soak.run import Run, foremost
 from lab.soak.stage import Stage
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """The exit status is 1 where an invariant broke."""
     parser = argparse.ArgumentParser(prog="python -m lab.soak", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the services and of the steps; default: 1")
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--documents", type=Path, default=Path("soak-documents"), help="where to save them")
     parser.add_argument("-o", "--out", type=Path, help="store the figures in this file")
     parser.add_argument("--planted", action="store_true", help="plant a defect for each invariant: each must be found")
-    parsed = parser.parse_args(arguments)
+    parsed = parser.parse_args()
     origin = record.origin()
     binaries.ensure(*binaries.CONTROL_PLANE, "prometheus", "consul")
     planned = services(parsed.seed)
@@ -38,9 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if all(one["seconds"] is not None for one in found) else 1
         run = Run(stage, tell, parsed.documents / f"seed-{parsed.seed}", keep_going=parsed.keep_going)
         result = run.play(parsed.seed, parsed.minutes * 60)
-    tell(summary(parsed.seed, result))
+    tell(result.summary(parsed.seed))
     if parsed.out:
-        record.write(parsed.out, {"seed": parsed.seed, **measured(result)}, came_from=origin)
+        record.write(parsed.out, {"seed": parsed.seed, **result.figures()}, came_from=origin)
     return 1 if result.findings else 0
 
 
@@ -55,52 +55,10 @@ def find(stage: Stage, defect: Defect, folder: Path) -> dict[str, object]:
     found = next((one for one in run.observer.findings if one.invariant == defect.invariant), None)
     after = f"{found.at - began:.1f} s: {found.text}" if found else "not found"
     tell(f"{'found ' if found else 'MISSED'}  {defect.name:16} {defect.what}: {defect.invariant}: {after}")
-    for one in () if found else foremost(run.observer.findings):
-        tell(f"        {one.invariant}: {one.text}")
+    for line in () if found else foremost(run.observer.findings):
+        tell(line)
     seconds = round(found.at - began, 1) if found else None
     return {"name": defect.name, "what": defect.what, "invariant": defect.invariant, "seconds": seconds}
-
-
-def measured(result: Result) -> dict[str, object]:
-    """The figures of a run for its stored result."""
-    counted = (
-        "groups",
-        "steps",
-        "documents",
-        "answers",
-        "syncs",
-        "rescaled",
-        "shrunk",
-        "seconds",
-        "slowest",
-        "not_judged",
-    )
-    return {
-        **{name: getattr(result, name) for name in counted},
-        "differences": len(result.findings),
-        "kinds": dict(sorted(result.kinds.items())),
-        "faults": dict(sorted(result.faults.items())),
-        "reached": dict(sorted(result.reached.items())),
-        "sizes": [{"seconds": round(at), **vars(size)} for at, size in result.sizes[::10]],
-    }
-
-
-def summary(seed: int, result: Result) -> str:
-    """The last lines of a run."""
-    faults = ", ".join(f"{name} {count}" for name, count in sorted(result.faults.items()))
-    kinds = ", ".join(sorted({one.invariant for one in result.findings}))
-    head = f"{'FAILED' if result.findings else 'ok'}  seed {seed}: {result.groups} groups of {result.steps} steps"
-    starved = f"{result.not_judged} late or errors while {result.sharing:.1f} processes shared a processor, not judged"
-    lines = (
-        f"{head} in {result.seconds / 60:.1f} minutes",
-        f"    {result.documents} documents compared with the model",
-        f"    {result.syncs} looks of the controller, {result.rescaled} rescales of them, compared with its answers",
-        f"    {result.answers} answers in at most {result.slowest * 1e3:.0f} ms; {starved}",
-        f"    growth since a minute after the adapter's last start: {result.growth or 'not measured'}",
-        f"    faults: {faults or 'none'}",
-        f"    {len(result.findings)} unexplained differences{f': {kinds}' if kinds else ''}",
-    )
-    return "\n".join(lines)
 
 
 def tell(line: str) -> None:

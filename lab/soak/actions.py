@@ -2,10 +2,10 @@
 
 import contextlib
 import time
-from http.client import HTTPException
+from collections.abc import Collection
 from typing import Any
 
-from lab.faults.scene import NAMESPACE
+from lab.faults.scene import BROKEN, NAMESPACE, address
 from lab.harness.client import ApiError, condition_true
 from lab.soak.needs import Rules
 from lab.soak.plan import Step
@@ -28,7 +28,7 @@ class Actions:
         """Takes a step, again until it works; whether it did."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            with contextlib.suppress(ApiError, OSError, RuntimeError, HTTPException):
+            with contextlib.suppress(*BROKEN):
                 self._take(step)
                 return True
             time.sleep(0.5)
@@ -53,19 +53,16 @@ class Actions:
     # --- pods ---
 
     def delete_pod(self, truth: Truth, pick: float) -> None:
-        pod = self._picked(truth, pick)
-        if pod:
+        if pod := self._picked(truth, pick):
             self._stage.cluster.client.delete(f"{self._stage.workloads.pods_path}/{pod}", grace=0)
 
     def unready(self, truth: Truth, pick: float) -> None:
-        pod = self._picked(truth, pick)
-        if pod:
+        if pod := self._picked(truth, pick):
             self._stage.workloads.set_conditions(pod, Ready=False)
 
     def annotate(self, truth: Truth, pick: float) -> None:
         """Pulls a pod out by hand."""
-        pod = self._picked_in(truth, pick)
-        if pod:
+        if pod := self._picked_in(truth, pick):
             truth.by_hand.add(pod)
             truth.out.add(pod)
             self._stage.workloads.annotate(pod, {"effective-load.io/pulled-out": "true"})
@@ -94,8 +91,7 @@ class Actions:
     # --- the registry ---
 
     def pull_out(self, truth: Truth, pick: float) -> None:
-        pod = self._picked_in(truth, pick)
-        if pod:
+        if pod := self._picked_in(truth, pick):
             self._stage.consul.maintenance(pod, on=True)
             truth.out.add(pod)
 
@@ -105,17 +101,16 @@ class Actions:
         truth.out -= truth.in_maintenance
 
     def deregister(self, truth: Truth, pick: float) -> None:
-        pod = self._picked_in(truth, pick)
-        if pod:
+        if pod := self._picked_in(truth, pick):
             truth.absent.add(pod)
             self._stage.consul.deregister(pod)
             truth.out.add(pod)
 
     def register(self, truth: Truth) -> None:
-        ips = {pod["metadata"]["name"]: pod["status"].get("podIP") for pod in self._stage.pods_of(truth.service.name)}
+        addresses = {pod["metadata"]["name"]: address(pod) for pod in self._stage.pods_of(truth.service.name)}
         for pod in sorted(truth.absent):
-            if ips.get(pod):
-                self._stage.consul.register(truth.service.name, pod, ips[pod])
+            if addresses.get(pod):
+                self._stage.consul.register(truth.service.name, pod, addresses[pod])
         truth.out -= truth.absent
         truth.absent.clear()
 
@@ -146,16 +141,17 @@ class Actions:
     # --- which pod ---
 
     def _picked(self, truth: Truth, pick: float) -> str:
-        names = [
-            pod["metadata"]["name"] for pod in self._stage.pods_of(truth.service.name) if condition_true(pod, "Ready")
-        ]
-        return sorted(names)[int(pick * len(names))] if len(names) > 1 else ""
+        return _share_of(self._stage.ready_pods(truth.service.name), pick)
 
     def _picked_in(self, truth: Truth, pick: float) -> str:
         """A pod that is in, where more may go out."""
-        pods = self._stage.pods_of(truth.service.name)
-        truth.out &= {pod["metadata"]["name"] for pod in pods}
+        truth.out &= {pod["metadata"]["name"] for pod in self._stage.pods_of(truth.service.name)}
         truth.absent &= truth.out
         truth.by_hand &= truth.out
-        left = sorted({pod["metadata"]["name"] for pod in pods if condition_true(pod, "Ready")} - truth.out)
-        return left[int(pick * len(left))] if len(left) > 1 and len(truth.out) < MOST_OUT else ""
+        left = self._stage.ready_pods(truth.service.name).keys() - truth.out
+        return _share_of(left, pick) if len(truth.out) < MOST_OUT else ""
+
+
+def _share_of(names: Collection[str], pick: float) -> str:
+    """The name at this share of the sorted ones; the last one is left alone."""
+    return sorted(names)[int(pick * len(names))] if len(names) > 1 else ""

@@ -4,11 +4,12 @@
 """
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lab.soak.plan import Group, Step
+from lab.soak.plan import Group, Invariant, Step
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Defect:
 
     name: str
     what: str
-    invariant: str
+    invariant: Invariant
     plant: Callable[[], None]
     steps: tuple[Step, ...]
     seconds: float = 12.0
@@ -27,19 +28,32 @@ class Defect:
         return Group(0, self.steps, self.seconds)
 
 
-def _one_more() -> None:
-    """Every decision asks for one pod more than its document."""
+def _deciding(change: Callable[[Any], Any]) -> None:
+    """Every decision that asks for a count is changed."""
     from adapter.apiserver.provider import MetricsProvider
 
     decide = MetricsProvider._decision
 
-    async def more(self: Any, view: Any) -> Any:
+    async def changed(self: Any, view: Any) -> Any:
         live = await decide(self, view)
-        wanted = live.decision.desired
-        changed = live.decision if wanted is None else replace(live.decision, desired=wanted + 1)
-        return live._replace(decision=changed)
+        return live if live.decision.desired is None else live._replace(decision=change(live.decision))
 
-    MetricsProvider._decision = more  # type: ignore[method-assign]
+    MetricsProvider._decision = changed  # type: ignore[method-assign]
+
+
+def _one_more() -> None:
+    """Every decision asks for one pod more than its document."""
+    _deciding(lambda decision: replace(decision, desired=decision.desired + 1))
+
+
+def _exaggerates() -> None:
+    """Every rise asks for eight pods more."""
+
+    def exaggerated(decision: Any) -> Any:
+        wanted = decision.desired + 8
+        return replace(decision, desired=wanted, served=wanted * 1000) if wanted - 8 > decision.current else decision
+
+    _deciding(exaggerated)
 
 
 def _other_value() -> None:
@@ -66,23 +80,6 @@ def _believes_zeros() -> None:
     MetricReader.__init__ = believing  # type: ignore[method-assign]
 
 
-def _exaggerates() -> None:
-    """Every rise asks for eight pods more."""
-    from adapter.apiserver.provider import MetricsProvider
-
-    decide = MetricsProvider._decision
-
-    async def exaggerated(self: Any, view: Any) -> Any:
-        live = await decide(self, view)
-        wanted = live.decision.desired
-        if wanted is None or wanted <= live.decision.current:
-            return live
-        more = replace(live.decision, desired=wanted + 8, served=(wanted + 8) * 1000)
-        return live._replace(decision=more)
-
-    MetricsProvider._decision = exaggerated  # type: ignore[method-assign]
-
-
 def _forgets_departed() -> None:
     """The load of pods that have left counts for nobody."""
     from adapter.load import metric
@@ -91,47 +88,47 @@ def _forgets_departed() -> None:
     vars(metric)["departed_load"] = lambda *_: NO_DEPARTURES
 
 
-def _slow() -> None:
-    """Every tenth answer takes 4 s."""
+def _answering(change: Callable[[int, Any], Awaitable[None]]) -> None:
+    """Every answer is changed before it is sent; `change` is given its number and the answer."""
     from adapter.apiserver.handler import Handler
 
-    answer, count = Handler.__call__, [0]
+    answer, numbers = Handler.__call__, itertools.count(1)
 
-    async def late(self: Any, request: Any) -> Any:
-        count[0] += 1
-        if not count[0] % 10:
-            await asyncio.sleep(4)
-        return await answer(self, request)
+    async def changed(self: Any, request: Any) -> Any:
+        made = await answer(self, request)
+        await change(next(numbers), made)
+        return made
 
-    Handler.__call__ = late  # type: ignore[method-assign]
+    Handler.__call__ = changed  # type: ignore[method-assign]
+
+
+def _slow() -> None:
+    """Every tenth answer takes 4 s."""
+
+    async def late(number: int, _answer: Any) -> None:
+        await asyncio.sleep(0 if number % 10 else 4)
+
+    _answering(late)
 
 
 def _tells_to_wait() -> None:
     """Errors have the header Retry-After."""
-    from adapter.apiserver.handler import Handler
 
-    answer = Handler.__call__
+    async def waiting(_number: int, answer: Any) -> None:
+        if answer.status >= 500:
+            answer.headers["Retry-After"] = "1"
 
-    async def waiting(self: Any, request: Any) -> Any:
-        made = await answer(self, request)
-        if made.status >= 500:
-            made.headers["Retry-After"] = "1"
-        return made
-
-    Handler.__call__ = waiting  # type: ignore[method-assign]
+    _answering(waiting)
 
 
 def _leaks() -> None:
     """Every answer keeps half a mebibyte."""
-    from adapter.apiserver.handler import Handler
+    kept = []
 
-    answer, kept = Handler.__call__, []
-
-    async def leaking(self: Any, request: Any) -> Any:
+    async def leaking(_number: int, _answer: Any) -> None:
         kept.append(b"x" * 524_288)
-        return await answer(self, request)
 
-    Handler.__call__ = leaking  # type: ignore[method-assign]
+    _answering(leaking)
 
 
 def _one_for_all() -> None:
@@ -150,8 +147,8 @@ def _one_for_all() -> None:
     Evaluator._samples = shared  # type: ignore[method-assign]
 
 
-def _load(service: str, x: float) -> Step:
-    return Step("load", service, {"x": x})
+def _loads(x: float, *services: str) -> tuple[Step, ...]:
+    return tuple(Step("load", service, {"x": x}) for service in services)
 
 
 def _fault(name: str) -> Step:
@@ -161,59 +158,46 @@ def _fault(name: str) -> Step:
 REST = Step("rest")
 _RISING = ("load-band", "roster-ratio")
 DEFECTS = (
-    Defect(
-        "one-more", "decisions ask for one more than their documents", "the answer is the model's", _one_more, (REST,)
-    ),
-    Defect(
-        "other-value",
-        "the answer is one more than the decision",
-        "the controller sets the answer",
-        _other_value,
-        (REST,),
-    ),
+    Defect("one-more", "decisions ask for one more than their documents", Invariant.ANSWER, _one_more, (REST,)),
+    Defect("other-value", "the answer is one more than the decision", Invariant.SETS, _other_value, (REST,)),
     Defect(
         "believes-zeros",
         "half of the samples are 0 and count",
-        "no count shrinks below its need",
+        Invariant.SHRINKS,
         _believes_zeros,
         (_fault("prometheus-zeros"),),
     ),
     Defect(
         "exaggerates",
         "every rise asks for eight pods more",
-        "no count rises beyond its load",
+        Invariant.RISES,
         _exaggerates,
         # From few pods, whatever the defect before has left; then a rise that ends below the HPA's maximum.
-        (
-            *(_load(name, 1.2) for name in _RISING),
-            *[REST] * 5,
-            *(_load(name, 3.0) for name in _RISING),
-            *[REST] * 2,
-        ),
+        (*_loads(1.2, *_RISING), *[REST] * 5, *_loads(3.0, *_RISING), *[REST] * 2),
         48.0,
     ),
     Defect(
         "forgets-departed",
         "the load of pods that left counts for nobody",
-        "the same samples shrink once",
+        Invariant.ONCE,
         _forgets_departed,
-        (Step("reload", "", {"seconds": 8}), _load("roster-ratio", 3.0), _load("load-band", 2.2), REST),
+        (Step("reload", "", {"seconds": 8}), *_loads(3.0, "roster-ratio"), *_loads(2.2, "load-band"), REST),
         32.0,
     ),
-    Defect("slow", "every tenth answer takes 4 s", "answers in time", _slow, (REST,)),
+    Defect("slow", "every tenth answer takes 4 s", Invariant.IN_TIME, _slow, (REST,)),
     Defect(
         "tells-to-wait",
         "errors have Retry-After",
-        "answers in time",
+        Invariant.IN_TIME,
         _tells_to_wait,
         (_fault("prometheus-empty"),),
         15.0,
     ),
-    Defect("leaks", "every answer keeps memory", "the process does not grow", _leaks, (REST, REST), 16.0),
+    Defect("leaks", "every answer keeps memory", Invariant.GROWS, _leaks, (REST, REST), 16.0),
     Defect(
         "one-for-all",
         "a query that fails takes metrics.k8s.io with it",
-        "a fault of one input is an error of those who use it",
+        Invariant.OTHERS,
         _one_for_all,
         (_fault("prometheus-gone"),),
     ),

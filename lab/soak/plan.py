@@ -6,6 +6,7 @@ A step never names a pod: `pick` is a share from 0 to 1 of the pods that there a
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from lab.soak.needs import Metric, Rules
@@ -14,6 +15,20 @@ CPU, MEMORY, LOAD, SMOOTH, TOTAL, FLOOR = "cpu", "memory", "load", "smooth", "to
 LIMIT_MEBIBYTES = 200
 MOST_PODS = 14
 INTERVALS = (1, 2, 3)
+
+
+class Invariant(StrEnum):
+    """What must hold all the time."""
+
+    ANSWER = "the answer is the model's"
+    SETS = "the controller sets the answer"
+    SHRINKS = "no count shrinks below its need"
+    RISES = "no count rises beyond its load"
+    ONCE = "the same samples shrink once"
+    IN_TIME = "answers in time"
+    GROWS = "the process does not grow"
+    OTHERS = "a fault of one input is an error of those who use it"
+    ITSELF = "the soak itself"
 
 
 @dataclass(frozen=True)
@@ -53,12 +68,11 @@ def _told(value: object) -> str:
     """Arguments in short; a field of a policy that goes is left out."""
     if not isinstance(value, dict):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    parts = [
-        f"{key}={_told(one)}" if isinstance(one, str | int) else _told(one)
-        for key, one in value.items()
-        if one is not None
-    ]
-    return " ".join(parts)
+    return " ".join(
+        f"{key}={_told(part)}" if isinstance(part, str | int) else _told(part)
+        for key, part in value.items()
+        if part is not None
+    )
 
 
 @dataclass(frozen=True)
@@ -159,17 +173,14 @@ def groups(seed: int, faults: Sequence[str]) -> Iterator[Group]:
         yield Group(number, tuple(steps), seconds)
 
 
+_KINDS = ["load"] * 12 + ["skew"] * 2 + ["delete_pod", "unready", "heal", "annotate", "scale"]
+_KINDS += ["edit_policy"] * 2 + ["rollout", "edit_hpa", "reload"]
+_REGISTRY_KINDS = ["pull_out", "put_back", "deregister", "register"]
+
+
 def _step(rng: random.Random, known: Sequence[Service]) -> Step:
     service = rng.choice(known)
-    kinds = (
-        ["load"] * 12
-        + ["skew"] * 2
-        + ["delete_pod", "unready", "heal", "annotate", "scale", "edit_policy", "edit_policy"]
-    )
-    kinds += ["rollout", "edit_hpa", "reload"]
-    if service.registry:
-        kinds += ["pull_out", "put_back", "deregister", "register"] * 2
-    kind = rng.choice(kinds)
+    kind = rng.choice(_KINDS + _REGISTRY_KINDS * 2 if service.registry else _KINDS)
     return Step(kind, "" if kind == "reload" else service.name, _arguments(rng, kind, service))
 
 

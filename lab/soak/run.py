@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from lab.faults.watch import Size
 from lab.soak.actions import Actions
 from lab.soak.checks import Spell
 from lab.soak.observe import Counted, Finding, Observer
-from lab.soak.plan import Group, Step, groups
+from lab.soak.plan import Group, Invariant, Step, groups
 from lab.soak.stage import Stage
 
 MOST_GROWTH = Size(memory=40.0, tasks=40, sockets=40, threads=6)
@@ -44,40 +44,52 @@ def fault_names() -> list[str]:
 
 @dataclass
 class Result:
-    """What came of a run."""
+    """What came of a run; `counted` has its groups and steps besides."""
 
-    groups: int = 0
-    steps: int = 0
-    documents: int = 0
-    answers: int = 0
-    syncs: int = 0
-    rescaled: int = 0
-    shrunk: int = 0
+    counted: Counted = field(default_factory=Counted)
     seconds: float = 0.0
-    slowest: float = 0.0
-    not_judged: int = 0
-    sharing: float = 0.0
-    """Processes that wanted to run, for each processor."""
     kinds: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
     sizes: list[tuple[float, Size]] = field(default_factory=list)
     """Seconds since the beginning, and what the adapter used, a minute after its start and later."""
     findings: list[Finding] = field(default_factory=list)
-    growth: str = ""
+    growth: str = "not measured"
 
     def add(self, group: Group, counted: Counted) -> None:
-        self.groups += 1
-        self.steps += len(group.steps)
-        self.documents += counted.documents
-        self.answers += counted.answers
-        self.syncs += counted.syncs
-        self.rescaled += len(counted.rescaled)
-        self.not_judged += counted.not_judged
-        self.slowest = max(self.slowest, counted.slowest)
-        self.shrunk += counted.shrunk
+        self.counted.add(counted)
+        self.counted.counts.update(groups=1, steps=len(group.steps))
         self.kinds.update(step.kind for step in group.steps)
         self.faults.update(str(step.arguments["name"]) for step in group.steps if step.kind == "fault")
+
+    def figures(self) -> dict[str, object]:
+        """The figures of a run for its stored result."""
+        names = ("groups", "steps", "documents", "answers", "syncs", "rescaled", "shrunk", "not_judged")
+        return {
+            **{name: self.counted.counts[name] for name in names},
+            "seconds": self.seconds,
+            "slowest": self.counted.slowest,
+            "differences": len(self.findings),
+            "kinds": dict(sorted(self.kinds.items())),
+            "faults": dict(sorted(self.faults.items())),
+            "reached": dict(sorted(self.reached.items())),
+            "sizes": [{"seconds": round(at), **vars(size)} for at, size in self.sizes[::10]],
+        }
+
+    def summary(self, seed: int) -> str:
+        """The last lines of a run."""
+        counts, slowest = self.counted.counts, self.counted.slowest * 1e3
+        done = f"{counts['groups']} groups of {counts['steps']} steps"
+        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
+        broken = ", ".join(sorted({finding.invariant for finding in self.findings}))
+        return f"""\
+{"FAILED" if self.findings else "ok"}  seed {seed}: {done} in {self.seconds / 60:.1f} minutes
+    {counts["documents"]} documents compared with the model
+    {counts["syncs"]} looks of the controller, {counts["rescaled"]} rescales of them, compared with its answers
+    {counts["answers"]} answers in at most {slowest:.0f} ms; {counts["not_judged"]} late or errors on a busy machine
+    growth since a minute after the adapter's last start: {self.growth}
+    faults: {faults or "none"}
+    {len(self.findings)} unexplained differences{broken and f": {broken}"}"""
 
 
 class Run:
@@ -115,11 +127,9 @@ class Run:
         self.observer.close()
         if self.observer.findings:
             self._tell(f"the adapter's log:\n{self.stage.adapter.logs(25)}")
-        result = self.result
-        result.seconds, result.sharing = time.monotonic() - self._began, self.observer.machine.typical
-        result.findings = list(self.observer.findings)
-        result.reached = self.observer.reached
-        return result
+        self.result.seconds = time.monotonic() - self._began
+        self.result.findings, self.result.reached = list(self.observer.findings), self.observer.reached
+        return self.result
 
     def play_group(self, group: Group) -> None:
         """Takes the steps of a group, and tells a line."""
@@ -142,14 +152,11 @@ class Run:
         found = self.observer.findings[before:]
         self._tell(self._line(group, counted, found))
         for number, finding in enumerate(found[:5]):
-            self._save(finding, f"group-{group.number}-{number}.json")
-
-    def _save(self, finding: Finding, name: str) -> None:
-        if finding.document is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file = self._folder / name
-            file.write_text(json.dumps(finding.document.get("document", finding.document), indent=1))
-            self._tell(f"        its document: effective-load decide {file}")
+            if finding.document is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                file = self._folder / f"group-{group.number}-{number}.json"
+                file.write_text(json.dumps(finding.document.get("document", finding.document), indent=1))
+                self._tell(f"        its document: effective-load decide {file}")
 
     def _take(self, step: Step) -> None:
         names = [step.service] if step.service else list(self.stage.truths) if step.kind == "reload" else []
@@ -171,7 +178,7 @@ class Run:
             with scenario.broken(self.stage):
                 time.sleep(scenario.hold)
         except Exception as error:  # noqa: BLE001 - a fault that cannot be made is a finding
-            self.observer.report("the soak itself", f"{scenario.name}: {type(error).__name__}: {error}")
+            self.observer.report(Invariant.ITSELF, f"{scenario.name}: {type(error).__name__}: {error}")
         self.observer.must_answer = True
         if scenario.restarts:
             self._size, self._settled = None, time.monotonic() + self._warm
@@ -195,28 +202,27 @@ class Run:
             return
         growth = size.growth(self._size[1])
         self.result.growth = f"{growth.memory:+.1f} MiB, {growth.tasks:+d} tasks, {growth.sockets:+d} sockets"
-        self.observer.report("the process does not grow", "; ".join(growth.beyond(MOST_GROWTH)))
+        self.observer.report(Invariant.GROWS, "; ".join(growth.beyond(MOST_GROWTH)))
 
     # --- lines ---
 
     def _line(self, group: Group, counted: Counted, found: list[Finding]) -> str:
-        passed = int(time.monotonic() - self._began)
+        passed, counts = int(time.monotonic() - self._began), counted.counts
         steps = ", ".join(map(str, group.steps))
-        head = f"{'FAILED' if found else 'ok    '} {group.number:4} {passed // 60:02}:{passed % 60:02}"
         seen = (
-            f"{counted.documents} documents, {counted.answers} answers ({counted.errors} errors, at most "
-            f"{counted.slowest * 1e3:.0f} ms), {counted.syncs} looks of the controller"
+            f"{counts['documents']} documents, {counts['answers']} answers ({counts['errors']} errors, at most "
+            f"{counted.slowest * 1e3:.0f} ms), {counts['syncs']} looks of the controller"
         )
-        seen += f", {counted.not_judged} not judged" if counted.not_judged else ""
-        moved = f"; {', '.join(counted.rescaled[:8])}" if counted.rescaled else ""
-        wrong = "".join(f"\n        {one.invariant}: {one.text}" for one in foremost(found))
-        return f"{head}  {steps}: {seen}{moved}{wrong}"
+        seen += f", {counts['not_judged']} not judged" if counts["not_judged"] else ""
+        changes = f"; {', '.join(counted.changes[:8])}" if counted.changes else ""
+        head = f"{'FAILED' if found else 'ok    '} {group.number:4} {passed // 60:02}:{passed % 60:02}"
+        return "\n".join([f"{head}  {steps}: {seen}{changes}", *foremost(found)])
 
 
-def foremost(found: list[Finding]) -> list[Finding]:
-    """The first two findings of each invariant."""
-    shown: list[Finding] = []
-    for one in found:
-        if sum(other.invariant == one.invariant for other in shown) < 2:
-            shown.append(one)
-    return shown
+def foremost(found: list[Finding]) -> Iterator[str]:
+    """Lines for the first two findings of each invariant."""
+    told: Counter[str] = Counter()
+    for finding in found:
+        told[finding.invariant] += 1
+        if told[finding.invariant] <= 2:
+            yield f"        {finding.invariant}: {finding.text}"

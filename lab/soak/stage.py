@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.faults.scene import METRIC, NAMESPACE, Scene
-from lab.harness.client import Client, condition_true
+from lab.faults.scene import Scene, address, load_series
+from lab.harness.client import condition_true
 from lab.soak.needs import FORECAST, Known, Rules, fewest_since, most_since, states
 from lab.soak.plan import LIMIT_MEBIBYTES, MOST_PODS, Service
 
@@ -24,7 +24,6 @@ REACH = {"query": 25.0, "resource": 80.0}
 """How far back (seconds) a sample may be that a count is set by: how long it counts, its window, the delays on the way
 from the service to it and from it to the count.
 """
-DECISION = METRIC.replace("desired_replicas", "decision")
 _PROMPT = {
     "stabilizationWindowSeconds": 0,
     "tolerance": "0",
@@ -92,6 +91,7 @@ class Stage(Scene):
     """The scene with the services of a plan."""
 
     command = ("-m", "lab.soak.shim")
+    watched = ()
 
     def __init__(self, planned: tuple[Service, ...], seed: int = 0) -> None:
         super().__init__(seed)
@@ -101,7 +101,6 @@ class Stage(Scene):
         self._used: dict[str, tuple[float, int]] = {}
         self._shared: dict[str, tuple[float, dict[str, float]]] = {}
         """Since when each service's pods have which share of its load."""
-        self._registered: set[str] = set()
         self._lock = threading.RLock()
         self.workers = ThreadPoolExecutor(1)
         """Runs the faults. A process that a fault starts ends with the thread that started it."""
@@ -150,20 +149,10 @@ class Stage(Scene):
 
     def _begin_policies(self) -> None:
         for name, truth in self.truths.items():
-            self.workloads.policy(name, self.written_metrics(name), **self.written_spec(name))
+            registry = {"name": "consul", "service": name, "graceSeconds": 20, "absentSeconds": 5}
+            spec = {**truth.rules.spec, **({"registry": registry} if truth.service.registry else {})}
+            self.workloads.policy(name, [metric.written() for metric in truth.rules.metrics], **spec)
             self.workloads.hpa(name, minimum=truth.minimum, maximum=truth.maximum, behavior=BEHAVIOR)
-
-    def written_metrics(self, name: str) -> list[dict[str, Any]]:
-        return [one.written() for one in self.truths[name].rules.metrics]
-
-    def written_spec(self, name: str) -> dict[str, Any]:
-        truth = self.truths[name]
-        registry = {"name": "consul", "service": name, "graceSeconds": 20, "absentSeconds": 5}
-        return {**truth.rules.spec, **({"registry": registry} if truth.service.registry else {})}
-
-    def _begin_watch(self, stack: contextlib.ExitStack) -> None:
-        self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
-        self._begin_load(stack)
 
     # --- load and registrations ---
 
@@ -175,6 +164,10 @@ class Stage(Scene):
     def pods_of(self, name: str) -> list[dict[str, Any]]:
         return [pod for pod in self._pods if pod["metadata"]["labels"]["app"] == name]
 
+    def ready_pods(self, name: str) -> dict[str, str]:
+        """The Ready pods of a service and their addresses."""
+        return {pod["metadata"]["name"]: address(pod) for pod in self.pods_of(name) if condition_true(pod, "Ready")}
+
     def _set_load(self) -> None:
         """The serving pods share the service's load, those that were pulled out or are not Ready have none."""
         with contextlib.suppress(Exception):  # the API server may be what is broken
@@ -184,26 +177,24 @@ class Stage(Scene):
             now = time.time()
             for name, truth in self.truths.items():
                 since, before = self._shared.get(name, (now, {}))
-                here = {pod["metadata"]["name"] for pod in self.pods_of(name) if condition_true(pod, "Ready")}
+                carriers = self.ready_pods(name).keys() - truth.out
                 if before:
-                    truth.note_carried(since, sum(share for pod, share in before.items() if pod in here - truth.out))
+                    truth.note_carried(since, sum(share for pod, share in before.items() if pod in carriers))
                 series[f'total{{service="{name}"}}'] = truth.x
                 series[f'forecast{{service="{name}"}}'] = round(truth.x * float(FORECAST), 3)
                 shares = self._shares(truth)
                 self._shared[name] = (now, shares)
                 for pod in self.pods_of(name):
-                    own = pod["metadata"]["name"]
-                    series[f'load{{namespace="{NAMESPACE}",pod="{own}"}}'] = shares.get(own, 0)
-                self._register_new(truth)
+                    series[load_series(pod["metadata"]["name"])] = shares.get(pod["metadata"]["name"], 0)
+                self._register(truth)
             self.exporter.set(series)
         for name, truth in self.truths.items():
-            if any(one.is_resource for one in truth.rules.metrics):
+            if any(metric.is_resource for metric in truth.rules.metrics):
                 self._set_usage(name, truth)
 
     def _shares(self, truth: Truth) -> dict[str, float]:
         """The load of each pod that serves, in pods' worth; it adds up to the service's."""
-        pods = [pod for pod in self.pods_of(truth.service.name) if condition_true(pod, "Ready")]
-        names = [pod["metadata"]["name"] for pod in pods]
+        names = list(self.ready_pods(truth.service.name))
         serving = [name for name in names if name not in truth.out] or names
         weights = {name: weight(truth.skew, name) for name in serving}
         total = sum(weights.values())
@@ -218,37 +209,25 @@ class Stage(Scene):
                 self.workloads.set_usage(name, cpu=_cores(each), memory=_mebibytes(each))
                 self._used[name] = state
 
-    def _register_new(self, truth: Truth) -> None:
+    def _register(self, truth: Truth) -> None:
         """A pod registers when it gets Ready, and its registration goes with it."""
-        if not truth.service.registry:
-            return
         name = truth.service.name
-        pods = {
-            pod["metadata"]["name"]: pod["status"].get("podIP", "")
-            for pod in self.pods_of(name)
-            if condition_true(pod, "Ready")
-        }
-        mine = {one for one in self._registered if one.startswith(f"{name}-")}
-        with contextlib.suppress(Exception):  # Consul may be what is broken
-            for pod in pods.keys() - mine - truth.absent:
-                self.consul.register(name, pod, pods[pod])
-                self._registered.add(pod)
-            for pod in mine - {one["metadata"]["name"] for one in self.pods_of(name)}:
-                self.consul.deregister(pod)
-                self._registered.discard(pod)
+        if truth.service.registry:
+            pods = dict.fromkeys((pod["metadata"]["name"] for pod in self.pods_of(name)), "")
+            self.keep_registered(name, pods | self.ready_pods(name), truth.absent)
 
     def register_again(self) -> None:
         with self._lock:
-            self._registered.clear()
+            self.registered.clear()
             for truth in self.truths.values():
-                self._register_new(truth)
+                self._register(truth)
                 for pod in truth.in_maintenance if truth.service.registry else ():
                     with contextlib.suppress(RuntimeError):
                         self.consul.maintenance(pod, on=True)
 
     def registered_in(self) -> list[str]:
         out = {pod for truth in self.truths.values() for pod in truth.out}
-        return sorted(self._registered - out)
+        return sorted(self.registered.keys() - out)
 
     # --- what is seen ---
 
@@ -264,18 +243,9 @@ class Stage(Scene):
     def rise(self, seconds: float) -> None:
         """Nothing: the load of a run changes by its own steps."""
 
-    def until_right(self, seconds: float) -> None:
-        """Waits until every policy answers with a number."""
-        deadline = time.monotonic() + seconds
-        while wrong := [name for name in self.truths if self.ask(name)[0] != 200]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {seconds:g} s no number from {wrong}: {self.ask(wrong[0])}")
-            time.sleep(0.2)
-
-    def ask(self, name: str, path: str = METRIC) -> tuple[int, bytes, bool]:
-        """The status and the body of an answer, and whether it tells to come back later."""
-        answer = self._direct.raw(path.format(name), timeout=5)
-        return answer.status, answer.body, any(key.lower() == "retry-after" for key in answer.headers)
+    def wrong(self) -> str:
+        """Which policies are not answered with a number."""
+        return ", ".join(name for name in self.truths if self.ask(name).status != 200)
 
 
 def weight(skew: int, pod: str) -> float:

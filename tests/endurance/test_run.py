@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lab.endurance import run
-from lab.endurance.disturbances import CYCLE, disturb
-from lab.endurance.run import LongRun
+from lab.endurance.run import CYCLE, LongRun
 from lab.harness.client import ApiError, Response
 
 
@@ -63,24 +62,9 @@ def test_a_run_records_figures_disturbances_and_what_went_on_beside(scene: Any) 
     assert any("too late" in line for line in lines)
 
 
-def test_a_run_whose_churn_ends_too_soon_has_failed(scene: Any) -> None:
+def test_a_run_whose_churn_or_adapter_ended_has_failed(scene: Any) -> None:
     scene.churn_error = ApiError(Response(403, {}, b"{}"), "DELETE /pods/web-1")
-    (fault,) = LongRun(scene, 0.2 / 60, lambda _: None).run().faults
-    assert fault.startswith("churn ended: ApiError: DELETE /pods/web-1")
-
-
-def test_a_run_whose_adapter_ended_has_failed(scene: Any) -> None:
     scene.processes["adapter"][0].running = False
-    assert LongRun(scene, 0.2 / 60, lambda _: None).run().faults == ["adapter ended"]
-
-
-def test_a_disturbance_that_fails_is_told_in_words() -> None:
-    class Broken:
-        def __enter__(self) -> None:
-            raise TimeoutError("no new certificate was written")
-
-        def __exit__(self, *_: object) -> None:
-            """Nothing."""
-
-    one = SimpleNamespace(begun=lambda _: Broken(), hold=0)
-    assert disturb(None, one) == "TimeoutError: no new certificate was written"
+    churn, adapter = LongRun(scene, 0.2 / 60, lambda _: None).run().faults
+    assert churn.startswith("churn ended: ApiError: DELETE /pods/web-1")
+    assert adapter == "adapter ended"

@@ -15,7 +15,6 @@ from lab.soak.observe import synced_in
 from tests.literal.generator import sequence
 from tests.literal.served import served
 
-ANSWER = ("current", "desiredReplicas", "served", "error", "verdict", "heldBy")
 BEFORE = Given(10.0, "web", 200, desired=4, current=8, goal=4, samples="a", generation=1)
 
 
@@ -23,128 +22,93 @@ def envelope(seed: int = 3) -> dict[str, Any]:
     """A decision with its document, as a server hands it out."""
     document = served(sequence(seed)[0], None, Random(seed))
     own = decision.decision_json(reader.read_document(json.dumps(document)))
-    return {"decision": {name: own[name] for name in ANSWER}, "document": document}
+    return {"decision": {name: own[name] for name in checks.ANSWER}, "document": document}
 
 
-class TestTheAnswerIsTheModels:
-    def test_what_the_server_decided_of_its_document_is_what_both_implementations_decide(self) -> None:
-        assert not checks.document_difference(envelope())[0]
-
-    def test_another_count_than_the_documents_is_seen(self) -> None:
-        found = envelope()
-        found["decision"]["desiredReplicas"] = 99
-        assert "the server said 99" in checks.document_difference(found)[0]
-
-    def test_a_fault_in_the_arithmetic_that_both_server_and_replay_have_is_seen(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        real = decision.decision_json
-
-        def one_more(case: reader.DecisionCase) -> dict[str, Any]:
-            made = real(case)
-            return made | {"desiredReplicas": (made["desiredReplicas"] or 0) + 1}
-
-        monkeypatch.setattr(decision, "decision_json", one_more)
-        found = envelope()
-        found["decision"]["desiredReplicas"] = one_more(reader.read_document(json.dumps(found["document"])))[
-            "desiredReplicas"
-        ]
-        assert checks.document_difference(found)[0].startswith("desiredReplicas: the page says")
+def test_what_the_server_decided_of_its_document_is_what_both_implementations_decide() -> None:
+    found = envelope()
+    assert not checks.document_difference(found)[0]
+    found["decision"]["desiredReplicas"] = 99
+    assert "the server said 99" in checks.document_difference(found)[0]
 
 
-class TestTheControllerSetsTheAnswer:
-    def test_the_last_answer_before_a_look_is_what_it_sets(self) -> None:
-        answers = [replace(BEFORE, at=9.0, desired=6), BEFORE, replace(BEFORE, at=11.0, desired=7)]
-        assert not checks.sync_difference(Synced(10.5, "web", 8, 4, rescaled=True), answers, (1, 10))
-        assert checks.sync_difference(Synced(10.5, "web", 8, 6, rescaled=True), answers, (1, 10))
+def test_a_fault_in_the_arithmetic_that_both_server_and_replay_have_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = decision.decision_json
 
-    def test_the_hpas_bounds_come_after_the_answer(self) -> None:
-        assert not checks.sync_difference(Synced(10.5, "web", 8, 5, rescaled=True), [BEFORE], (5, 10))
+    def one_more(case: reader.DecisionCase) -> dict[str, Any]:
+        made = real(case)
+        return made | {"desiredReplicas": (made["desiredReplicas"] or 0) + 1}
 
-    def test_an_error_or_an_answer_of_long_ago_says_nothing(self) -> None:
-        look = Synced(20.0, "web", 8, 8, rescaled=False)
-        assert not checks.sync_difference(look, [BEFORE], (1, 10))
-        assert not checks.sync_difference(look, [Given(19.0, "web", 503)], (1, 10))
-
-    def test_a_line_of_the_controllers_log_is_read(self) -> None:
-        head = "I1122 21:37:32.500000   12 horizontal.go:981]"
-        line = f'{head} "Successfully rescaled" HPA="faults/web" currentReplicas=5 desiredReplicas=7 reason="above"'
-        found = synced_in(line)
-        assert found is not None
-        assert (found.name, found.current, found.desired, found.rescaled) == ("web", 5, 7, True)
-        kept = synced_in(f'{head} "Decided not to scale" scaleTarget="Deployment/faults/web" desiredReplicas=7')
-        assert kept is not None
-        assert (kept.current, kept.desired, kept.rescaled) == (7, 7, False)
-        assert synced_in(f"{head} something else") is None
+    monkeypatch.setattr(decision, "decision_json", one_more)
+    assert checks.document_difference(envelope())[0].startswith("desiredReplicas: the page says")
 
 
-class TestNoCountShrinksBelowItsNeed:
-    def test_a_count_may_fall_to_its_need_and_not_below(self) -> None:
-        fall = Synced(1.0, "web", 8, 5, rescaled=True)
-        assert not checks.shrink_difference(fall, fewest=5)
-        assert checks.shrink_difference(fall, fewest=6)
-
-    def test_a_count_that_is_too_small_already_may_stay_or_rise(self) -> None:
-        assert not checks.shrink_difference(Synced(1.0, "web", 3, 4, rescaled=True), fewest=6)
-        assert not checks.shrink_difference(Synced(1.0, "web", 3, 3, rescaled=False), fewest=6)
+def looked(at: float, current: int, desired: int) -> Synced:
+    return Synced(at, "web", current, desired, rescaled=current != desired)
 
 
-class TestNoCountRisesBeyondItsLoad:
-    def test_a_count_may_rise_somewhat_beyond_what_the_load_asks_for_and_not_far(self) -> None:
-        assert not checks.rise_difference(Synced(1.0, "web", 4, 8, rescaled=True), most=4)
-        assert checks.rise_difference(Synced(1.0, "web", 8, 9, rescaled=True), most=4)
-
-    def test_a_count_that_is_too_large_already_may_stay_or_fall(self) -> None:
-        assert not checks.rise_difference(Synced(1.0, "web", 12, 11, rescaled=True), most=4)
-        assert not checks.rise_difference(Synced(1.0, "web", 12, 12, rescaled=False), most=4)
-
-
-class TestTheSameSamplesShrinkOnce:
-    def test_a_smaller_goal_of_the_same_samples_after_a_fall_is_seen(self) -> None:
-        assert checks.shrunk_twice(BEFORE, replace(BEFORE, current=4, goal=2))
-
-    def test_the_same_goal_other_samples_or_another_policy_are_well(self) -> None:
-        assert not checks.shrunk_twice(BEFORE, replace(BEFORE, current=6, goal=4))
-        assert not checks.shrunk_twice(BEFORE, replace(BEFORE, current=4, goal=2, samples="b"))
-        assert not checks.shrunk_twice(BEFORE, replace(BEFORE, current=4, goal=2, generation=2))
-
-    def test_a_count_that_somebody_lowered_further_is_held(self) -> None:
-        assert not checks.shrunk_twice(BEFORE, replace(BEFORE, current=3, goal=3))
+def test_the_controller_sets_the_last_answer_before_its_look_within_the_hpas_bounds() -> None:
+    answers = [replace(BEFORE, at=9.0, desired=6), BEFORE, replace(BEFORE, at=11.0, desired=7)]
+    assert not checks.sync_difference(looked(10.5, 8, 4), answers, (1, 10))
+    assert checks.sync_difference(looked(10.5, 8, 6), answers, (1, 10))
+    assert not checks.sync_difference(looked(10.5, 8, 5), [BEFORE], (5, 10))
+    # An error, or an answer of long ago, says nothing.
+    assert not checks.sync_difference(looked(20.0, 8, 8), [BEFORE], (1, 10))
+    assert not checks.sync_difference(looked(20.0, 8, 8), [Given(19.0, "web", 503)], (1, 10))
 
 
-class TestAnswersInTime:
-    @pytest.mark.parametrize(
-        "asked",
-        [
-            Asked(0, "web", 1.2, 200),
-            Asked(0, "web", 0.1, 0, "refused"),
-            Asked(0, "web", 0.1, 503, "gone", retry_after=True),
-        ],
-    )
-    def test_a_late_answer_none_or_one_that_says_to_wait_is_seen(self, asked: Asked) -> None:
+def test_a_line_of_the_controllers_log_is_read() -> None:
+    head = "I1122 21:37:32.500000   12 horizontal.go:981]"
+    line = f'{head} "Successfully rescaled" HPA="faults/web" currentReplicas=5 desiredReplicas=7 reason="above"'
+    kept = f'{head} "Decided not to scale" scaleTarget="Deployment/faults/web" desiredReplicas=7'
+    found = [synced_in(line), synced_in(kept)]
+    assert [(one.name, one.current, one.desired, one.rescaled) for one in found if one] == [
+        ("web", 5, 7, True),
+        ("web", 7, 7, False),
+    ]
+    assert synced_in(f"{head} something else") is None
+
+
+def test_a_count_may_fall_to_its_need_and_not_below() -> None:
+    assert not checks.shrink_difference(looked(1.0, 8, 5), fewest=5)
+    assert checks.shrink_difference(looked(1.0, 8, 5), fewest=6)
+    for after in (3, 4):  # it is too small already
+        assert not checks.shrink_difference(looked(1.0, 3, after), fewest=6)
+
+
+def test_a_count_may_rise_somewhat_beyond_what_the_load_asks_for_and_not_far() -> None:
+    assert not checks.rise_difference(looked(1.0, 4, 8), most=4)
+    assert checks.rise_difference(looked(1.0, 8, 9), most=4)
+    for after in (11, 12):  # it is too large already
+        assert not checks.rise_difference(looked(1.0, 12, after), most=4)
+
+
+def test_a_smaller_goal_of_the_same_samples_after_a_fall_is_seen() -> None:
+    assert checks.shrunk_twice(BEFORE, replace(BEFORE, current=4, goal=2))
+    for well in (
+        {"current": 6, "goal": 4},
+        {"current": 4, "goal": 2, "samples": "b"},
+        {"current": 4, "goal": 2, "generation": 2},
+        {"current": 3, "goal": 3},  # somebody lowered the count further
+    ):
+        assert not checks.shrunk_twice(BEFORE, replace(BEFORE, **well))
+
+
+def test_a_late_answer_none_or_one_that_says_to_wait_is_seen_unless_the_adapter_is_killed() -> None:
+    late, none = Asked(0, "web", 1.2, 200), Asked(0, "web", 0.1, 0, "refused")
+    for asked in (late, none, Asked(0, "web", 0.1, 503, "gone", retry_after=True)):
         assert checks.answer_fault(asked, must_answer=True)
-
-    def test_an_adapter_that_is_killed_need_not_answer(self) -> None:
-        assert not checks.answer_fault(Asked(0, "web", 0.1, 0, "refused"), must_answer=False)
-
-    def test_a_number_or_an_error_within_a_second_is_well(self) -> None:
-        assert not checks.answer_fault(Asked(0, "web", 0.9, 503, "no sample"), must_answer=True)
+    assert not checks.answer_fault(none, must_answer=False)
+    assert not checks.answer_fault(Asked(0, "web", 0.9, 503, "no sample"), must_answer=True)
 
 
-class TestAFaultOfOneInput:
-    BROKEN = (Spell(10, 20, frozenset({"prometheus"})),)
-
-    def test_only_those_who_use_it_may_answer_an_error(self) -> None:
-        error = Asked(15, "web", 0.1, 503, "no fresh sample")
-        assert not checks.error_fault(error, frozenset({"prometheus"}), self.BROKEN, [])
-        assert checks.error_fault(error, frozenset({"metrics"}), self.BROKEN, [])
-
-    def test_after_it_nobody_may(self) -> None:
-        assert checks.error_fault(Asked(21, "web", 0.1, 503, "x"), frozenset({"prometheus"}), self.BROKEN, [])
-
-    def test_a_change_of_the_service_itself_explains_an_error(self) -> None:
-        busy = [Spell(14, 16, None)]
-        assert not checks.error_fault(Asked(15, "web", 0.1, 503, "x"), frozenset({"metrics"}), (), busy)
+def test_only_those_who_use_a_broken_input_or_change_themselves_may_answer_an_error() -> None:
+    broken, busy = (Spell(10, 20, frozenset({"prometheus"})),), [Spell(14, 16, None)]
+    error, prometheus, metrics = Asked(15, "web", 0.1, 503, "x"), frozenset({"prometheus"}), frozenset({"metrics"})
+    assert not checks.error_fault(error, prometheus, broken, [])
+    assert not checks.error_fault(error, metrics, (), busy)
+    assert checks.error_fault(error, metrics, broken, [])
+    assert checks.error_fault(replace(error, at=21), prometheus, broken, busy)
 
 
 def test_a_process_that_grows_is_seen() -> None:

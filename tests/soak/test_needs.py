@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,20 +19,25 @@ def known(at: float, x: float, metric: Metric = BAND, maximum: int = 100, **spec
     return Known(at, x, Rules((metric,), {"strategy": "Watermark", **spec}), 1, maximum)
 
 
-def test_a_band_lets_pods_go_until_those_left_have_its_low_watermark() -> None:
-    assert known(0, 6.0).rules.fewest(6.0) == 10
-    assert known(0, 5.9).rules.fewest(5.9) == 9
-    assert known(0, 0.0).rules.fewest(0.0) == 1
+AIM, WATERMARK = Metric("load", target=1000), {"strategy": "Watermark"}
 
 
-def test_a_target_lets_pods_go_until_those_left_have_it_and_a_step_until_its_tolerance() -> None:
-    aim = Metric("load", target=1000)
-    assert Rules((aim,), {"strategy": "Ratio"}).fewest(4.2) == 5
-    assert Rules((aim,), {"strategy": "Step", "stepTolerance": 25}).fewest(4.2) == 4
-
-
-def test_converging_lets_pods_go_until_those_left_have_the_high_watermark() -> None:
-    assert Rules((BAND,), {"strategy": "Watermark", "convergeTowards": "High"}).fewest(6.0) == 5
+@pytest.mark.parametrize(
+    ("metrics", "spec", "x", "fewest"),
+    [
+        ((BAND,), WATERMARK, 6.0, 10),  # until those left have the low watermark
+        ((BAND,), WATERMARK, 5.9, 9),
+        ((BAND,), WATERMARK, 0.0, 1),
+        ((BAND,), {**WATERMARK, "convergeTowards": "High"}, 6.0, 5),
+        ((AIM,), {"strategy": "Ratio"}, 4.2, 5),
+        ((AIM,), {"strategy": "Step", "stepTolerance": 25}, 4.2, 4),
+        ((BAND, Metric("floor", high=100)), WATERMARK, 1.2, 2),  # a floor bounds nothing, since it may fail
+    ],
+)
+def test_pods_may_go_until_those_left_have_what_the_strategy_allows(
+    metrics: tuple[Metric, ...], spec: dict[str, Any], x: float, fewest: int
+) -> None:
+    assert Rules(metrics, spec).fewest(x) == fewest
 
 
 def test_a_count_needs_what_the_load_needed_at_the_least_while_samples_reach_back() -> None:
@@ -52,24 +58,27 @@ def test_each_metric_reaches_back_by_itself() -> None:
     assert fewest_since(history, 80, lambda source: 60 if source == "cpu" else 10) == 10
 
 
-def test_a_load_asks_for_what_its_watermark_target_step_or_floor_needs() -> None:
-    assert Rules((BAND,), {"strategy": "Watermark"}).most(6.0) == 5
-    assert Rules((BAND,), {"strategy": "Watermark", "multipleOf": 2}).most(6.0) == 6
-    assert Rules((BAND,), {"strategy": "Watermark", "convergeTowards": "Low"}).most(6.0) == 10
-    assert Rules((Metric("load", target=1000),), {"strategy": "Step", "stepUp": 2}).most(6.2) == 9
-    assert Rules((BAND, Metric("floor", high=500)), {"strategy": "Watermark"}).most(6.0) == 6
-    assert Rules((BAND,), {"strategy": "Watermark", "fallback": {"replicas": 7}}).most(6.0) == 7
+@pytest.mark.parametrize(
+    ("metrics", "spec", "x", "most"),
+    [
+        ((BAND,), WATERMARK, 6.0, 5),
+        ((BAND,), {**WATERMARK, "multipleOf": 2}, 6.0, 6),
+        ((BAND,), {**WATERMARK, "convergeTowards": "Low"}, 6.0, 10),
+        ((BAND,), {**WATERMARK, "fallback": {"replicas": 7}}, 6.0, 7),
+        ((AIM,), {"strategy": "Step", "stepUp": 2}, 6.2, 9),
+        ((BAND, Metric("floor", high=500)), WATERMARK, 6.0, 6),
+    ],
+)
+def test_a_load_asks_for_what_its_watermark_target_step_or_floor_needs(
+    metrics: tuple[Metric, ...], spec: dict[str, Any], x: float, most: int
+) -> None:
+    assert Rules(metrics, spec).most(x) == most
 
 
 def test_a_count_may_be_what_the_load_asked_for_at_the_most_while_samples_reach_back() -> None:
     history = [known(0, 6.0), known(100, 3.0), known(110, 9.0)]
     assert most_since(history, 109, lambda _: 20) == 5
     assert most_since(history, 111, lambda _: 20) == 8
-
-
-def test_a_floor_bounds_nothing_since_it_may_fail() -> None:
-    rules = Rules((BAND, Metric("floor", high=100)), {"strategy": "Watermark"})
-    assert rules.fewest(1.2) == 2
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(10, 3000), st.data())

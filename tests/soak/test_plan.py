@@ -8,13 +8,12 @@ from unittest.mock import Mock
 import pytest
 
 from adapter.policy.watermark_policy import parse_policy
-from lab.faults.scenarios import SCENARIOS
 from lab.soak import checks
 from lab.soak.actions import Actions
 from lab.soak.defects import DEFECTS
 from lab.soak.needs import Rules
-from lab.soak.plan import MOST_PODS, Group, Service, groups, services
-from lab.soak.run import fault_names, inputs_of
+from lab.soak.plan import MOST_PODS, Group, Invariant, Service, groups, services
+from lab.soak.run import fault_names
 from lab.soak.stage import Truth, reach
 
 
@@ -73,24 +72,8 @@ def test_a_run_has_every_kind_of_step_and_every_fault() -> None:
     assert {one.rules.spec["strategy"] for one in services(1)} == {"Watermark", "Ratio", "Step"}
 
 
-def test_each_fault_is_known_by_the_inputs_that_it_breaks() -> None:
-    broken = {one.name: inputs_of(one.name) for one in SCENARIOS}
-    assert broken["prometheus-zeros"] == {"prometheus"}
-    assert broken["metrics-server-gone"] == {"metrics"}
-    assert broken["consul-emptied"] == broken["all-pulled-out"] == {"consul"}
-    assert broken["leader-lost"] == broken["settings-broken"] == frozenset()
-    assert broken["api-server-restarted"] is broken["clock-ahead"] is broken["adapter-killed"] is None
-
-
-def test_a_planted_defect_is_known_by_its_name_and_breaks_an_invariant_that_is_watched() -> None:
-    watched = {
-        "the answer is the model's", "the controller sets the answer", "no count shrinks below its need",
-        "no count rises beyond its load", "the same samples shrink once", "answers in time",
-        "the process does not grow",
-        "a fault of one input is an error of those who use it",
-    }  # fmt: skip
-    assert {one.invariant for one in DEFECTS} == watched
-    assert len({one.name for one in DEFECTS}) == len(DEFECTS)
+def test_a_defect_is_planted_for_each_invariant() -> None:
+    assert {defect.invariant for defect in DEFECTS} == set(Invariant) - {Invariant.ITSELF}
 
 
 def asked(rules: Rules, x: float) -> int:
@@ -112,11 +95,3 @@ def test_a_planted_rise_is_one_and_is_larger_than_any_that_the_load_explains(see
         assert checks.largest_rise(rules.most(high)) < min(asks_for + 8, MOST_PODS)
         passed = (after - before) * defect.seconds / len(defect.steps)
         assert passed > max(reach(one.source) for one in rules.metrics), "the larger load before bounds the count still"
-
-
-def test_a_service_depends_on_the_inputs_of_its_metrics_and_its_registry() -> None:
-    known = {one.name: one for one in services(1)}
-    assert known["cpu-band"].inputs == {"metrics"}
-    assert known["two-metrics"].inputs == {"metrics", "prometheus"}
-    assert known["roster-ratio"].inputs == {"prometheus", "consul"}
-    assert isinstance(known["total-band"].rules, Rules)
