@@ -417,9 +417,7 @@ class HttpConnections(web.Server):
         if connection.socket_transport is not None:
             self._pool.refresh(connection.socket_transport)
         try:
-            if (
-                request.transport is None
-            ):  # it was closed before the request's turn, and who asked is not known any more
+            if request.transport is None:  # closed before the request's turn: who asked is not known any more
                 response = self.refusal(HTTPStatus.BAD_REQUEST, "the connection has ended")
             elif request.version == HttpVersion11:
                 response = await self._handle(request)
