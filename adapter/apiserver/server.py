@@ -117,7 +117,7 @@ class ApiServer:
         return self.door.port
 
     async def run(self) -> None:
-        """Serve until cancelled; then stop accepting and give requests in flight `grace_seconds`."""
+        """Serve until cancelled; then stop accepting and give requests in flight `timing.grace` seconds."""
         try:
             self.door.listen()
             self.started.set()

@@ -242,13 +242,13 @@ async def _load(package: Any, paths: str, context: str, configuration: Any) -> f
 async def _run_plugin(package: Any, loader: Any, plugin: Any) -> bool:
     """Runs the exec plugin. The loader's own method only logs a failure and continues without credentials."""
     status = await package.ExecProvider(plugin).run()
-    if "token" in status:
+    if status.get("token"):
         loader.token = f"Bearer {status['token']}"
-    elif "clientCertificateData" in status and "clientKeyData" in status:
-        for field, pem in (("cert_file", status["clientCertificateData"]), ("key_file", status["clientKeyData"])):
+    elif status.get("clientCertificateData") and status.get("clientKeyData"):
+        for name, pem in (("cert_file", status["clientCertificateData"]), ("key_file", status["clientKeyData"])):
             # A temporary file, which the package removes at exit.
             file = package.FileOrData({"pem-data": pem}, "pem", base64_file_content=False).as_file()
-            setattr(loader, field, file)
+            setattr(loader, name, file)
     else:
         raise CredentialsError(f"exec plugin {plugin['command']}: it returned neither a token nor a certificate")
     loader.plugin_lifetime = None

@@ -163,7 +163,7 @@ class _Missing:
         self._cache.failed(self._error)
 
     async def run(self) -> None:
-        pass
+        """Ends at once: the manager runs each source again after a pause."""
 
 
 def source(settings: Registry, cache: RosterCache) -> RosterSource:  # noqa: PLR0911  a row for each type

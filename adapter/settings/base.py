@@ -67,6 +67,10 @@ def rival_faults(path: str, section: Mapping[str, Any], *rivals: tuple[str, str]
     for key, other in rivals:
         if section.get(key) and section.get(other):
             yield Fault(path, section.get("name"), f"has both {key} and {other}; keep one")
+
+
+def unverified_faults(path: str, section: Mapping[str, Any]) -> Iterator[Fault]:
+    """The fault of a CA in a section with insecureSkipVerify that skips its verification."""
     if section.get("insecureSkipVerify") is True and section.get("caFile"):
         yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
 

@@ -13,7 +13,16 @@ from pydantic.alias_generators import to_camel
 
 from adapter.runtime.faults import Fault
 from adapter.runtime.outbound import Access
-from adapter.settings.base import Mebibytes, Seconds, Section, access_of, raw_section, rival_faults, type_of
+from adapter.settings.base import (
+    Mebibytes,
+    Seconds,
+    Section,
+    access_of,
+    raw_section,
+    rival_faults,
+    type_of,
+    unverified_faults,
+)
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([1-9][0-9]{0,4})", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -303,7 +312,7 @@ def registry_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
     )
     yield from _address_faults(path, registry)
     tls = raw_section(registry, "tls")
-    yield from rival_faults(f"{path}.tls", tls)
+    yield from unverified_faults(f"{path}.tls", tls)
     if tls.get("keyFile") and not tls.get("certFile"):
         yield Fault(f"{path}.tls.certFile", None, "is missing beside keyFile; write both, or certFile alone")
 

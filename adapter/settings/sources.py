@@ -11,7 +11,7 @@ from pydantic import Field
 
 from adapter.runtime.faults import Fault
 from adapter.runtime.outbound import Access
-from adapter.settings.base import Mebibytes, Seconds, Section, access_of, age_faults, rival_faults
+from adapter.settings.base import Mebibytes, Seconds, Section, access_of, age_faults, rival_faults, unverified_faults
 from adapter.settings.registries import header_faults, url_faults
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
@@ -141,6 +141,7 @@ class PrometheusSettings(Section):
 def server_faults(path: str, server: Mapping[str, Any]) -> Iterator[Fault]:
     """The faults of one server that no single key shows."""
     yield from rival_faults(path, server, ("basicAuth", "bearerTokenFile"))
+    yield from unverified_faults(path, server)
     authorized = bool(server.get("basicAuth") or server.get("bearerTokenFile"))
     yield from header_faults(path, server, authorized=authorized)
     if isinstance(server.get("url"), str):

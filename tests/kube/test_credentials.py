@@ -215,6 +215,8 @@ class TestPlugins:
             ("no json", 0, "failed to decode"),
             ({}, 0, "neither a token nor a certificate"),
             ({"clientCertificateData": "x"}, 0, "neither a token nor a certificate"),
+            ({"token": ""}, 0, "neither a token nor a certificate"),
+            ({"clientCertificateData": "", "clientKeyData": ""}, 0, "neither a token nor a certificate"),
             ({"token": "t", "expirationTimestamp": "soon"}, 0, "'soon' is no RFC 3339 time"),
         ],
     )

@@ -80,11 +80,9 @@ class GrpcConnection:
         """Connects, checks the server and opens the stream."""
         if self._secure:
             tls = self._settings.tls
-            files = [
-                Path(file) if file else None for file in (tls.ca_file, tls.key_file or tls.cert_file, tls.cert_file)
-            ]
+            files = (tls.ca_file, tls.key_file or tls.cert_file, tls.cert_file)
             try:
-                pems = [await asyncio.to_thread(file.read_bytes) if file else None for file in files]
+                pems = await asyncio.to_thread(lambda: [Path(file).read_bytes() if file else None for file in files])
             except OSError as error:
                 raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
             self._channel = grpc.aio.secure_channel(
