@@ -44,7 +44,7 @@ demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a mod
 scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
 	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
 
-faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS="--rounds 3 --stretch 5")
+faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS=consul-frozen)
 	$(BIN)/python -m lab.faults $(FAULTS_ARGS)
 
 soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, compared with the model (SOAK_ARGS="--seed 7 --minutes 30")
@@ -103,7 +103,7 @@ check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pictures: $(STAMP)  ## Every picture of the documentation, from a demo in a cluster (PICTURES="terminal" for some)
+pictures: $(STAMP)  ## The pictures of what programs do, from a demo in a cluster (PICTURES="terminal" for some)
 	$(BIN)/python -m lab.harness.pictures $(PICTURES)
 
 image-steps: $(STAMP)  ## The Dockerfile's steps without a container engine, in an empty environment (downloads packages)

@@ -190,6 +190,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--follow", help="the settings of a registry: be the measured process")
     given = parser.parse_args()
+    if given.output and given.only != list(HELD):
+        parser.error("-o stores all kinds together; leave --only away")
     if given.follow:
         asyncio.run(follow(json.loads(given.follow), given.services, given.instances))
         return

@@ -28,10 +28,13 @@ def building(names: Sequence[str], say: Callable[[str], None]) -> Iterator[Calla
         yield lambda *_: None
         return
     said: list[str] = []
+    announced = False
     with _builder(names) as lines:
 
         def wait(*wanted: str) -> None:
-            if not said:
+            nonlocal announced
+            if not announced:
+                announced = True
                 say("The same programs as in any cluster are being built from their Go modules, once, and kept in a")
                 say("cache: the next run starts in seconds. Each is started as soon as it is built.")
             since = time.monotonic()

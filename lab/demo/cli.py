@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep the cluster after the story, to explore it")
     parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "demo-out", help="folder for the results")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
     try:
+        options.out.mkdir(parents=True, exist_ok=True)
         with ended_by_signals():
             return demo(options.out, keep=options.keep)
     except Interrupted as stopped:

@@ -160,7 +160,7 @@ def counts(timeline: Timeline, name: str) -> list[int]:
 
 
 def dump(timeline: Timeline) -> str:
-    """The timeline as JSON, one tick a line, so that the picture can be drawn again without a run."""
+    """The timeline as JSON, one tick a line; `load` reads it."""
     head = {key: getattr(timeline, key) for key in ("high", "low", "target", "end")}
     marks = [dataclasses.asdict(mark) for mark in timeline.marks]
     ticks = ",\n  ".join(json.dumps(dataclasses.asdict(tick)) for tick in timeline.ticks)

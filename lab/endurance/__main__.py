@@ -16,13 +16,13 @@ WARM_UP = 20.0
 
 
 def main() -> int:
-    """Runs, prints a line for each quantity of each process, and stores the series."""
+    """Runs, prints a line for each quantity of each process, and stores the verdict."""
     parser = argparse.ArgumentParser(prog="python -m lab.endurance", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="default: %(default)g")
     parser.add_argument(
         "--warm-up", type=float, default=WARM_UP, help="minutes that do not count (default: %(default)g)"
     )
-    parser.add_argument("-o", dest="output", metavar="FILE", type=Path, help="for the series and the verdict (JSON)")
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path, help="for the verdict (JSON)")
     options = parser.parse_args()
     if (options.minutes - options.warm_up) * 60 < 12 * SAMPLE_SECONDS:
         parser.error(f"after the warm-up there must be {12 * SAMPLE_SECONDS / 60:g} minutes for a verdict")
@@ -45,12 +45,10 @@ def main() -> int:
     if options.output:
         scale = {"minutes": options.minutes, "warm_up_minutes": options.warm_up}
         rows = [{**asdict(one), "flat": one.flat} for one in verdicts]
-        series = {name: {key: [row[key] for row in one] for key in one[0]} for name, one in recorded.series.items()}
         figures = {
             **scale,
             "verdicts": rows,
             **asdict(recorded),
-            "series": series,
             "tasks": recorded.tasks[:: max(1, len(recorded.tasks) // 12)],
         }
         record.write(options.output, figures, came_from=origin)

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import trustme
 
+from adapter.apiserver.authentication import Authenticator
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
@@ -122,10 +123,16 @@ async def test_a_decision_in_error_is_a_status_without_retry_after(service: Serv
         assert refused(await hpa(service, target, proxy), 503, "ServiceUnavailable") == service.sentence
 
 
-async def test_an_internal_error_is_a_status_without_details(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_an_internal_error_is_a_status_without_details(
+    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service.scales.error = RuntimeError("s3cr3t")
     answer = await hpa(service, f"{TARGET}/desired_replicas", proxy)
     assert "s3cr3t" not in refused(answer, 500, "InternalError")
+    monkeypatch.setattr(Authenticator, "identity", lambda *_: 1 / 0)
+    assert "zero" not in refused(await hpa(service, EFFECTIVE, proxy), 500, "InternalError")
+    assert (await hpa(service, "/version", proxy)).status == 500
+    monkeypatch.undo()
     assert (await hpa(service, EFFECTIVE, proxy)).status == 200
 
 

@@ -475,7 +475,7 @@ async def test_a_loop_is_named_to_who_asked_first(
     assert len(upstream.metrics_seen) == 1
 
 
-async def test_requests_are_countedby_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+async def test_requests_are_counted_by_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:
     await ask(RPS)
     upstream.answering(b"<html>", 502)
     await ask(f"{DEEP}/deep")

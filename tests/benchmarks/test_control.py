@@ -1,4 +1,4 @@
-"""The benchmark of control: services are as they claim, the quick model plays what replay does."""
+"""The benchmark of control: services as they claim, perfect knowledge the least, the quick model as replay plays."""
 
 import json
 import random

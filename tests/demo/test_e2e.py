@@ -1,5 +1,6 @@
 """The demo on the real control plane: a short pull-out."""
 
+import secrets
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,13 @@ def test_a_pull_out_is_replaced_narrated_and_drawn(
     control_plane: ControlPlane, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     install_crds(control_plane)
-    with AdapterProcess(control_plane, SETTINGS, name="adapter-demo") as adapter:
-        player = cli.run(Stage(control_plane), SHORT, tmp_path)
+    namespace = f"demo-{secrets.token_hex(3)}"
+    try:
+        with AdapterProcess(control_plane, SETTINGS, name="adapter-demo") as adapter:
+            player = cli.run(Stage(control_plane, namespace), SHORT, tmp_path)
+    finally:
+        control_plane.client.delete(f"/api/v1/namespaces/{namespace}", wait=90)
     control_plane.watched.remove(adapter.component)
-    control_plane.client.delete("/api/v1/namespaces/demo", wait=90)
 
     ((rescale, reason),) = player.kept
     assert (rescale.service, rescale.before, rescale.after) == (OURS, 5, 7)

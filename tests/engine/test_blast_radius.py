@@ -12,8 +12,8 @@ from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until
 from tests.registries.http_kit import said
 
 CONFIRMED_SECONDS = 4.0
-WATCHED_SECONDS = 2.0
 """Longer than a busy machine keeps a watch from its turn."""
+WATCHED_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_th
     users = {one.name for one in SERVICES if one.registry == name}
     before = await stand.all_answers()
     stand.platforms[name].status = 503
-    deadline = asyncio.get_running_loop().time() + WATCHED_SECONDS
+    deadline = asyncio.get_running_loop().time() + CONFIRMED_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.all_answers() == before
         await asyncio.sleep(0.05)

@@ -8,12 +8,13 @@ from unittest.mock import Mock
 import pytest
 
 from adapter.policy.watermark_policy import parse_policy
+from lab.faults.scenarios import SCENARIOS
 from lab.soak import checks
 from lab.soak.actions import Actions
 from lab.soak.defects import DEFECTS
 from lab.soak.needs import Rules
 from lab.soak.plan import MOST_PODS, Group, Invariant, Service, groups, services
-from lab.soak.run import fault_names
+from lab.soak.run import fault_names, inputs_of
 from lab.soak.stage import Truth, reach
 
 
@@ -95,3 +96,12 @@ def test_a_planted_rise_is_one_and_is_larger_than_any_that_the_load_explains(see
         assert checks.largest_rise(rules.most(high)) < min(asks_for + 8, MOST_PODS)
         passed = (after - before) * defect.seconds / len(defect.steps)
         assert passed > max(reach(one.source) for one in rules.metrics), "the larger load before bounds the count still"
+
+
+def test_each_fault_is_known_by_the_inputs_that_it_breaks() -> None:
+    broken = {scenario.name: inputs_of(scenario.name) for scenario in SCENARIOS}
+    assert broken["prometheus-zeros"] == {"prometheus"}
+    assert broken["metrics-server-gone"] == {"metrics"}
+    assert broken["consul-emptied"] == broken["all-pulled-out"] == {"consul"}
+    assert broken["leader-lost"] == broken["settings-broken"] == frozenset()
+    assert broken["api-server-restarted"] is broken["clock-ahead"] is broken["adapter-killed"] is None

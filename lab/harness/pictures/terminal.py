@@ -8,6 +8,7 @@ folders) is written in one way, so that a difference between two pictures means 
 import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -93,7 +94,11 @@ def printing(
         )
     finally:
         over.cancel()
-        process.communicate(b"\x03", timeout=_ENDING)  # Ctrl-C
+        try:
+            process.communicate(b"\x03", timeout=_ENDING)  # Ctrl-C
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
 
 
 def draw(name: str, command: str, lines: Lines, *, moving: bool = False, width: int = WIDTH) -> str:
