@@ -121,7 +121,8 @@ class RestMapper:
         finding = self._findings.get(key)
         keeps = MISS_SECONDS if finding is None or finding.resource is None else HIT_SECONDS
         if finding is None or anew or self._session.clock.monotonic() - finding.at >= keeps:
-            finding = await self._flights.join(key, lambda: self._look_up(api_version, kind))
+            # Kept by who waits for it: what was forgotten meanwhile would stay for ever.
+            finding = self._findings[key] = await self._flights.join(key, lambda: self._look_up(api_version, kind))
         if finding.resource is None:
             raise UnknownKind(finding.sentence)
         return finding.resource
@@ -143,16 +144,14 @@ class RestMapper:
         key = (api_version, kind)
         now = self._session.clock.monotonic()
         try:
-            finding = _Finding(now, await self._discover(api_version, kind))
+            return _Finding(now, await self._discover(api_version, kind))
         except UnknownKind as error:
-            finding = _Finding(now, None, str(error))
+            return _Finding(now, None, str(error))
         except KubeError:
             old = self._findings.get(key)
             if old is None or old.resource is None:
                 raise
-            finding = _Finding(now - HIT_SECONDS + MISS_SECONDS, old.resource)
-        self._findings[key] = finding
-        return finding
+            return _Finding(now - HIT_SECONDS + MISS_SECONDS, old.resource)
 
     async def _discover(self, api_version: str, kind: str) -> RestMapping:
         served = await self._listings.of(api_version)

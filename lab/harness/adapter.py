@@ -94,7 +94,7 @@ class ProgramProcess(Server):
 
     def get(self, path: str) -> Response:
         """Sends a request to the telemetry port, as the kubelet does."""
-        return fetch(self.metrics_port, path, timeout=5)
+        return fetch(self.metrics_port, path, timeout=15)
 
     def metrics(self) -> str:
         """The page of metrics."""

@@ -1,9 +1,11 @@
 """Discovery: from a kind to its paths, remembered, asked again in time."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from adapter.kube.errors import ServerError, UnknownKind
 from adapter.kube.rest_mapper import RestMapper
@@ -179,3 +181,28 @@ async def test_a_failing_server_is_not_taken_for_a_missing_kind(
         await resources.find("apps/v1", "Deployment")
     api.answers["/apis/apps/v1"] = answer
     assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
+
+
+async def test_a_kind_that_is_forgotten_while_it_is_looked_up_is_not_remembered(
+    api: FakeApi, resources: RestMapper, hands: Hands
+) -> None:
+    """Policies that come and go at once would leave their kinds in memory for ever."""
+    answer, reached, proceed = api.answers["/apis/apps/v1"], asyncio.Event(), asyncio.Event()
+
+    async def held(request: web.Request) -> web.StreamResponse:
+        reached.set()
+        await proceed.wait()
+        response: web.StreamResponse = await answer(request)
+        return response
+
+    api.answers["/apis/apps/v1"] = held
+    asking = asyncio.create_task(resources.find("apps/v1", "Deployment"))
+    await reached.wait()
+    asking.cancel()
+    resources.forget("apps/v1", "Deployment")
+    proceed.set()
+    await resources.find("apps/v1", "DaemonSet")  # from the same document
+    hands.seconds = 60.0
+    api.answers["/apis/apps/v1"] = status(500, "InternalError")
+    with pytest.raises(ServerError):
+        await resources.find("apps/v1", "Deployment")
