@@ -16,6 +16,7 @@ from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import Forbidden, KubeError, TooLarge, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
+from adapter.kube.reflector import SHORTER
 from adapter.kube.session import Session
 from adapter.load.conditions import Reason
 from adapter.load.decide import decide
@@ -42,7 +43,6 @@ Plan = Callable[[Context], Iterable[Action]]
 _log = structlog.get_logger(__name__)
 
 PAGE = 500
-_SHORTER = 4
 _DECODER = Decoder(AnyObjectList)
 STATUS_TIMEOUT_SECONDS = 2.0
 """The time limit for reading one policy; all steady writes wait for it."""
@@ -262,7 +262,7 @@ async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
         except TooLarge:  # tenants may write large policies, and without their statuses nothing is done for anybody
             if limit == 1:
                 raise
-            limit = max(1, limit // _SHORTER)
+            limit = max(1, limit // SHORTER)
             continue
         page = decode_answer(_DECODER.decode, body, path)
         for item in page.items or ():

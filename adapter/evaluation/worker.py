@@ -130,11 +130,12 @@ class Worker:
         self._published.set()
         current = self._snapshots.current
         policies = dict(current.policies)
-        by_target = dict(current.by_target)
+        by_target: dict[TargetKey, Key] | None = None  # a copy, once a target has moved
         for key, view in views.items():
             last, target = _target_key(current.policies.get(key)), _target_key(view)
             # When a rival policy of the target is deleted, the one that stays gets the target, though it did not move.
             if last != target or (target is not None and current.by_target.get(target) != key):
+                by_target = dict(current.by_target) if by_target is None else by_target
                 if last is not None and by_target.get(last) == key:
                     del by_target[last]
                 if target is not None:
@@ -149,7 +150,13 @@ class Worker:
             if not in_namespace:
                 del self._by_pods[key.namespace]
         self._snapshots.swap(
-            replace(current, policies=policies, by_target=by_target, by_pods=self._by_pods), changed=views
+            replace(
+                current,
+                policies=policies,
+                by_target=current.by_target if by_target is None else by_target,
+                by_pods=self._by_pods,
+            ),
+            changed=views,
         )
 
     def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:

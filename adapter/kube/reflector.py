@@ -56,7 +56,8 @@ PAGE_BYTES = 1_000_000  # put together, and scanned, in about 2 ms each
 _AT_ONCE_SECONDS = 1.0
 MANY = 1000
 _REFUSALS = 3
-_SHORTER = 4
+SHORTER = 4
+"""A page that is too large is requested again with a fourth of its objects."""
 
 _log = structlog.get_logger(__name__)
 
@@ -190,7 +191,7 @@ class Reflector(Generic[T]):
             except TooLarge:  # tenants may write large objects: the page is requested again with fewer of them
                 if self._limit == 1:
                     raise
-                self._limit = max(1, self._limit // _SHORTER)
+                self._limit = max(1, self._limit // SHORTER)
         await slices.breathe()  # joining the body is one step, finding the objects in it the next
         try:
             page = self._read(_PAGE, body)
