@@ -1,8 +1,8 @@
 """Runs the command line with short laws of time, so that a test sees within seconds what takes minutes in a cluster.
 
 `python -m lab.harness.short_laws serve ...`. What is shortened is how long a silent watch is believed, how soon
-discovery is read again, how long a trouble lasts before it is notified, and how far apart the companion's raises are;
-the arithmetic's own times stay.
+discovery is read again, how long a trouble lasts before it is notified, and how far apart the companion's raises and
+its writes of a status are; the arithmetic's own times stay.
 """
 
 import importlib
@@ -15,6 +15,7 @@ CONFIRMED_SECONDS = 12.0
 """Three watches long, as the real one is half as long again as a watch; a busy machine needs the room."""
 RAISES_APART_SECONDS = 5.0
 """For an HPA that syncs as often."""
+STATUSES_APART_SECONDS = 3.0
 LAWS: dict[str, dict[str, object]] = {
     "adapter.kube.reflector": {
         "WATCH_SECONDS": WATCH_SECONDS,
@@ -24,6 +25,7 @@ LAWS: dict[str, dict[str, object]] = {
     "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0, "LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
     "adapter.companion.features.fast_scale_up": {"APART_SECONDS": RAISES_APART_SECONDS},
+    "adapter.companion.features.status": {"SHORTEST_SECONDS": STATUSES_APART_SECONDS},
     "adapter.companion.features.notifications": {
         "TROUBLES": tuple(one._replace(rise=one.rise / 6, fall=one.fall / 6) for one in notifications.TROUBLES)
     },

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from adapter.companion.features import fast_scale_up
+from adapter.companion.features import fast_scale_up, status
 from adapter.kube import reflector
 from lab.harness import short_laws
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
@@ -25,11 +25,14 @@ MakeCompanion = Callable[..., CompanionProcess]
 
 
 class Laws(NamedTuple):
-    """How long a watch may last and be believed, how far apart raises are, and the module that runs commands so."""
+    """How long a watch may last and be believed, how far apart raises and writes of a status are, and the module that
+    runs commands so.
+    """
 
     watch: float
     confirmed: float
     raises_apart: float
+    statuses_apart: float
     module: str
 
     def run(self, command: str) -> tuple[str, ...]:
@@ -37,9 +40,19 @@ class Laws(NamedTuple):
         return ("-m", self.module, command)
 
 
-REAL_LAWS = Laws(reflector.WATCH_SECONDS[1], reflector.CONFIRMED_SECONDS, fast_scale_up.APART_SECONDS, "adapter.cli")
+REAL_LAWS = Laws(
+    reflector.WATCH_SECONDS[1],
+    reflector.CONFIRMED_SECONDS,
+    fast_scale_up.APART_SECONDS,
+    status.SHORTEST_SECONDS,
+    "adapter.cli",
+)
 SHORT_LAWS = Laws(
-    short_laws.WATCH_SECONDS[1], short_laws.CONFIRMED_SECONDS, short_laws.RAISES_APART_SECONDS, "lab.harness.short_laws"
+    short_laws.WATCH_SECONDS[1],
+    short_laws.CONFIRMED_SECONDS,
+    short_laws.RAISES_APART_SECONDS,
+    short_laws.STATUSES_APART_SECONDS,
+    "lab.harness.short_laws",
 )
 
 

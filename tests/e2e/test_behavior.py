@@ -9,7 +9,7 @@ from tests.e2e.conftest import MakeAdapter
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks
 
-UP_SECONDS, DOWN_SECONDS, WINDOW = 15, 5, 10
+UP_SECONDS, DOWN_SECONDS, WINDOW = 8, 4, 6
 UP = ScalingRules(policies=(ScalingPolicy("Percent", 900, UP_SECONDS),))
 SEEN = 1.0
 """The delay of an observation on a busy machine, in seconds."""

@@ -427,14 +427,22 @@ def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_co
     assert (ready.status, says in ready.text) == (200, True)
     for process in (adapter, companion):
         assert process.metric('effective_load_watch_silent{resource="pods"}') == 1
-    # Started without the right, server and companion report the same.
+
+
+def test_a_server_and_a_companion_that_start_without_a_right_name_it_until_they_have_it(
+    make_adapter: MakeAdapter, make_companion: MakeCompanion, scene: Scene, apart: Path, prometheus: Prometheus
+) -> None:
+    adapter = make_adapter(prometheus_settings(prometheus), kubeconfig=apart)
+    scene.web()
+    scene.wait_count("web", "8")
+    revoke(scene.workloads.cluster, "apart-pods")
     adapter.component.stop()
     adapter.component.start()
-    companion.restart()
-    never = "pods have not been listed yet: pods is forbidden"
-    until(lambda: never in _readyz(adapter), 60, adapter.logs)
-    assert says in scene.wait_asked("web", never)
-    until(lambda: never in scene.status("web")["decision"], 60, companion.logs)
+    companion = make_companion(prometheus_settings(prometheus), kubeconfig=apart)
+    says = "pods have not been listed yet: pods is forbidden"
+    until(lambda: says in _readyz(adapter), 60, adapter.logs)
+    assert 'resource "pods" in API group "" at the cluster scope' in scene.wait_asked("web", says)
+    until(lambda: says in scene.status("web").get("decision", ""), 60, companion.logs)
     grant(scene.workloads.cluster, "apart-pods", [SHARED["pods"]])
     scene.wait_count("web", "8")
     scene.wait_condition("web", "InputsFresh", "SamplesFresh")

@@ -13,7 +13,7 @@ from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.consul import Consul
 from lab.harness.workloads import Workloads, until
-from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
@@ -142,10 +142,10 @@ def test_a_status_is_written_when_its_content_changes_and_not_with_every_sample(
 
 
 def test_an_invalid_policy_is_reported_in_its_status_and_by_an_event(
-    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus, laws: Laws
 ) -> None:
     scene.begin()
-    make_companion(prometheus_settings(prometheus))
+    make_companion(prometheus_settings(prometheus), command=laws.run("companion"))
     scene.wait_desired(7)
     held = {"metadata": {"annotations": {"effective-load.io/hold-until": "tomorrow"}}}
     scene.workloads.client.patch(scene.path, held)
@@ -236,12 +236,13 @@ def rights_within(cluster: ControlPlane, namespace: str) -> Path:
 
 
 def test_a_leader_that_resumes_after_a_freeze_writes_nothing(
-    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus, laws: Laws
 ) -> None:
     scene.begin()
-    companions = [make_companion(prometheus_settings(prometheus)) for _ in range(2)]
+    command = laws.run("companion")
+    companions = [make_companion(prometheus_settings(prometheus), command=command) for _ in range(2)]
     scene.wait_desired(7)
-    time.sleep(10)  # the minimum interval between writes of a status
+    time.sleep(laws.statuses_apart)
     leader = one_that_leads(companions)
     (heir,) = [one for one in companions if one is not leader]
     written = all_writes(leader)
@@ -259,12 +260,13 @@ def test_a_leader_that_resumes_after_a_freeze_writes_nothing(
 
 
 def test_when_the_leader_is_killed_another_one_acts_within_15_s_and_conditions_stay_as_old_as_they_are(
-    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus, laws: Laws
 ) -> None:
     scene.begin()
-    companions = [make_companion(prometheus_settings(prometheus)) for _ in range(3)]
+    command = laws.run("companion")
+    companions = [make_companion(prometheus_settings(prometheus), command=command) for _ in range(3)]
     since = condition(scene.wait_desired(7), "InputsFresh")["lastTransitionTime"]
-    time.sleep(10)  # the minimum interval between writes of a status
+    time.sleep(laws.statuses_apart)
     leader = one_that_leads(companions)
     scene.load.each("web", 200)
     killed = time.monotonic()

@@ -24,7 +24,7 @@ from tests.e2e.kit import query_watermarks
 
 FAST = {"companion": {"features": {"fastScaleUp": True}}}
 RIGHTS = ("status", "fast-scale-up")
-CHANGES = 8
+CHANGES = 5
 Start = Callable[..., CompanionProcess]
 
 

@@ -24,9 +24,9 @@ from tests.e2e.conftest import MakeAdapter
 
 NAME, FIRST_COUNT = "web", 5
 HPA_SYNC = 1.0
-SETTLED_SECONDS = 6.0
+SETTLED_SECONDS = 5.0
 """Every pod has a sample by then, and the policy keeps the count."""
-STILL_SECONDS = 10.0
+STILL_SECONDS = 6.0
 """Longer than a pulled-out pod waits for its replacement, and a sync of the HPA."""
 METRIC = {"name": "load", "query": {"name": "load"}, "highWatermark": "100", "lowWatermark": "50"}
 QUERY = {"name": "load", "server": "main", "query": "sum by (namespace, pod) (load)", "intervalSeconds": 1}
@@ -90,7 +90,7 @@ def test_the_replay_of_a_recorded_load_sets_the_same_counts(
     with prometheus:
         service = Service(workloads, exporter)
         service.carry(401, 1.0)
-        policy = workloads.policy(NAME, [METRIC], pulledOut={"replaceAfterSeconds": 5})
+        policy = workloads.policy(NAME, [METRIC], pulledOut={"replaceAfterSeconds": 2})
         hpa = workloads.hpa(NAME, minimum=2)
         workloads.wait_condition(NAME, "ScalingActive")
         service.carry(401, SETTLED_SECONDS)
@@ -102,5 +102,5 @@ def test_the_replay_of_a_recorded_load_sets_the_same_counts(
         syncs = [(logged_at(sync.line) or 0.0, sync) for sync in workloads.syncs(NAME)]
         inside = [(at, sync) for at, sync in syncs if began <= at <= ended]
         counts = replayed(prometheus, policy, hpa, inside[0][0], ended, tmp_path)
-    assert [sync.desired for _, sync in inside if sync.outcome == "rescaled"] == [8, 9]  # replaced after 5 s
+    assert [sync.desired for _, sync in inside if sync.outcome == "rescaled"] == [8, 9]  # replaced after 2 s
     assert counts == [8, 9]
