@@ -220,7 +220,7 @@ QUICK = (
     ),
     Left(
         r"(replay/(fleet/test_signals|test_(aim|skipping|outputs)\.py|test_command\.py::test_the_front|"
-        r"test_simulation\.py::test_a(ll_three|_replayed_policy)|originals/test_against|scenarios/test_report\.py::test_the_doc)|"
+        r"test_simulation\.py::test_a_replayed_policy|originals/test_against|scenarios/test_report\.py::test_the_doc)|"
         r"demo/test_(model|building))",
         "days of load are replayed",
     ),
