@@ -50,6 +50,13 @@ class Service(ClosedLoop):
         self.target = replace(self.target, progressing=reason)
 
 
+def running(replicas: int, load: int, **changes: Any) -> Service:
+    """A service that has run for five minutes at a constant load (milli-units for all pods)."""
+    service = Service(replicas, constant(load), **changes)
+    service.run(5 * MINUTE)
+    return service
+
+
 def constant(millis: int) -> Demand:
     return lambda _: millis
 

@@ -3,15 +3,12 @@
 At tolerance 0 the controller recommends the served value rounded up; everything after that is the model's.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adapter.hpa.behavior import History, Rules
-from adapter.load.assessment import Decision, Verdict
+from adapter.load.assessment import Decision
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import ScalingPolicy as RatePolicy
-
-__all__ = ["PERCENT", "PODS", "RatePolicy", "StockHpa", "trace"]
 
 PODS, PERCENT = "Pods", "Percent"
 _UNLIMITED = (RatePolicy(PODS, 10**6, 15),)
@@ -44,15 +41,3 @@ class StockHpa:
         if wanted != current:
             self._history.changed(current, wanted, up, down, now)
         return wanted
-
-
-def trace(hpa: StockHpa, start: int, wanted: Sequence[int]) -> list[int]:
-    """The counts after each sync, with one raw recommendation for each sync."""
-    counts, current = [], start
-    for index, raw in enumerate(wanted):
-        served = Decision(
-            desired=raw, served=1000 * raw, error=None, verdict=Verdict.INSIDE, held_by=None, current=current
-        )
-        current = hpa.desired(served, index * hpa.sync)
-        counts.append(current)
-    return counts
