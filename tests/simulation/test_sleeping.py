@@ -6,26 +6,19 @@ import pytest
 
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodCondition
-from adapter.load.spec import Bounds, Fallback, Policy, Query
+from adapter.load.spec import Bounds, Fallback, Metric, Policy, Query
 from tests.load.kit import cpu, pod
 from tests.simulation.closed_loop import ClosedLoop, assert_never_below_the_truth, rule_of
-from tests.simulation.sources import Kind, Source
-from tests.simulation.stock_hpa import StockHpa
+from tests.simulation.services import HIGH, LOW, MINUTE, service
+from tests.simulation.sources import Kind
 
-HIGH, LOW = 1200, 400
-MINUTE = 60
 LEFT_OVER = pod("left-over", ready=False)
 
 
 def asleep(rule: Policy, kind: Kind, *, replicas: int = 0, minimum: int = 0, **changes: object) -> ClosedLoop:
     """A service at zero with a source of this kind."""
-    loop = ClosedLoop(
-        replicas,
-        lambda _: 0,
-        rule,
-        Source(kind, refresh=15, window=15),
-        StockHpa(bounds=Bounds(minimum=minimum, maximum=50), down_window=0),
-    )
+    loop = service(replicas, 0, kind=kind, sync=15, rule=rule)
+    loop.hpa.bounds = Bounds(minimum=minimum, maximum=50)
     for name, value in changes.items():
         setattr(loop, name, value)
     return loop
@@ -55,8 +48,10 @@ class TestByTotal:
         loop.run(30 * MINUTE)
         assert [step.after for step in loop.steps] == [1]
 
-    def test_a_fallback_does_not_wake_it_while_its_total_is_known(self) -> None:
+    @pytest.mark.parametrize("beside", [(), (cpu(f"{HIGH}m", f"{LOW}m"),)], ids=["alone", "beside a metric by pod"])
+    def test_a_fallback_does_not_wake_it_while_its_total_is_known(self, beside: tuple[Metric, ...]) -> None:
         rule = rule_with_fallback(Kind.TOTAL)
+        rule = replace(rule, metrics=(*rule.metrics, *beside))
         loop = asleep(rule, Kind.TOTAL, strays=(LEFT_OVER,))
         loop.run(60 * MINUTE)
         assert not loop.steps
@@ -69,13 +64,6 @@ class TestByTotal:
         assert loop.replicas == 0
         loop.run(5 * MINUTE)
         assert [step.after for step in loop.steps] == [8]
-
-    def test_a_metric_by_pod_beside_a_total_does_not_let_a_fallback_wake_it(self) -> None:
-        rule = rule_with_fallback(Kind.TOTAL)
-        rule = replace(rule, metrics=(*rule.metrics, cpu(f"{HIGH}m", f"{LOW}m")))
-        loop = asleep(rule, Kind.TOTAL, strays=(LEFT_OVER,))
-        loop.run(60 * MINUTE)
-        assert not loop.steps
 
 
 class TestByPod:
