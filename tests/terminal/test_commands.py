@@ -45,7 +45,9 @@ def test_arguments_that_do_not_parse_have_the_status_of_invalid_ones(capsys: pyt
         with pytest.raises(SystemExit) as ended:
             cli.main(arguments)
         assert ended.value.code == INVALID
-    assert "usage: effective-load" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage: effective-load" in said
+    assert all(f"\n    {command.name}" in said for command in cli.COMMANDS)
 
 
 def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
