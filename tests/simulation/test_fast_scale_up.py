@@ -59,17 +59,3 @@ def test_a_spike_between_two_syncs_is_stabilized(kind: Kind) -> None:
     assert falls
     assert falls[0].at - rises[-1].at >= 2 * MINUTE
     assert_never_below_the_truth(loop)
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize("window", [0, 60])
-def test_a_service_still_shrinks_once_to_its_need(kind: Kind, window: int) -> None:
-    loop = raised(1000, kind=kind, window=window)
-    loop.run(5 * MINUTE)
-    loop.demand = lambda _: 30_000
-    loop.run(10 * MINUTE)
-    assert loop.replicas == 25
-    loop.demand = lambda _: 6_100
-    loop.run(20 * MINUTE)
-    assert loop.replicas == 15
-    assert_never_below_the_truth(loop)

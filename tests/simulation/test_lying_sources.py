@@ -3,8 +3,8 @@
 import pytest
 
 from adapter.load.assessment import HeldBy
-from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, rule_of
-from tests.simulation.services import BY_POD, HIGH, LOW, MINUTE, counts, service
+from tests.simulation.closed_loop import ClosedLoop, assert_never_below_the_truth
+from tests.simulation.services import BY_POD, MINUTE, counts, service
 from tests.simulation.sources import Kind
 
 
@@ -46,37 +46,6 @@ class TestSomePodsReportedAsZero:
         assert counts(loop.steps) == [7]
         assert_never_below_the_truth(loop)
 
-    def test_more_load_is_met_once_the_zeros_end(self) -> None:
-        loop = with_zeros(5, load=1000)
-        loop.demand = lambda _: 15_000
-        loop.run(2 * MINUTE)
-        assert not loop.steps
-        loop.source.zeros = set()
-        loop.run(10 * MINUTE)
-        assert counts(loop.steps) == [13]
-
-    @pytest.mark.parametrize(("tolerates", "doubted"), [(None, 4 * MINUTE + 30), (True, 0)])
-    def test_zeros_of_more_than_five_minutes_are_believed_or_all_where_the_policy_tolerates_them(
-        self, tolerates: bool | None, doubted: int
-    ) -> None:
-        loop = service(10, 1190, rule=rule_of(Kind.RESOURCE, HIGH, LOW, tolerate_zero=tolerates))
-        loop.run(5 * MINUTE)
-        for pod in loop.living[1:]:
-            pod.measured.weight = 0  # the zeros are true
-        loop.demand = lambda _: 1190
-        loop.touch()
-        loop.run(doubted)
-        assert not loop.steps
-        loop.run(MINUTE)
-        assert counts(loop.steps) == [2]
-        assert_never_below_the_truth(loop)
-
-    def test_pods_that_always_were_idle_count_at_once(self) -> None:
-        loop = service(10, 119, habits=Habits(weights=(1, *[0] * 9)))
-        loop.run(MINUTE)
-        assert counts(loop.steps) == [2]
-        assert_never_below_the_truth(loop)
-
 
 class TestFrozenSources:
     @pytest.mark.parametrize("kind", list(Kind))
@@ -115,16 +84,4 @@ class TestFrozenSources:
         loop.demand = lambda _: 3_700
         loop.run(10 * MINUTE)
         assert counts(loop.steps) == [15, 21, 9]
-        assert_never_below_the_truth(loop)
-
-    def test_a_source_that_thaws_is_followed_again(self) -> None:
-        loop = service(20, 300)
-        loop.run(1)
-        loop.source.frozen = True
-        loop.run(10 * MINUTE)
-        loop.source.frozen = False
-        loop.demand = lambda _: 24_500
-        loop.run(10 * MINUTE)
-        assert counts(loop.steps)[0] == 15
-        assert loop.replicas == max(counts(loop.steps)) == 21
         assert_never_below_the_truth(loop)

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 
-from adapter.load.assessment import HeldBy
 from adapter.load.spec import Average, Bounds, Converge
 from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, down_to_the_truth, rule_of
@@ -25,34 +24,6 @@ class TestSlowSources:
         assert counts(loop.steps) == [15]
         assert_never_below_the_truth(loop)
 
-    def test_the_hold_is_explained(self) -> None:
-        loop = service(20, 300, refresh=60, window=60)
-        loop.run(2 * MINUTE)
-        assert counts(loop.steps) == [15]
-        assert HeldBy.DEPARTED in {decision.held_by for _, decision in loop.decisions}
-
-    @pytest.mark.parametrize("taken", [1, 4, 5])
-    def test_pods_removed_by_hand_are_not_removed_again(self, taken: int) -> None:
-        loop = service(20, 300, refresh=60, window=60, sync=15)
-        loop.events[61] = lambda loop: loop.scale(20 - taken)
-        loop.run(20 * MINUTE)
-        assert loop.replicas == 15
-        assert_never_below_the_truth(loop)
-
-    def test_evicted_pods_are_not_mistaken_for_less_load(self) -> None:
-        loop = service(20, 440, refresh=60, window=60)
-        loop.run(5 * MINUTE)
-        loop.quota = 12
-        for pod in loop.living[:8]:
-            loop.delete(pod)
-        loop.run(30)
-        loop.demand = lambda _: 20 * 380
-        loop.quota = 100
-        loop.touch()
-        loop.run(20 * MINUTE)
-        assert counts(loop.steps) == [19]
-        assert_never_below_the_truth(loop)
-
     @pytest.mark.parametrize("seconds", [4, 20])
     def test_an_adapter_restarted_after_a_step_does_not_repeat_it(self, seconds: int) -> None:
         loop = service(20, 300, refresh=60, window=60)
@@ -63,16 +34,6 @@ class TestSlowSources:
         restart(loop)
         loop.run(20 * MINUTE)
         assert counts(loop.steps) == [15]
-
-    @pytest.mark.parametrize("seconds", [20, 100, 250])
-    def test_an_adapter_restarted_while_some_pods_are_reported_as_zero_shrinks_nothing(self, seconds: int) -> None:
-        loop = service(10, 1190)
-        loop.run(5 * MINUTE)
-        loop.source.zeros = {pod.measured.name for pod in loop.living[:9]}
-        loop.run(seconds)
-        restart(loop)
-        loop.run(280 - seconds)
-        assert not loop.steps
 
     @pytest.mark.parametrize(("refresh", "window"), [(15, 15), (60, 60), (60, 120)])
     def test_one_pod_a_period_keeps_its_pace(self, refresh: int, window: int) -> None:
