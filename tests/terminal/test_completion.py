@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,9 +49,11 @@ def test_policies_are_completed_by_the_other_arguments_and_a_failure_completes_n
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_each_shell_gets_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_gets_its_script_and_kubectl_its_programs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", shell]) == cli.OK
     assert "effective-load" in capsys.readouterr().out
+    for program in ("kubectl-effective_load", "kubectl_complete-effective_load"):
+        assert (Path(sys.executable).parent / program).exists()
 
 
 def test_bash_completes_a_command() -> None:
