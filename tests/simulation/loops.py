@@ -8,6 +8,7 @@ from functools import partial
 
 from adapter.load.spec import Bounds, Cooldown, Metric, Policy, PulledOut, Strategy, ToleranceIn, Trigger, Velocity
 from adapter.load.spec import Step as SpecStep
+from adapter.policy.hpa import ScalingPolicy
 from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import (
     ClosedLoop,
@@ -20,7 +21,7 @@ from tests.simulation.closed_loop import (
     up_to_the_truth,
 )
 from tests.simulation.sources import Kind, Source
-from tests.simulation.stock_hpa import PERCENT, PODS, RatePolicy, StockHpa
+from tests.simulation.stock_hpa import PERCENT, PODS, StockHpa
 
 MINUTE = 60
 LONGEST = 150 * MINUTE
@@ -161,8 +162,8 @@ def _hpa(rng: random.Random) -> StockHpa:
     rates = [
         (),
         (),
-        (RatePolicy(PODS, rng.choice([1, 2, 4]), period),),
-        (RatePolicy(PERCENT, rng.choice([10, 20, 50, 100]), period), RatePolicy(PODS, 1, period)),
+        (ScalingPolicy(PODS, rng.choice([1, 2, 4]), period),),
+        (ScalingPolicy(PERCENT, rng.choice([10, 20, 50, 100]), period), ScalingPolicy(PODS, 1, period)),
     ]
     return StockHpa(
         bounds=Bounds(minimum=rng.choice([1, 1, 2]), maximum=200),

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from adapter.hpa.behavior import History, Rules
 from adapter.load.assessment import Decision
 from adapter.load.spec import Bounds
-from adapter.policy.hpa import ScalingPolicy as RatePolicy
+from adapter.policy.hpa import ScalingPolicy
 
 PODS, PERCENT = "Pods", "Percent"
-_UNLIMITED = (RatePolicy(PODS, 10**6, 15),)
+_UNLIMITED = (ScalingPolicy(PODS, 10**6, 15),)
 
 
 @dataclass
@@ -22,8 +22,8 @@ class StockHpa:
     sync: int = 15
     up_window: int = 0
     down_window: int = 300
-    up: tuple[RatePolicy, ...] = ()
-    down: tuple[RatePolicy, ...] = ()
+    up: tuple[ScalingPolicy, ...] = ()
+    down: tuple[ScalingPolicy, ...] = ()
     _history: History = field(default_factory=History)
 
     def desired(self, decision: Decision, now: int) -> int:

@@ -5,11 +5,12 @@ from itertools import pairwise
 import pytest
 
 from adapter.load.spec import Average, Bounds, Converge
+from adapter.policy.hpa import ScalingPolicy
 from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, down_to_the_truth, rule_of
 from tests.simulation.services import BY_POD, HIGH, LOW, MINUTE, counts, restart, service
 from tests.simulation.sources import Kind
-from tests.simulation.stock_hpa import PODS, RatePolicy, StockHpa
+from tests.simulation.stock_hpa import PODS, StockHpa
 
 
 class TestSlowSources:
@@ -39,7 +40,7 @@ class TestSlowSources:
     def test_one_pod_a_period_keeps_its_pace(self, refresh: int, window: int) -> None:
         loop = service(13, 1000, refresh=refresh, window=window, sync=10)
         loop.hpa = StockHpa(
-            bounds=Bounds(minimum=1, maximum=20), sync=10, down_window=60, down=(RatePolicy(PODS, 1, 10),)
+            bounds=Bounds(minimum=1, maximum=20), sync=10, down_window=60, down=(ScalingPolicy(PODS, 1, 10),)
         )
         loop.run(5 * MINUTE)
         loop.demand = lambda _: 300
