@@ -192,6 +192,7 @@ WANTED = "server: {externalMetrics: true}"
             EXTERNAL, api_service(), "", "wrong: it names Service effective-load/", id="ours, without the setting"
         ),
         pytest.param(EXTERNAL, api_service(), None, "ok: ", id="ours, where the settings are not known"),
+        pytest.param(V1BETA1, api_service(**UNTRUSTED), "", "its caBundle does not fit", id="ours, not trusted"),
         pytest.param(  # it looks like a wrong certificate: the server writes the caBundle of what it serves
             EXTERNAL,
             api_service(**UNTRUSTED),
@@ -208,7 +209,7 @@ async def test_an_apiservice_is_told_with_who_serves_it(
     api.answers[f"{API_SERVICES}/{name}"] = service
     (line,) = (await found_services(session, settings or "", known=settings is not None))[name]
     assert says in line
-    assert "caBundle" not in line
+    assert ("caBundle" in line) is ("caBundle" in says)
 
 
 @pytest.mark.parametrize(

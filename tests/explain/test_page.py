@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from adapter.commands.decide.decision import decided
 from adapter.commands.explain import sentences
 from adapter.commands.explain.page import BAND_WIDTH, drawn_band, page
 from adapter.commands.explain.reading import Explained, Served
@@ -41,6 +42,13 @@ def test_pods_that_are_left_out_come_first_and_a_narrow_terminal_cuts_nothing_of
     signs = [sign for line in lines for sign in "✗✓" if f"{sign}  " in line]
     assert set(signs) == {"✗", "✓"}
     assert signs == sorted(signs, key="✗✓".index)
+
+
+def test_a_band_has_the_effective_and_the_raw_usage() -> None:
+    case = explained().case
+    assert case is not None
+    (found,) = sentences.bands(case.inputs.policy, *decided(case))
+    assert (found.usage, found.raw) == (1440 * MILLI, 1008 * MILLI)
 
 
 def band(**changes: Any) -> DrawnBand:

@@ -42,6 +42,7 @@ def test_overshoot_is_what_was_there_beyond_the_need() -> None:
     assert run(phases((4, 60), (2.5, 60)), {0: 7}).summary.overshoot == 4
     assert run(phases((4, 60), (2.5, 60)), {0: 7}, Judge({"cpu": POD}, minimum=5)).summary.overshoot == 2
     assert run(steady(4, 60, pulled_out=2), {0: 7}).summary.overshoot == 1
+    assert run(steady(1, 60, pulled_out=2), {0: 7}, Judge({"cpu": POD}, minimum=3)).summary.overshoot == 2
 
 
 def test_every_pod_that_exists_counts_for_pod_seconds() -> None:

@@ -201,6 +201,10 @@ def test_a_rolling_update_replaces_every_pod_within_its_surge_and_never_has_fewe
 def test_a_service_is_scaled_during_its_rolling_update() -> None:
     pods = ServicePods(Setup(replicas=4, starts=10, stops=0), START)
     pods.roll(1, START)
+    before = pods.shown()
+    pods.scale(4, START + 2)
+    pods.advance(START + 2)
+    assert pods.shown() == before, "its surge is no surplus"
     for count, at in ((7, 5), (3, 25)):
         pods.scale(count, START + at)
         pods.advance(START + at)
