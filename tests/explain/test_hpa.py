@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.explain.sentences import did_last, will_do
+from adapter.commands.explain.sentences import will_do
 from tests.explain.kit import document, explained, hpa_object
 
 EXACT = {"tolerance": "0", "stabilizationWindowSeconds": 0}
@@ -52,8 +52,3 @@ def test_an_hpa_that_asks_for_something_else_is_named() -> None:
     lines = said(metrics=[{"type": "Resource", "resource": stock}])
     assert lines[0] == "HPA web does not ask for desired_replicas of policy web"
     assert not any(line.startswith("it sets") for line in lines)
-
-
-def test_what_it_did_last_has_the_age_of_the_last_scaling() -> None:
-    one = explained()
-    assert list(did_last(one))[:2] == ["current 10, desired 10", "it last scaled 5 min ago"]

@@ -110,15 +110,6 @@ def test_a_fallback_only_ever_raises_the_count(fallback: Object, written: Object
     assert policy_spec(scaled(fallback=fallback)).get("fallback") == written
 
 
-def test_triggers_without_an_equivalent_are_lost_by_name_with_the_promql_that_asks_the_same() -> None:
-    note = note_at("spec.triggers[3]", EVERYTHING_KEDA)
-    assert note.kind is NoteKind.LOST
-    assert note.sentence.startswith(
-        "trigger rabbitmq orders: the count no longer follows it; write it as a metric with"
-    )
-    assert "rabbitmq_detailed_queue_messages_ready" in note.sentence
-
-
 def cron(start: str, end: str) -> Object:
     times = {"timezone": "Asia/Shanghai", "start": start, "end": end, "desiredReplicas": "20"}
     return changed(SCALED, "spec", "triggers", to=[*SCALED["spec"]["triggers"], {"type": "cron", "metadata": times}])

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from adapter.commands.migrate.original import NoteKind
-from adapter.commands.migrate.pair import Wpa
 from tests.migrate.kit import (
     EVERYTHING_WPA,
     WPA,
@@ -169,13 +168,6 @@ def test_what_the_controller_refuses_is_a_fault(spec: Object, fault: str) -> Non
 )
 def test_impossible_watermarks_are_faults(high: str | None, low: str | None, fault: str) -> None:
     assert any(fault in one for one in faults_of(marks(high, low))), faults_of(marks(high, low))
-
-
-def test_the_original_is_kept_for_a_replay() -> None:
-    [pair] = migrated(EVERYTHING_WPA).pairs
-    assert isinstance(pair.original, Wpa)
-    assert (pair.original.tolerance, pair.original.up_factor, pair.original.modulo) == (10, 50_000, 2)
-    assert [metric.name for metric in pair.original.metrics] == ["cpu", "queue_depth"]
 
 
 def test_a_long_name_is_cut_and_stays_unique() -> None:

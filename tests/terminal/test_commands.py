@@ -10,7 +10,7 @@ import pytest
 
 from adapter import cli
 from adapter.commands.terminal import output
-from adapter.commands.terminal.command import INVALID, OK, Command
+from adapter.commands.terminal.command import INVALID
 
 LINES = [
     pytest.param(part.strip(), id=f"{command.name}: {part.strip()[:60]}")
@@ -26,18 +26,6 @@ def test_an_example_is_a_command_line_that_parses(line: str) -> None:
     words = shlex.split(line.partition(" > ")[0].removeprefix("kubectl "))
     assert words[0] == "effective-load"
     assert cli.argument_parser().parse_args(words[1:]).run is not None
-
-
-@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda one: one.name)
-def test_help_has_examples_and_exit_statuses(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main([command.name, "--help"])
-    text = capsys.readouterr().out
-    assert "examples:" in text
-    assert "exit status:" in text
-    assert OK in command.statuses
-    for status in command.statuses:
-        assert re.search(rf"^  {status}  ", text, re.MULTILINE)
 
 
 def test_arguments_that_do_not_parse_have_the_status_of_invalid_ones(capsys: pytest.CaptureFixture[str]) -> None:
