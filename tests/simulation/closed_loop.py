@@ -138,7 +138,6 @@ class Registry:
 
     mode: str = "ok"
     alive: bool = False
-    reconnected: int | None = None
     forgotten: set[str] = field(default_factory=set)
     last: Roster | None = None
 
@@ -151,7 +150,6 @@ class Registry:
         self.last = Roster(
             at=NOW + now,
             alive=self.alive,
-            reconnected_at=None if self.reconnected is None else NOW + self.reconnected,
             instances=tuple(Instance(ip=pod.ip, port=8080, enabled=not pod.disabled) for pod in listed)
             if self.mode == "ok"
             else (),

@@ -2,12 +2,9 @@
 
 import pytest
 
-from adapter.load.assessment import HeldBy
-from tests.simulation.closed_loop import Registry
 from tests.simulation.registered import (
     LONG,
     MINUTE,
-    Service,
     changes,
     constant,
     counts,
@@ -67,20 +64,6 @@ class TestRegistryOutages:
         assert min(counts(moments)) >= needed(5_000)
         assert turns(moments) == 0
 
-    def test_a_registry_that_refills_slowly_after_a_restart_changes_nothing(self) -> None:
-        service = running(20, 20 * 1_100)
-        names = [pod.measured.name for pod in service.living]
-        service.registry.reconnected = service.now
-        for back in range(0, 21, 2):
-            service.registry.forgotten = set(names[back:])
-            service.run(10)
-        service.run(30 * MINUTE)
-        assert set(counts(service.moments)) == {20}
-
-    def test_an_assessor_started_during_an_outage_shrinks_nothing(self) -> None:
-        service = Service(10, constant(6_000), registry=Registry(mode="silent"))
-        assert set(counts(service.run(30 * MINUTE))) == {10}
-
 
 class TestMassAbsence:
     @pytest.mark.parametrize("count", [2, 5, 8])
@@ -119,23 +102,3 @@ class TestMetricsOutages:
         moments = service.run(30 * MINUTE)
         assert settled(moments)
         assert turns(moments) == 0
-
-    def test_samples_lost_of_half_the_pods_hold(self) -> None:
-        service = running(10, 8_000)
-        service.source.lost = {pod.measured.name for pod in service.living[:5]}.__contains__
-        service.demand = constant(2_000)
-        moments = service.run(20 * MINUTE)
-        assert set(counts(moments)) == {10}
-        assert moments[-1].decision.held_by is HeldBy.MISSING
-
-    def test_pods_that_turn_unready_for_a_while_shrink_nothing(self) -> None:
-        service = running(10, 8_000)
-        ill = service.living[:6]
-        for pod in ill:
-            pod.unready_since = service.now
-        moments = service.run(3 * MINUTE)
-        for pod in ill:
-            pod.unready_since, pod.ready_at = None, service.now
-        moments += service.run(20 * MINUTE)
-        assert min(counts(moments)) >= 10
-        assert settled(moments)

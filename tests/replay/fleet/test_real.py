@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapter import cli
+from adapter.policy.behavior import count_metric
 from adapter.runtime.times import format_time
 from lab.harness.adapter import MANIFESTS, install_crds
 from lab.harness.client import ApiError, Client
@@ -67,19 +68,13 @@ def kubeconfig(api_server: ControlPlane) -> Path:
 def service(name: str) -> list[dict[str, Any]]:
     metadata = {"name": name, "namespace": NAMESPACE}
     labels = {"app": name}
-    containers = [{"name": "app", "image": "example.invalid/app:1"}]
-    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": name}
-    target = {"type": "AverageValue", "averageValue": "1"}
-    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
     cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1", "lowWatermark": "500m"}
-    deployment = {
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
-    }
+    pod = {"containers": [{"name": "app", "image": "example.invalid/app:1"}]}
+    deployment = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
     hpa = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "maxReplicas": 20,
-        "metrics": [{"type": "Object", "object": metric}],
+        "metrics": [count_metric(name)],
     }
     return [
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment},
