@@ -26,7 +26,7 @@ class Left(NamedTuple):
 SERVERS = (
     Left(r"e2e/test_upstreams\.py", "KEDA and prometheus-adapter take 12 minutes to build"),
     Left(
-        r"(registries/test_(eureka_real\.py|contract\.py::.*SpringEureka)|e2e/test_registries\.py.*\[eureka|harness/test_registry_servers\.py::test_eureka)",
+        r"(registries/test_(eureka_real\.py|contract\.py::.*SpringEureka)|e2e/test_registries\.py.*\[eureka)",
         "Spring's Eureka needs Java and Maven; the Eureka of Polaris speaks the same protocol",
     ),
     Left(
@@ -35,8 +35,8 @@ SERVERS = (
         "a fault of each input runs; the others of its kind take a quarter of a minute each",
     ),
     Left(
-        r"(e2e/test_faults\.py::TestBrokenInvariantsAreSeen|harness/test_controlplane\.py)",
-        "they test the scene and the harness: every test on the control plane fails where these do not work",
+        r"e2e/test_faults\.py::TestBrokenInvariantsAreSeen",
+        "they test the scene: every test on the control plane fails where it does not work",
     ),
     Left(
         r"e2e/test_counts\.py::test_a_step_of_one_pod",
@@ -158,8 +158,7 @@ ROWS = (
         keep=30,
     ),
     Left(
-        r"demo/test_(model\.py::test_(the_model_tells_the_recorded|every_step|the_averages|the_model_is_the_same)|"
-        r"cli\.py::test_the_story_is_told_and_drawn)",
+        r"demo/test_model\.py::test_(the_model_tells_the_recorded|every_step)",
         "the whole story in the demo's model; tests/replay/scenarios holds the counts of the same rules",
     ),
     Left(
@@ -221,8 +220,8 @@ QUICK = (
     ),
     Left(
         r"(replay/(fleet/test_signals|test_(aim|skipping|outputs)\.py|test_command\.py::test_the_front|"
-        r"test_simulation\.py::test_a(ll_three|_replayed_policy)|originals/test_against|scenarios/test_report\.py::test_the_doc)|"
-        r"demo/test_(cli|model|building))",
+        r"test_simulation\.py::test_a_replayed_policy|originals/test_against|scenarios/test_report\.py::test_the_doc)|"
+        r"demo/test_(model|building))",
         "days of load are replayed",
     ),
     Left(

@@ -79,30 +79,26 @@ def test_the_quick_model_is_the_replay_at_every_lag(plan: Plan | None, lag: quic
     assert found.shortfall == pytest.approx(known.shortfall, rel=0.02)
 
 
-def test_a_pod_is_kept_over_a_valley_that_is_shorter_than_its_start() -> None:
+def test_a_pod_is_kept_over_a_valley_that_is_shorter_than_its_start_and_goes_over_a_longer_one() -> None:
     peak, valley = [3.0] * 10, [1.0] * 2
     found = pod_hours([1.0] * 10 + peak + valley + peak + [1.0] * 10, STEP, PAID, 1, 0.0)
     assert found * 3600 == pytest.approx(42 * STEP + 2 * (22 * STEP + PAID))
-
-
-def test_a_pod_goes_over_a_longer_one() -> None:
     found = pod_hours([2.0] * 5 + [1.0] * 3 + [2.0] * 5, STEP, PAID, 1, 0.0)
     assert found * 3600 == pytest.approx(13 * STEP + 10 * STEP + 2 * PAID)
 
 
-def test_no_plan_at_all_is_cheaper_than_perfect_knowledge() -> None:
+def test_perfect_knowledge_costs_what_the_cheapest_of_all_plans_does() -> None:
     rng = random.Random(5)
     for _ in range(5):
         shown = [rng.uniform(0, 3) for _ in range(8)]
-        whole = sum(shown)
         allowed = 0.02
-        plans = (
+        cheapest = min(
             sum(plan) * STEP + PAID * sum(max(0, b - a) for a, b in zip((1, *plan), plan, strict=False))
             for plan in product((1, 2, 3), repeat=len(shown))
-            if sum(max(0.0, load - count) for load, count in zip(shown, plan, strict=True)) <= allowed * whole
+            if sum(max(0.0, load - count) for load, count in zip(shown, plan, strict=True)) <= allowed * sum(shown)
         )
         found = pod_hours(shown, STEP, PAID, 1, allowed) * 3600
-        assert found >= min(plans) - 1e-6
+        assert cheapest - 1e-6 <= found <= 1.05 * cheapest
 
 
 def stored() -> list[dict[str, Any]]:

@@ -1,14 +1,13 @@
 """What `check` reads of a cluster: who else scales a policy's target, and how often it asks."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from adapter.commands.check.cluster_checks import status_sections
 from adapter.kube.cluster import Cluster, ClusterError
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
@@ -42,16 +41,24 @@ def items(*found: dict[str, Any]) -> Any:
     return answer
 
 
+def deployment(labels: dict[str, str]) -> dict[str, Any]:
+    """Deployment web, which selects these labels."""
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}
+    return {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
+
+
+SCALABLE = {
+    "resources": [
+        {"name": name, "kind": "Deployment", "namespaced": True} for name in ("deployments", "deployments/scale")
+    ]
+}
+
+
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi() as api:
-        names = ("deployments", "deployments/scale")
-        resources = [{"name": name, "kind": "Deployment", "namespaced": True} for name in names]
-        api.answers[APPS] = text(json.dumps({"resources": resources}))
-        labels = {"matchLabels": {"app": "web"}}
-        spec = {"replicas": 1, "selector": labels, "template": {"metadata": {"labels": {"app": "web"}}}}
-        deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
-        api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
+        api.answers[APPS] = text(json.dumps(SCALABLE))
+        api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment({"app": "web"}))
         api.answers["/api/v1/namespaces/shop/pods"] = items()
         api.answers[HPAS] = items(hpa("web", "web"), hpa("beside", "web"), hpa("other", "other"))
         yield api
@@ -74,34 +81,30 @@ async def test_other_policies_and_hpas_of_the_same_target_are_neighbours(api: Fa
     assert {"PolicyConflict", "SharedTarget"} <= {flaw.reason for flaw in flaws(wiring)}
 
 
-async def test_a_selector_that_the_server_does_not_read_is_refused_here_too(api: FakeApi, cluster: Cluster) -> None:
-    api.answers[POLICIES] = items(policy("web"))
+def with_a_long_selector(api: FakeApi) -> None:
     labels = {f"k{number}": "v" for number in range(MAX_SELECTOR_REQUIREMENTS + 1)}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}}
-    deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
-    api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
-    (web,) = [one.policy for one in await cluster.policies(["shop"])]
-    assert web is not None
-    with pytest.raises(
-        ClusterError, match=f"Deployment web: its selector has {MAX_SELECTOR_REQUIREMENTS + 1} requirements"
-    ):
-        await cluster.pods(web)
+    api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment(labels))
 
 
-@pytest.mark.parametrize(
-    ("named", "sentence"),
-    [
-        ("faulty", "HorizontalPodAutoscaler faulty: spec.maxReplicas: is required"),
-        ("gone", "there is no HorizontalPodAutoscaler gone, which the policy names"),
-    ],
-)
-async def test_an_hpa_that_cannot_be_used_is_named_with_its_fault(
-    api: FakeApi, cluster: Cluster, named: str, sentence: str
-) -> None:
+def with_a_faulty_hpa(api: FakeApi) -> None:
     faulty = hpa("faulty", "web")
     del faulty["spec"]["maxReplicas"]
     api.answers[HPAS] = items(hpa("web", "web"), faulty)
-    api.answers[POLICIES] = items(policy("web", of=named))
+
+
+@pytest.mark.parametrize(
+    ("change", "of", "sentence"),
+    [
+        (with_a_long_selector, "web", f"Deployment web: its selector has {MAX_SELECTOR_REQUIREMENTS + 1} requirements"),
+        (with_a_faulty_hpa, "faulty", "HorizontalPodAutoscaler faulty: spec.maxReplicas: is required"),
+        (with_a_faulty_hpa, "gone", "there is no HorizontalPodAutoscaler gone, which the policy names"),
+    ],
+)
+async def test_what_stands_between_a_policy_and_its_pods_is_named_with_its_fault(
+    api: FakeApi, cluster: Cluster, change: Callable[[FakeApi], None], of: str, sentence: str
+) -> None:
+    change(api)
+    api.answers[POLICIES] = items(policy("web", of=of))
     (web,) = [one.policy for one in await cluster.policies(["shop"])]
     assert web is not None
     with pytest.raises(ClusterError, match=sentence):
@@ -115,20 +118,3 @@ async def test_a_namespace_is_asked_for_once_whatever_number_of_policies_it_has(
         await cluster.pods(one.policy)
     asked = [path for path, query in api.asked if "fieldSelector" not in query]
     assert (asked.count(HPAS), asked.count(POLICIES)) == (1, 2)
-
-
-async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, cluster: Cluster) -> None:
-    silent = {
-        "type": "InputsFresh",
-        "status": "False",
-        "reason": "WatchSilent",
-        "message": "the watch of pods is silent",
-    }
-    well = {"type": "InputsFresh", "status": "True", "reason": "SamplesFresh", "message": "fresh"}
-    api.answers[POLICIES] = items(
-        policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
-    )
-    (section,) = status_sections(await cluster.policies(["shop"]), 0.0, written=False)
-    assert [one.text for one in section.findings] == [
-        "the watch of pods is silent (reported by the status of shop/web)"
-    ]

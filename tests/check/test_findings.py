@@ -8,20 +8,17 @@ from adapter.commands.check.findings import (
     MAX_LISTED,
     PROBE_SERVICE,
     add_pod_matches,
-    hpa_section,
     registry_section,
     service_section,
 )
-from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, report_data, report_lines
+from adapter.commands.check.report import ReportSection, all_ok
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
-from adapter.policy.conformance import Wiring
-from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble
 from adapter.settings.registries import ConsulRegistry
-from tests.load.kit import NOW, REGISTRY, TARGET, cpu, pod, policy
+from tests.load.kit import NOW, REGISTRY, TARGET, pod
 
 KEY = ServiceKey("main", "web", "prod", "blue")
 CONSUL = ConsulRegistry(name="main", type="Consul", servers=("http://a",))
@@ -32,12 +29,15 @@ def heard(*instances: Instance, server: str = "http://a", protected: bool = Fals
     return ProbeResult(server=server, rosters={KEY: roster}, troubles={})
 
 
-def failed(reason: str, server: str = "http://a") -> ProbeResult:
-    return ProbeResult(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words", "")})
+def failed(reason: str, server: str = "http://a", words: str = "its own words") -> ProbeResult:
+    return ProbeResult(server=server, rosters={}, troubles={KEY: Trouble(reason, words, "")})
 
 
 def text(section: ReportSection) -> list[str]:
     return [f"{one.verdict}: {one.text}" for one in section.findings]
+
+
+REACHED = "ok: http://a can be reached"
 
 
 class TestRegistry:
@@ -45,45 +45,34 @@ class TestRegistry:
         ("reason", "steps"),
         [
             ("unreachable", ["wrong: http://a cannot be reached: its own words"]),
-            (
-                "unauthenticated",
-                ["ok: http://a can be reached", "wrong: http://a does not authenticate the adapter: its own words"],
-            ),
-            (
-                "forbidden",
-                [
-                    "ok: http://a can be reached",
-                    "wrong: http://a does not let the adapter read: its own words",
-                ],
-            ),
+            ("unauthenticated", [REACHED, "wrong: http://a does not authenticate the adapter: its own words"]),
+            ("forbidden", [REACHED, "wrong: http://a does not let the adapter read: its own words"]),
             ("error", ["wrong: http://a could not be asked: its own words"]),
-            (
-                "malformed",
-                ["ok: http://a can be reached", "wrong: http://a gives no usable answer: its own words"],
-            ),
+            ("malformed", [REACHED, "wrong: http://a gives no usable answer: its own words"]),
         ],
     )
     def test_the_first_step_that_fails_is_the_last(self, reason: str, steps: list[str]) -> None:
         assert text(registry_section(CONSUL, [failed(reason)])) == steps
 
+    def test_a_server_is_named_once_in_its_error(self) -> None:
+        [line] = text(registry_section(CONSUL, [failed("unreachable", words="http://a: no answer within 3 s")]))
+        assert line == "wrong: http://a cannot be reached: no answer within 3 s"
+
     def test_a_server_that_answers_has_passed_every_step(self) -> None:
         with_token = CONSUL.model_copy(update={"token_file": "/token"})
         assert text(registry_section(with_token, [heard()])) == [
-            "ok: http://a can be reached",
+            REACHED,
             "ok: http://a accepts the credentials",
             "ok: http://a lets the adapter read",
         ]
 
-    def test_that_an_invented_service_is_not_known_is_no_fault(self) -> None:
-        key = ServiceKey("main", PROBE_SERVICE)
-        unknown = ProbeResult(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service", "")})
-        section = registry_section(CONSUL, [unknown])
-        assert text(section)[1].startswith("note: http://a was asked about a service that does not exist")
+    def test_an_invented_service_may_be_unknown_and_what_answers_it_has_to_be_a_registry(self) -> None:
+        def asked(reason: str) -> ReportSection:
+            trouble = {ServiceKey("main", PROBE_SERVICE): Trouble(reason, "no such service", "")}
+            return registry_section(CONSUL, [ProbeResult(server="http://a", rosters={}, troubles=trouble)])
 
-    def test_that_what_answers_an_invented_service_is_no_registry_is_wrong(self) -> None:
-        key = ServiceKey("main", PROBE_SERVICE)
-        login = ProbeResult(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page", "")})
-        assert not all_ok([registry_section(CONSUL, [login])])
+        assert text(asked("unknown"))[1].startswith("note: http://a was asked about a service that does not exist")
+        assert not all_ok([asked("malformed")])
 
     def test_one_dead_server_of_two_is_wrong(self) -> None:
         assert not all_ok([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
@@ -95,16 +84,24 @@ class TestService:
         assert section.about == "service web of registry main namespace prod group blue"
         assert text(section) == ["ok: it is known: 3 instances (1 in, 1 out, 1 unhealthy)"]
 
-    def test_a_service_without_instances_is_wrong(self) -> None:
-        section = service_section(KEY, [heard()])
-        assert text(section) == ["wrong: no instance is registered under this name; check service, namespace and group"]
-
-    def test_a_service_that_no_server_answered_for_is_wrong(self) -> None:
-        assert text(service_section(KEY, [failed("unreachable")])) == ["wrong: no server gave a valid answer about it"]
-
-    def test_an_empty_roster_is_ok_where_absence_does_not_count(self) -> None:
-        look = ProbeResult(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
-        assert text(service_section(KEY, [look])) == ["ok: it is known, and no pod is listed, so all of them serve"]
+    @pytest.mark.parametrize(
+        ("answer", "told"),
+        [
+            pytest.param(
+                heard(),
+                "wrong: no instance is registered under this name; check service, namespace and group",
+                id="no instance",
+            ),
+            pytest.param(failed("unreachable"), "wrong: no server gave a valid answer about it", id="no answer"),
+            pytest.param(
+                ProbeResult(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={}),
+                "ok: it is known, and no pod is listed, so all of them serve",
+                id="no instance where absence does not count",
+            ),
+        ],
+    )
+    def test_what_an_answer_without_instances_means(self, answer: ProbeResult, told: str) -> None:
+        assert text(service_section(KEY, [answer])) == [told]
 
     def test_servers_that_differ_are_told_apart(self) -> None:
         section = service_section(KEY, [heard(Instance()), heard(Instance(), Instance(ip="b"), server="http://b")])
@@ -119,10 +116,10 @@ class TestService:
 
 
 class TestMatching:
-    def match(self, *instances: Instance, pods: list[Pod] | None = None, protected: bool = False) -> list[str]:
+    def match(self, *instances: Instance, pods: list[Pod] | None = None, **roster: bool) -> list[str]:
         section = ReportSection("policy")
         pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2")] if pods is None else pods
-        add_pod_matches(section, REGISTRY, TARGET, pods, Roster(at=NOW, instances=instances, protected=protected))
+        add_pod_matches(section, REGISTRY, TARGET, pods, Roster(at=NOW, instances=instances, **roster))
         return text(section)
 
     def test_pods_that_match_are_counted_and_those_that_are_out_named(self) -> None:
@@ -152,9 +149,8 @@ class TestMatching:
         assert self.match(pods=gone) == ["ok: 0 of 0 pods of Deployment web match an instance"]
 
     def test_where_absence_says_nothing_pods_may_be_missing(self) -> None:
-        section = ReportSection("policy")
-        add_pod_matches(section, REGISTRY, TARGET, [pod("web-0", ip="10.0.0.1")], Roster(at=NOW, absence_counts=False))
-        assert [line.partition(":")[0] for line in text(section)] == ["ok", "note"]
+        found = self.match(pods=[pod("web-0", ip="10.0.0.1")], absence_counts=False)
+        assert [line.partition(":")[0] for line in found] == ["ok", "note"]
 
     def test_no_match_at_all_is_wrong(self) -> None:
         assert self.match(pods=[pod("web-0")])[0] == "wrong: 0 of 1 pods of Deployment web match an instance"
@@ -163,85 +159,3 @@ class TestMatching:
         found = self.match(*(Instance(ip=f"10.1.0.{n}") for n in range(MAX_LISTED + 3)), pods=[])
         assert len(found) == 1 + MAX_LISTED + 1
         assert found[-1].startswith("note: 3 more instances count for no pod: 3 because its address")
-
-
-def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
-    well = [ReportSection(f"policy shop/{name}", SubjectKind.POLICY) for name in ("a", "b", "c")]
-    for section in well:
-        section.ok("fine")
-    assert list(report_lines(well)) == ["3 policies: all is well"]
-    odd, ill = (
-        ReportSection("HPA shop/a of policy a", SubjectKind.HPA),
-        ReportSection("registry main (Consul)", SubjectKind.REGISTRY),
-    )
-    odd.note("odd")
-    assert list(report_lines([*well, odd]))[-1] == "3 policies, 1 HPA: nothing wrong, 1 note"
-    ill.ok("http://a can be reached")
-    ill.wrong("http://b cannot be reached")
-    assert list(report_lines([ill, *well, odd])) == [
-        "registry main (Consul)",
-        "  wrong  http://b cannot be reached",
-        "HPA shop/a of policy a",
-        "  note   odd",
-        "ok     3 policies (--verbose lists the findings)",
-        "1 registry, 3 policies, 1 HPA: 1 wrong, 1 note",
-    ]
-    assert list(report_lines([])) == ["no policies and no registries: all is well"]
-
-
-def test_a_server_that_cannot_be_reached_is_named_once() -> None:
-    [line] = text(registry_section(CONSUL, [sentence("http://a: no answer within 3 s")]))
-    assert line == "wrong: http://a cannot be reached: no answer within 3 s"
-
-
-def sentence(words: str) -> ProbeResult:
-    return ProbeResult(server="http://a", rosters={}, troubles={KEY: Trouble("unreachable", words, "")})
-
-
-def test_the_report_reads_as_text_and_as_json() -> None:
-    section = ReportSection("service web", SubjectKind.SERVICE)
-    section.ok("it is known")
-    section.wrong("no")
-    assert list(report_lines([section], verbose=True)) == [
-        "service web",
-        "  ok     it is known",
-        "  wrong  no",
-        "1 service: 1 wrong",
-    ]
-    assert list(report_lines([section])) == ["service web", "  wrong  no", "1 service: 1 wrong"]
-    assert report_data([section]) == {
-        "ok": False,
-        "sections": [
-            {
-                "about": "service web",
-                "findings": [{"verdict": "ok", "text": "it is known"}, {"verdict": "wrong", "text": "no"}],
-            }
-        ],
-    }
-
-
-@pytest.mark.parametrize(
-    ("metric", "tolerance", "verdicts"),
-    [
-        ("desired_replica", "0", ["wrong", "note"]),
-        ("desired_replicas", None, ["wrong", "note"]),
-        ("desired_replicas", "0", ["note"]),
-    ],
-)
-def test_an_hpa_that_does_not_follow_its_policy_is_wrong_as_in_files(
-    metric: str, tolerance: str | None, verdicts: list[str]
-) -> None:
-    rules = {"tolerance": tolerance} if tolerance is not None else {}
-    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
-    target = {"type": "AverageValue", "averageValue": "1"}
-    source = {"describedObject": described, "metric": {"name": metric}, "target": target}
-    spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": 2,
-        "maxReplicas": 9,
-        "metrics": [{"type": "Object", "object": source}],
-        "behavior": {"scaleUp": rules, "scaleDown": {**rules, "stabilizationWindowSeconds": 0}},
-    }
-    hpa = parse_hpa({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}, DEFAULT_TOLERANCE)
-    section = hpa_section(Wiring(policy=policy(cpu(), namespace="shop", name="web", hpa="web"), hpa=hpa))
-    assert [one.verdict.value for one in section.findings] == verdicts, text(section)

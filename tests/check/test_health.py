@@ -34,6 +34,10 @@ def ready(name: str, **more: Any) -> ListedPolicy:
     return named(name, ("Ready", "True", "Decided", "a count is decided"), **more)
 
 
+def undecided(name: str = "a", **more: Any) -> ListedPolicy:
+    return named(name, ("Ready", "False", "NoDecision", "no pod serves"), **more)
+
+
 def told(*policies: ListedPolicy, written: bool = True) -> dict[str, list[str]]:
     return found_texts(status_sections(policies, NOW, written=written))
 
@@ -42,66 +46,49 @@ def found_texts(sections: list[ReportSection]) -> dict[str, list[str]]:
     return {section.about: [f"{one.verdict}: {one.text}" for one in section.findings] for section in sections}
 
 
-def test_healthy_statuses_have_no_findings() -> None:
-    assert told(ready("a"), ready("b", age=125)) == {}
-
-
 def test_a_silent_watch_is_listed_once_with_the_policies_that_it_concerns() -> None:
-    assert told(silent("a"), ready("b"), silent("c")) == {
+    assert told(silent("a"), ready("b", age=125), silent("c")) == {
         "watches": [f"wrong: {SILENCE} (reported by the status of shop/a, shop/c)"]
     }
     (many,) = told(*(silent(f"p{n}") for n in range(7)))["watches"]
     assert many.endswith("(reported by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)")
 
 
-def test_stale_statuses_are_reported_with_their_age_and_their_conditions_ignored() -> None:
-    assert told(ready("a", age=400), silent("b", age=500), ready("c")) == {
-        "companion": [
-            (
-                "wrong: it writes every status within two minutes, and these are older, up to 500 s: shop/a, "
-                "shop/b; check that it runs, and its log"
-            )
-        ]
-    }
-    section = ReportSection("policy shop/b")
-    add_policy_error(section, named("b", ("Ready", "False", "NoDecision", "no pod serves"), age=500), NOW)
-    assert section.findings == []
-
-
-def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> None:
-    assert told(named("a", age=None)) == {
-        "companion": ["note: no status is written yet, so the adapter's view of it is unknown: shop/a"]
-    }
+def test_statuses_that_are_old_or_missing_are_reported_unless_none_is_to_be_written() -> None:
+    ((about, (line,)),) = told(ready("a", age=400), silent("b", age=500), ready("c")).items()
+    assert about == "companion"
+    assert "these are older, up to 500 s: shop/a, shop/b;" in line
+    ((_, (line,)),) = told(named("a", age=None)).items()
+    assert line == "note: no status is written yet, so the adapter's view of it is unknown: shop/a"
     assert told(named("a", age=None), ready("b", age=9000), written=False) == {}
 
 
-def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
+def policy_errors(listed: ListedPolicy, *before: str, every: bool = False) -> list[str]:
     section = ReportSection("policy shop/a")
-    add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
-    assert found_texts([section])["policy shop/a"] == [
-        "wrong: its HPA gets an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
-    ]
+    for text in before:
+        section.wrong(text)
+    add_policy_error(section, listed, NOW, every=every)
+    return found_texts([section])["policy shop/a"][len(before) :]
+
+
+def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
+    error = "wrong: its HPA gets an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
+    assert policy_errors(undecided()) == [error]
+    assert policy_errors(undecided(), "there is no HorizontalPodAutoscaler a") == []
+    assert policy_errors(undecided(), "there is no HorizontalPodAutoscaler a", every=True) == [error]
 
 
 @pytest.mark.parametrize(
-    "status", [ready("a"), silent("a"), named("a", ("InputsFresh", "False", "InputsMissing", "metric cpu: …"))]
+    "status",
+    [
+        pytest.param(ready("a"), id="no error"),
+        pytest.param(silent("a"), id="a silent watch, which is reported elsewhere"),
+        pytest.param(named("a", ("InputsFresh", "False", "InputsMissing", "metric cpu: …")), id="missing inputs"),
+        pytest.param(undecided(age=500), id="an old status"),
+    ],
 )
-def test_a_status_without_an_error_or_with_one_reported_elsewhere_adds_nothing(status: ListedPolicy) -> None:
-    section = ReportSection("policy shop/a")
-    add_policy_error(section, status, NOW)
-    assert section.findings == []
-
-
-def test_a_policy_with_another_wrong_finding_gets_no_second_one_unless_every_one_is_asked_for() -> None:
-    section = ReportSection("policy shop/a")
-    section.wrong("there is no HorizontalPodAutoscaler a, which the policy names")
-    add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
-    assert len(section.findings) == 1
-    undecided = named("a", ("Ready", "False", "NoDecision", "no pod serves"))
-    add_policy_error(section, undecided, NOW)
-    assert len(section.findings) == 1
-    add_policy_error(section, undecided, NOW, every=True)
-    assert section.findings[1].text.endswith("(NoDecision): no pod serves"), "of one policy every fault is told"
+def test_other_statuses_add_nothing_to_their_policy(status: ListedPolicy) -> None:
+    assert policy_errors(status) == []
 
 
 class Pods(Cluster):

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,18 +36,6 @@ FRONT_PROXY = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-aut
 OURS = ("effective-load", "effective-load")
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi() as api:
-        yield api
-
-
-@pytest.fixture
-async def session(api: FakeApi) -> AsyncIterator[Session]:
-    async with Session(api.load) as session:
-        yield session
-
-
 def lines(section: ReportSection) -> list[str]:
     return [f"{one.verdict.value}: {one.text}" for one in section.findings]
 
@@ -71,8 +58,12 @@ def deployment(component: str = "server", namespace: str = "metrics", **more: An
     }
 
 
+def answer(body: Any) -> Any:
+    return text(json.dumps(body))
+
+
 def items(*deployments: dict[str, Any]) -> Any:
-    return text(json.dumps({"items": deployments}))
+    return answer({"items": deployments})
 
 
 async def test_the_installation_is_found_by_its_labels_with_its_accounts_and_settings(
@@ -80,7 +71,7 @@ async def test_the_installation_is_found_by_its_labels_with_its_accounts_and_set
 ) -> None:
     api.answers[DEPLOYMENTS] = items(deployment(), deployment("companion"))
     config = {"el.yaml": "server: {externalMetrics: true}"}
-    api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = text(json.dumps({"data": config}))
+    api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = answer({"data": config})
     found = await find_installation(session, Settings())
     assert found.accounts() == {Account.SERVER: "el-server", Account.COMPANION: "el-companion"}
     settings, known, section = await installed_settings(session, found)
@@ -104,31 +95,32 @@ async def test_where_only_the_namespace_may_be_read_it_is_looked_for_there(api: 
     assert (await find_installation(session, Settings())).namespace == "effective-load"
 
 
-async def test_settings_that_cannot_be_used_are_wrong_with_their_fields(api: FakeApi, session: Session) -> None:
-    api.answers[DEPLOYMENTS] = items(deployment())
-    path = "/api/v1/namespaces/metrics/configmaps/el-settings"
-    found = await find_installation(session, Settings())
-    api.answers[path] = text(json.dumps({"data": {"el.yaml": "server: {prot: 1}"}}))
-    _, known, section = await installed_settings(session, found)
-    assert not known
+@pytest.mark.parametrize(
+    ("config_map", "says"),
+    [
+        (answer({"data": {"el.yaml": "server: {prot: 1}"}}), "wrong: ConfigMap metrics/el-settings: server.prot"),
+        (answer({"data": {"other": ""}}), "wrong: ConfigMap metrics/el-settings has no"),
+        (
+            status(404, "NotFound"),  # pods do not start without the ConfigMap of their volume
+            "wrong: ConfigMap metrics/el-settings does not exist, so no new pod of Deployment ",
+        ),
+        (
+            status(
+                403, "Forbidden", 'User "x" cannot get resource "configmaps" in API group "" in the namespace "metrics"'
+            ),
+            "for this account may not get configmaps in namespace metrics; give --settings; every default",
+        ),
+    ],
+    ids=["a wrong key", "another file", "none", "no right"],
+)
+async def test_settings_that_cannot_be_used_are_told_with_what_is_wrong(
+    api: FakeApi, session: Session, config_map: Any, says: str
+) -> None:
+    api.answers |= {DEPLOYMENTS: items(deployment()), "/api/v1/namespaces/metrics/configmaps/el-settings": config_map}
+    _, known, section = await installed_settings(session, await find_installation(session, Settings()))
     (line,) = lines(section)
-    assert line.startswith("wrong: ConfigMap metrics/el-settings: server.prot")
-    api.answers[path] = text(json.dumps({"data": {"other": ""}}))
-    assert lines((await installed_settings(session, found))[2])[0].startswith(
-        "wrong: ConfigMap metrics/el-settings has no"
-    )
-    api.answers[path] = status(403, "Forbidden", 'User "x" cannot get resource "configmaps" in API group "" in the '
-                               'namespace "metrics"')  # fmt: skip
-    (line,) = lines((await installed_settings(session, found))[2])
-    assert "for this account may not get configmaps in namespace metrics; give --settings; every default" in line
-
-
-async def test_settings_that_a_deployment_mounts_and_that_are_missing_are_wrong(api: FakeApi, session: Session) -> None:
-    """Pods do not start without the ConfigMap of their volume."""
-    api.answers[DEPLOYMENTS] = items(deployment())
-    api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = status(404, "NotFound")
-    (line,) = lines((await installed_settings(session, await find_installation(session, Settings())))[2])
-    assert line.startswith("wrong: ConfigMap metrics/el-settings does not exist, so no new pod of Deployment ")
+    assert says in line
+    assert not known
 
 
 async def test_a_deployment_without_ready_pods_is_the_cause_of_what_follows(api: FakeApi, session: Session) -> None:
@@ -156,7 +148,7 @@ def api_service(service: tuple[str, str] = OURS, authority: bytes = b"", **condi
         "service": {"namespace": service[0], "name": service[1]},
         "caBundle": base64.b64encode(authority).decode(),
     }
-    return text(json.dumps({"spec": spec, "status": {"conditions": [available]}}))
+    return answer({"spec": spec, "status": {"conditions": [available]}})
 
 
 async def found_services(session: Session, settings: str = "", *, known: bool = True) -> dict[str, list[str]]:
@@ -171,51 +163,53 @@ async def test_our_apiservices_are_in_order(api: FakeApi, session: Session) -> N
     assert EXTERNAL not in found
 
 
-async def test_another_adapter_that_has_the_group_is_named(api: FakeApi, session: Session) -> None:
-    api.answers[f"{API_SERVICES}/{V1BETA2}"] = api_service()
-    api.answers[f"{API_SERVICES}/{V1BETA1}"] = api_service(("monitoring", "prometheus-adapter"))
-    found = await found_services(session)
-    assert found[V1BETA1][0].startswith(
-        "wrong: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by Service effective-"
-    )
+KEDA = api_service(("keda", "keda-operator-metrics-apiserver"))
+UNTRUSTED = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: signed by unknown authority"}
+GONE = {"status": "False", "reason": "ServiceNotFound", "message": "service/nowhere is not present"}
+WANTED = "server: {externalMetrics: true}"
 
 
-async def test_an_apiservice_of_a_service_that_does_not_exist_is_not_said_to_answer(
-    api: FakeApi, session: Session
+@pytest.mark.parametrize(
+    ("name", "service", "settings", "says"),
+    [
+        pytest.param(
+            V1BETA1,
+            api_service(("monitoring", "prometheus-adapter")),
+            "",
+            "wrong: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by Service ",
+            id="another adapter that has the group",
+        ),
+        pytest.param(
+            V1BETA2,
+            api_service(("effective-load", "nowhere"), **GONE),
+            "",
+            "which does not answer (ServiceNotFound)",
+            id="a Service that does not exist, which is not said to answer",
+        ),
+        pytest.param(EXTERNAL, KEDA, "", "(KEDA), and the settings do not want it", id="KEDA's external metrics"),
+        pytest.param(EXTERNAL, KEDA, WANTED, "wrong: it is served by Service keda/", id="which the settings want"),
+        pytest.param(
+            EXTERNAL, api_service(), "", "wrong: it names Service effective-load/", id="ours, without the setting"
+        ),
+        pytest.param(EXTERNAL, api_service(), None, "ok: ", id="ours, where the settings are not known"),
+        pytest.param(V1BETA1, api_service(**UNTRUSTED), "", "its caBundle does not fit", id="ours, not trusted"),
+        pytest.param(  # it looks like a wrong certificate: the server writes the caBundle of what it serves
+            EXTERNAL,
+            api_service(**UNTRUSTED),
+            WANTED,
+            "they have not read server.externalMetrics yet: a ConfigMap reaches the pods within two minutes",
+            id="ours, not served beside custom metrics",
+        ),
+    ],
+)
+async def test_an_apiservice_is_told_with_who_serves_it(
+    api: FakeApi, session: Session, name: str, service: Any, settings: str | None, says: str
 ) -> None:
-    gone = {"status": "False", "reason": "ServiceNotFound", "message": "service/nowhere is not present"}
-    api.answers[f"{API_SERVICES}/{V1BETA2}"] = api_service(("effective-load", "nowhere"), **gone)
-    (line,) = (await found_services(session))[V1BETA2]
-    assert "which does not answer (ServiceNotFound)" in line
-
-
-async def test_kedas_external_metrics_are_left_to_it(api: FakeApi, session: Session) -> None:
-    keda = api_service(("keda", "keda-operator-metrics-apiserver"))
-    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1)}
-    api.answers[f"{API_SERVICES}/{EXTERNAL}"] = keda
-    assert "(KEDA), and the settings do not want it" in (await found_services(session))[EXTERNAL][0]
-    (line,) = (await found_services(session, "server: {externalMetrics: true}"))[EXTERNAL]
-    assert line.startswith("wrong: it is served by Service keda/")
-
-
-async def test_our_external_metrics_without_the_setting_are_wrong_only_where_settings_are_known(
-    api: FakeApi, session: Session
-) -> None:
-    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1, EXTERNAL)}
-    assert (await found_services(session))[EXTERNAL][0].startswith("wrong: it names Service effective-load/")
-    assert (await found_services(session, known=False))[EXTERNAL][0].startswith("ok: ")
-
-
-async def test_external_metrics_that_are_not_served_beside_custom_ones_wait_until_the_settings_are_read(
-    api: FakeApi, session: Session
-) -> None:
-    """The server writes the caBundle of the groups that it serves, so this looks like a wrong certificate."""
-    untrusted = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: signed by unknown authority"}
-    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1)}
-    api.answers[f"{API_SERVICES}/{EXTERNAL}"] = api_service(**untrusted)
-    (line,) = (await found_services(session, "server: {externalMetrics: true}"))[EXTERNAL]
-    assert "they have not read server.externalMetrics yet: a ConfigMap reaches the pods within two minutes" in line
-    assert "caBundle" not in line
+    api.answers |= {f"{API_SERVICES}/{each}": api_service() for each in (V1BETA2, V1BETA1)}
+    api.answers[f"{API_SERVICES}/{name}"] = service
+    (line,) = (await found_services(session, settings or "", known=settings is not None))[name]
+    assert says in line
+    assert ("caBundle" in line) is ("caBundle" in says)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +257,7 @@ async def test_the_end_of_the_front_proxys_ca_is_judged(
     api: FakeApi, session: Session, days: float, begins: float, says: str
 ) -> None:
     data = {"requestheader-client-ca-file": pem(days=days, begins=begins).decode()}
-    api.answers[FRONT_PROXY] = text(json.dumps({"data": data}))
+    api.answers[FRONT_PROXY] = answer({"data": data})
     (line,) = lines(await certificate_section(session, {}, []))
     assert line.startswith(says)
 
@@ -282,7 +276,7 @@ async def test_an_expired_ca_is_the_cause_of_what_the_api_server_says_of_the_api
     refused = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: certificate has expired"}
     bundle = api_service(authority=pem(days=-0.5), **refused)
     api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
-    api.answers[FRONT_PROXY] = text(json.dumps({"data": {"requestheader-client-ca-file": pem(days=300).decode()}}))
+    api.answers[FRONT_PROXY] = answer({"data": {"requestheader-client-ca-file": pem(days=300).decode()}})
     sections, services = await api_service_sections(session, Settings(), settings_known=True)
     expired, *explained = folded([await certificate_section(session, services, []), *sections])
     first = expired.findings[0]
@@ -292,7 +286,7 @@ async def test_an_expired_ca_is_the_cause_of_what_the_api_server_says_of_the_api
 
 
 async def test_without_a_front_proxy_ca_no_aggregated_api_works(api: FakeApi, session: Session) -> None:
-    api.answers[FRONT_PROXY] = text(json.dumps({"data": {}}))
+    api.answers[FRONT_PROXY] = answer({"data": {}})
     assert "names no requestheader-client-ca-file" in lines(await certificate_section(session, {}, []))[0]
     api.answers[FRONT_PROXY] = status(403, "Forbidden", "no")
     assert lines(await certificate_section(session, {}, []))[0].startswith("skip: not checked: the end of the front")
@@ -318,7 +312,7 @@ async def control_plane(session: Session, *hpas: Any) -> tuple[list[str], bool |
 async def test_the_version_tells_whether_hpas_have_a_tolerance(
     api: FakeApi, session: Session, version: str, has: bool | None, says: str
 ) -> None:
-    api.answers["/version"] = text(json.dumps({"gitVersion": version}))
+    api.answers["/version"] = answer({"gitVersion": version})
     (line,), has_tolerance = await control_plane(session)
     assert line.startswith(says)
     assert has_tolerance is has
@@ -327,13 +321,13 @@ async def test_the_version_tells_whether_hpas_have_a_tolerance(
 async def test_an_hpa_with_a_tolerance_or_the_feature_gate_proves_more_than_the_version(
     api: FakeApi, session: Session
 ) -> None:
-    api.answers["/version"] = text(json.dumps({"gitVersion": "v1.34.1"}))
+    api.answers["/version"] = answer({"gitVersion": "v1.34.1"})
     assert (await control_plane(session, stock(behavior={"scaleUp": {"tolerance": "0"}})))[1] is True
     gate = 'kubernetes_feature_enabled{name="HPAConfigurableTolerance",stage="ALPHA"} 1\n'
     api.answers["/metrics"] = text(f"# HELP x\n{gate}")
     assert (await control_plane(session))[1] is True
     api.answers |= {
-        "/version": text(json.dumps({"gitVersion": "v1.36.0"})),
+        "/version": answer({"gitVersion": "v1.36.0"}),
         "/metrics": text(gate.replace("} 1", "} 0")),
     }
     assert (await control_plane(session))[1] is False

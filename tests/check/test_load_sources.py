@@ -160,22 +160,31 @@ async def test_a_query_that_answers_for_the_targets_pods_is_in_order(prometheus:
     assert second.startswith("policy: ok: metric load: its query answers 2 of 2 pods, from samples that are ")
 
 
-async def test_series_of_other_pods_are_named(prometheus: Prometheus) -> None:
-    prometheus[0].series = [{"namespace": "shop", "pod": "10.0.0.1"}]
-    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
-    assert line == (
-        "policy: wrong: metric load: its query answers for 1 pods (10.0.0.1), none of them a pod of the target: label "
-        "pod has to be the pod's name"
-    )
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        pytest.param(
+            {"series": [{"namespace": "shop", "pod": "10.0.0.1"}]}, "label pod has to be the pod's name", id="others"
+        ),
+        pytest.param(
+            {"series": [{"namespace": "shop", "pod": "web-1"}]},
+            "its query has no series of 1 of 2 Ready pods (web-2)",
+            id="one pod without a series",
+        ),
+        pytest.param({"age": 120}, "90 s is the most that counts", id="old samples"),
+        pytest.param({"ahead": 30}, " s ahead of the API server's", id="another clock"),
+    ],
+)
+async def test_what_is_wrong_with_the_answer_to_a_query_is_said(
+    prometheus: Prometheus, changes: dict[str, Any], says: str
+) -> None:
+    vars(prometheus[0]).update(changes)
+    assert [line for line in await asked(prometheus[1], scaled(**RPS)) if ": wrong: " in line and says in line]
 
 
-async def test_an_answer_without_series_names_the_labels_to_keep(prometheus: Prometheus) -> None:
-    prometheus[0].series = [{"namespace": "elsewhere", "pod": "web-1"}]
-    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
-    assert line.endswith("keep the labels that name the pods: by (namespace, pod)")
-
-
-@pytest.mark.parametrize("series", [{}, {"namespace": "shop"}, {"pod": "web-1"}], ids=str)
+@pytest.mark.parametrize(
+    "series", [{}, {"namespace": "shop"}, {"pod": "web-1"}, {"namespace": "elsewhere", "pod": "web-1"}], ids=str
+)
 async def test_a_query_without_the_labels_of_its_pods_is_one_finding_with_them(
     prometheus: Prometheus, series: dict[str, str]
 ) -> None:
@@ -239,25 +248,6 @@ async def test_what_is_worth_knowing_of_a_querys_windows_is_a_note(query: str, s
     assert [line for line in found if line.startswith("policy: note: metric load: its query ") and says in line]
 
 
-async def test_one_pod_without_a_series_is_named(prometheus: Prometheus) -> None:
-    prometheus[0].series = [{"namespace": "shop", "pod": "web-1"}]
-    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
-    assert line.endswith("its query has no series of 1 of 2 Ready pods (web-2)")
-
-
-async def test_old_samples_are_wrong(prometheus: Prometheus) -> None:
-    prometheus[0].age = 120
-    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
-    assert "from samples that are 12" in line
-    assert line.endswith("90 s is the most that counts")
-
-
-async def test_a_clock_that_differs_is_wrong(prometheus: Prometheus) -> None:
-    prometheus[0].ahead = 30
-    assert any("its clock is 30 s ahead of the API server's" in one or "its clock is 29 s ahead" in one
-               for one in await asked(prometheus[1], scaled(**RPS)))  # fmt: skip
-
-
 @pytest.mark.parametrize("seconds", [0.0, 0.2])
 async def test_a_server_that_fails_explains_its_queries_even_slow_ones(prometheus: Prometheus, seconds: float) -> None:
     prometheus[0].fails, prometheus[0].query_seconds = True, seconds
@@ -276,14 +266,14 @@ async def test_a_server_that_the_clusters_settings_name_is_not_asked_may_contact
     (line,) = await asked(prometheus[1], scaled(**RPS), may_contact_sources=False)
     assert line.startswith("Prometheus main: skip: not checked: http://")
     assert prometheus[0].asked == 0
-    refused = await asked(prometheus[1], scaled(query={"name": "qps"}), may_contact_sources=False)
-    assert refused[-1].startswith("policy: wrong: metric load: the settings define no such query")
 
 
-async def test_a_query_that_the_settings_lack_is_wrong(prometheus: Prometheus) -> None:
-    found = await asked(prometheus[1], scaled(query={"name": "qps"}))
+@pytest.mark.parametrize("may_contact_sources", [True, False])
+async def test_a_query_that_the_settings_lack_is_wrong(prometheus: Prometheus, may_contact_sources: bool) -> None:
+    found = await asked(prometheus[1], scaled(query={"name": "qps"}), may_contact_sources=may_contact_sources)
     assert found[-1] == "policy: wrong: metric load: the settings define no such query (they have rps)"
-    assert (await asked(Settings(), scaled(**RPS)))[0].endswith("(they have none yet)")
+    found = await asked(Settings(), scaled(**RPS), may_contact_sources=may_contact_sources)
+    assert found[0].endswith("(they have none yet)")
 
 
 def test_an_errors_message_names_what_it_follows_from() -> None:

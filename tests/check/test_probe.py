@@ -18,6 +18,7 @@ WEB, CART = ServiceKey("main", "web"), ServiceKey("main", "cart")
 LISTED = [Instance(ip="10.0.0.1", port=8080)]
 
 Play = Callable[[RosterCache, str], Awaitable[None]]
+Found = Callable[..., Awaitable[list[probe.ProbeResult]]]
 
 
 class Played:
@@ -36,89 +37,71 @@ class Played:
 
 
 @pytest.fixture
-def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]:
+def probed(monkeypatch: pytest.MonkeyPatch) -> Found:
+    """Looks for services at servers that do as a function says."""
     monkeypatch.setattr(probe, "SECOND_CHANCE_SECONDS", 0.05)
     monkeypatch.setattr(probe, "MARGIN_SECONDS", 0.05)
 
-    def set_up(play: Play) -> None:
+    async def look(
+        play: Play, *keys: ServiceKey, servers: tuple[str, ...] = ("http://a",), seconds: float = 5
+    ) -> list[probe.ProbeResult]:
         monkeypatch.setattr(probe, "source", lambda settings, book: Played(settings, book, play))
+        settings = ConsulRegistry(name="main", type="Consul", servers=servers, timeout_seconds=seconds)
+        return list(await probe.probe(settings, set(keys) or {WEB}, time.time))
 
-    return set_up
-
-
-def settings(*servers: str, seconds: float = 5) -> ConsulRegistry:
-    return ConsulRegistry(name="main", type="Consul", servers=servers or ("http://a",), timeout_seconds=seconds)
+    return look
 
 
-async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) -> None:
+async def test_every_server_and_every_service_stands_for_itself(probed: Found) -> None:
     async def play(book: RosterCache, server: str) -> None:
         if server == "http://b":
             book.failed(SourceUnreachable("http://b: refused"))
         else:
             book.update(WEB, LISTED)
+            book.failed(NotAllowed("cart is not yours"), [CART])
 
-    plays(play)
-    up, down = await probe.probe(settings("http://a", "http://b"), {WEB}, time.time)
-    assert (up.server, list(up.rosters), up.troubles) == ("http://a", [WEB], {})
+    up, down = await probed(play, WEB, CART, servers=("http://a", "http://b"))
+    assert (up.server, list(up.rosters), list(up.troubles)) == ("http://a", [WEB], [CART])
+    assert up.troubles[CART][:2] == ("forbidden", "cart is not yours (settings: `tokenFile`)")
     assert (down.server, down.rosters) == ("http://b", {})
-    assert down.troubles[WEB][:2] == (
-        "unreachable",
-        "http://b: refused (settings: `servers`, `timeoutSeconds`, `tls`)",
-    )
+    sentence = "http://b: refused (settings: `servers`, `timeoutSeconds`, `tls`)"
+    assert down.troubles[WEB][:2] == ("unreachable", sentence)
 
 
-async def test_an_error_that_does_not_last_is_no_trouble(plays: Callable[[Play], None]) -> None:
+async def test_an_error_that_does_not_last_is_no_trouble(probed: Found) -> None:
     async def play(book: RosterCache, _server: str) -> None:
         book.failed(SourceUnreachable("no push"))
         await asyncio.sleep(0)
         book.update(WEB, LISTED)
 
-    plays(play)
-    [found] = await probe.probe(settings(), {WEB}, time.time)
+    [found] = await probed(play)
     assert found.rosters[WEB].instances == tuple(LISTED)
 
 
-async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> None:
-    async def play(book: RosterCache, _server: str) -> None:
-        book.update(WEB, LISTED)
-        book.failed(NotAllowed("cart is not yours"), [CART])
-
-    plays(play)
-    [found] = await probe.probe(settings(), {WEB, CART}, time.time)
-    assert list(found.rosters) == [WEB]
-    assert {key: trouble[:2] for key, trouble in found.troubles.items()} == {
-        CART: ("forbidden", "cart is not yours (settings: `tokenFile`)")
-    }
+async def partly(book: RosterCache, _server: str) -> None:
+    book.update(WEB, [], partial=True)
 
 
-async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None]) -> None:
-    async def play(book: RosterCache, _server: str) -> None:
-        book.update(WEB, [], partial=True)
-
-    plays(play)
-    [found] = await probe.probe(settings(), {WEB}, time.time)
-    assert found.troubles[WEB].reason == "partial"
+async def silently(_book: RosterCache, _server: str) -> None:
+    await asyncio.Event().wait()
 
 
-async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], None]) -> None:
-    async def play(_book: RosterCache, _server: str) -> None:
-        await asyncio.Event().wait()
-
-    plays(play)
-    [found] = await probe.probe(settings(seconds=0.05), {WEB}, time.time)
-    assert found.troubles[WEB][:2] == (
-        "unreachable",
-        "http://a: no answer within 0.05 s (settings: `servers`, `timeoutSeconds`, `tls`)",
-    )
+async def wrongly(_book: RosterCache, _server: str) -> None:
+    raise LookupError("oops")
 
 
-async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Play], None]) -> None:
-    async def play(_book: RosterCache, _server: str) -> None:
-        raise LookupError("oops")
-
-    plays(play)
-    [found] = await probe.probe(settings(), {WEB}, time.time)
-    assert found.troubles[WEB][:2] == ("error", "the adapter's own fault: LookupError('oops')")
+@pytest.mark.parametrize(
+    ("play", "reason", "sentence"),
+    [
+        (partly, "partial", ""),
+        (silently, "unreachable", "http://a: no answer within 0.05 s (settings: "),
+        (wrongly, "error", "the adapter's own fault: LookupError('oops')"),
+    ],
+)
+async def test_without_a_valid_answer_the_reason_is_told(probed: Found, play: Play, reason: str, sentence: str) -> None:
+    [found] = await probed(play, seconds=0.05)
+    assert found.troubles[WEB].reason == reason
+    assert found.troubles[WEB].sentence.startswith(sentence)
 
 
 async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

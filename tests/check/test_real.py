@@ -1,6 +1,5 @@
 """`effective-load check` as a person runs it, against a real Consul and a real Polaris."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,108 +75,59 @@ def test_a_service_that_is_known_is_counted_and_all_is_well(check: Check, guarde
     assert check.status == cli.OK
 
 
-def test_what_is_well_has_one_line_together(check: Check, guarded: Consul, token: str) -> None:
-    assert check([entry(guarded, tokenFile=token)], "--service", "web").splitlines() == [
-        "1 registry, 1 service: all is well"
-    ]
-    [dead] = free_ports(1)
-    both = [entry(guarded, tokenFile=token), entry(guarded, name="other", servers=[f"http://127.0.0.1:{dead}"])]
-    cluster, no_cluster, registry, unreachable, well, summary = check(both).splitlines()[-6:]
-    assert (cluster, registry) == ("cluster", "registry other (Consul)")
-    assert no_cluster.startswith("  note   no cluster can be reached")
-    assert unreachable.startswith(f"  wrong  http://127.0.0.1:{dead} cannot be reached: /v1/")
-    assert well == "ok     1 registry (--verbose lists the findings)"
-    assert summary == "2 registries: 1 wrong, 1 note"
+def test_a_dead_server_a_wrong_token_and_a_wrong_name_are_told_from_each_other(
+    check: Check, guarded: Consul, token: str, tmp_path: Path
+) -> None:
+    [port] = free_ports(1)
+    dead, wrong = f"http://127.0.0.1:{port}", tmp_path / "wrong"
+    wrong.write_text("11111111-2222-3333-4444-555555555555")
+    found = check([entry(guarded, tokenFile=token, servers=[guarded.url, dead])], "--service", "web", "-v")
+    assert f"wrong  {dead} cannot be reached" in found
+    assert "ok     it is known: 2 instances" in found
+    assert check.status == cli.FAILED
+    found = check([entry(guarded, tokenFile=str(wrong))], "--service", "web", "-v")
+    assert f"ok     {guarded.url} can be reached" in found
+    assert f"wrong  {guarded.url} does not" in found
+    assert check.status == cli.FAILED
+    assert "wrong  no instance is registered under this name" in check(
+        [entry(guarded, tokenFile=token)], "--service", "wbe"
+    )
     assert check.status == cli.FAILED
 
 
-def test_without_a_service_the_connection_is_checked(check: Check, guarded: Consul, token: str) -> None:
+def test_without_a_cluster_registries_are_checked_and_policies_cannot_be(
+    check: Check, guarded: Consul, token: str
+) -> None:
     found = check([entry(guarded, tokenFile=token)], "--verbose")
     assert f"ok     {guarded.url} lets the adapter read" in found
     assert "note   no cluster can be reached" in found
     assert "effective-load-check" not in found
     assert check.status == cli.OK
+    for registries, *arguments in (([entry(guarded, tokenFile=token)], "--policy", "shop/web"), ([],)):
+        assert "wrong  no cluster can be reached" in check(registries, *arguments)
+        assert check.status == cli.FAILED
 
 
-def test_a_wrong_token_is_said_to_be_one(check: Check, guarded: Consul, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_text("11111111-2222-3333-4444-555555555555")
-    found = check([entry(guarded, tokenFile=str(wrong))], "--service", "web", "-v")
-    assert f"ok     {guarded.url} can be reached" in found
-    assert f"wrong  {guarded.url} does not" in found
-    assert check.status == cli.FAILED
-
-
-def test_a_name_that_matches_nothing_is_wrong(check: Check, guarded: Consul, token: str) -> None:
-    found = check([entry(guarded, tokenFile=token)], "--service", "wbe")
-    assert "wrong  no instance is registered under this name" in found
-    assert check.status == cli.FAILED
-
-
-def test_one_of_two_servers_that_is_dead_is_named(check: Check, guarded: Consul, token: str) -> None:
-    [dead] = free_ports(1)
-    both = [guarded.url, f"http://127.0.0.1:{dead}"]
-    found = check([entry(guarded, tokenFile=token, servers=both)], "--service", "web", "-v")
-    assert f"wrong  http://127.0.0.1:{dead} cannot be reached" in found
-    assert "ok     it is known: 2 instances" in found
-    assert check.status == cli.FAILED
-
-
-def test_the_report_is_json_where_that_is_asked_for(check: Check, guarded: Consul, token: str) -> None:
-    found = json.loads(check([entry(guarded, tokenFile=token)], "--service", "web", "-o", "json"))
-    assert found["ok"] is True
-    assert [section["about"] for section in found["sections"]] == [
-        "registry main (Consul)",
-        "service web of registry main",
-    ]
-
-
-def test_a_policy_cannot_be_checked_without_a_cluster(check: Check, guarded: Consul, token: str) -> None:
-    found = check([entry(guarded, tokenFile=token)], "--policy", "shop/web")
-    assert "wrong  no cluster can be reached" in found
-    assert check.status == cli.FAILED
+NOWHERE = {"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("registries", "arguments", "sentence"),
     [
-        (["--registry", "other"], "registry 'other' is not in the settings; there are main"),
-        (["--policy", "shop"], "write NAMESPACE/NAME"),
-        (["--policy", "shop/web", "--service", "web"], "leave --registry and --service away"),
-        (["--group", "blue"], "name it with --service"),
+        ([NOWHERE], ["--registry", "other"], "registry 'other' is not in the settings; there are main"),
+        ([NOWHERE], ["--policy", "shop"], "write NAMESPACE/NAME"),
+        ([NOWHERE], ["--policy", "shop/web", "--service", "web"], "leave --registry and --service away"),
+        ([NOWHERE], ["--group", "blue"], "name it with --service"),
+        ([NOWHERE, {**NOWHERE, "name": "other"}], ["--service", "web"], "several registries (main, other)"),
+        ([], ["--service", "web"], "the settings name no registries, so there is no service to check"),
+        ([], ["--registry", "main"], "registry 'main' is not in the settings; there are none"),
+        ([{"name": "main", "type": "Consul"}], [], "registries[0].servers: is missing"),
     ],
 )
-def test_contradicting_options_are_refused(check: Check, arguments: list[str], sentence: str) -> None:
-    found = check([{"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}], *arguments)
-    assert sentence in found
-    assert check.status == cli.INVALID
-
-
-def test_without_registries_and_without_a_cluster_nothing_can_be_checked(check: Check) -> None:
-    assert "wrong  no cluster can be reached" in check([])
-    assert check.status == cli.FAILED
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--service", "web"], "the settings name no registries, so there is no service to check"),
-        (["--registry", "main"], "registry 'main' is not in the settings; there are none"),
-    ],
-)
-def test_without_registries_in_the_settings_none_is_checked(check: Check, arguments: list[str], sentence: str) -> None:
-    assert sentence in check([], *arguments)
-    assert check.status == cli.INVALID
-
-
-def test_faults_in_the_settings_are_all_named(check: Check) -> None:
-    assert "registries[0].servers: is missing" in check([{"name": "main", "type": "Consul"}])
-    assert check.status == cli.INVALID
-
-
-def test_of_two_registries_one_has_to_be_named_for_a_service(check: Check, guarded: Consul) -> None:
-    two = [entry(guarded), entry(guarded, name="other")]
-    assert "several registries (main, other)" in check(two, "--service", "web")
+def test_contradicting_options_are_refused(
+    check: Check, registries: list[dict[str, Any]], arguments: list[str], sentence: str
+) -> None:
+    assert sentence in check(registries, *arguments)
     assert check.status == cli.INVALID
 
 
@@ -188,9 +138,7 @@ def test_polaris_is_checked_by_the_protocols_that_it_speaks(check: Check, polari
     polaris.restart()  # its caches are filled before it answers
     server = polaris.nacos if kind == "Nacos" else polaris.eureka
     registry = {"name": "main", "type": kind, "servers": [server], "timeoutSeconds": 5}
-    found = check([registry], "--service", "shop", "-v")
-    assert "ok     it is known: 1 instance (1 in)" in found
+    assert "ok     it is known: 1 instance (1 in)" in check([registry], "--service", "shop", "-v")
     assert check.status == cli.OK
-    found = check([registry], "-v")
-    assert f"ok     {server} lets the adapter read" in found
+    assert f"ok     {server} lets the adapter read" in check([registry], "-v")
     assert check.status == cli.OK

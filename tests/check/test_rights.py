@@ -52,12 +52,6 @@ async def api(rights: Rights) -> AsyncIterator[FakeApi]:
         yield api
 
 
-@pytest.fixture
-async def session(api: FakeApi) -> AsyncIterator[Session]:
-    async with Session(api.load) as session:
-        yield session
-
-
 async def review(session: Session, settings: str = "", own: str = "", account: Account = Account.SERVER) -> list[str]:
     """The findings as lines, without the section's name and the summary."""
     name = "effective-load" if account is Account.SERVER else "effective-load-companion"

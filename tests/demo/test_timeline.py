@@ -1,30 +1,20 @@
 """The totals of a timeline: seconds of overload, pod-minutes, rescales, and the recovery from the pull-out."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lab.demo.timeline import Mark, Recovery, dump, load, overloaded, recovery, summed
+from lab.demo.timeline import Mark, Recovery, overloaded, recovery, summed
 from tests.demo.world import pulled_out_story, side, tick, timeline
 
 
-def test_overload_counts_until_the_next_tick() -> None:
-    story = timeline(tick(0, 6000), tick(10, 6001), tick(25, 6000), end=60)
-    account = summed(story, "ours")
-    assert account.overloaded == 0  # 6001 for 5 pods rounds to 1200 each
-    story = timeline(tick(0, 6000), tick(10, 6500), tick(25, 6000), tick(40, 7000), end=60)
-    account = summed(story, "ours")
+def test_overload_is_a_load_above_the_watermark_and_counts_until_the_next_tick() -> None:
+    at_the_watermark, rounds_to_it = tick(0, 6000), tick(10, 6001)
+    assert summed(timeline(at_the_watermark, rounds_to_it, tick(25, 6000), end=60), "ours").overloaded == 0
+    account = summed(timeline(tick(0, 6000), tick(10, 6500), tick(25, 6000), tick(40, 7000), end=60), "ours")
     assert (account.overloaded, account.longest) == (35, 20)
 
 
-def test_the_load_at_the_watermark_is_no_overload() -> None:
-    assert not overloaded(tick(0, 6000), side(5), 1200)
-    assert overloaded(tick(0, 6005), side(5), 1200)
-
-
 def test_demand_without_serving_pods_is_the_worst_overload() -> None:
-    story = timeline(tick(0, 1600, stock=side(3, serving=0)), end=10)
-    account = summed(story, "stock")
+    account = summed(timeline(tick(0, 1600, stock=side(3, serving=0)), end=10), "stock")
     assert (account.overloaded, account.worst, account.excess) == (10, None, 16)
     assert not overloaded(tick(0, 0), side(3, serving=0), 1200)
 
@@ -56,15 +46,3 @@ def test_recovery_is_of_the_first_overload_after_the_pull_out_and_none_without_b
     assert recovery(timeline(tick(0, 9000), marks=(Mark(0, "out"),)), "ours") == Recovery(None)
     assert recovery(timeline(tick(0, 9000)), "ours") is None
     assert recovery(timeline(tick(0, 1000), marks=(Mark(0, "out"),)), "ours") is None
-
-
-def test_an_empty_timeline_sums_up_to_nothing() -> None:
-    account = summed(timeline(end=0), "ours")
-    assert (account.overloaded, account.pod_minutes, account.rescales, account.final) == (0, 0, 0, 0)
-
-
-@given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=30))
-def test_a_timeline_reads_back_as_it_was_written(rows: list[tuple[int, int, int]]) -> None:
-    ticks = [tick(float(at), demand, side(a, seen=demand), side(b)) for at, (demand, a, b) in enumerate(rows)]
-    story = timeline(*ticks, end=len(rows), marks=(Mark(1.5, "out"),))
-    assert load(dump(story)) == story

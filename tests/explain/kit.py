@@ -11,6 +11,7 @@ from adapter.commands.decide.reader import read_document
 from adapter.commands.explain.reading import Explained, HpaStatus, Served
 from adapter.kube.objects import Condition
 from adapter.load.quantity import milli_text
+from adapter.policy.behavior import count_metric
 from adapter.policy.hpa import parse_hpa
 from adapter.runtime.times import format_time
 
@@ -25,15 +26,12 @@ def document(name: str = "08-overloaded-and-out") -> dict[str, Any]:
 
 def hpa_object(**spec: Any) -> dict[str, Any]:
     """An HPA that asks for the policy's count."""
-    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
-    aim = {"type": "AverageValue", "averageValue": "1"}
-    source = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": aim}
     exact = {"tolerance": "0", "stabilizationWindowSeconds": 0}
     known = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": 1,
         "maxReplicas": 50,
-        "metrics": [{"type": "Object", "object": source}],
+        "metrics": [count_metric("web")],
         "behavior": {"scaleUp": exact, "scaleDown": {**exact, "stabilizationWindowSeconds": 60}},
     }
     return {"metadata": {"name": "web", "namespace": "shop"}, "spec": known | spec}

@@ -1,16 +1,17 @@
 """`effective-load explain` against an API server that the test plays: errors with advice, saving, watching."""
 
+import argparse
 import asyncio
+import itertools
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from rich.live import Live
 
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK
@@ -20,48 +21,40 @@ from adapter.commands.explain import COMMAND, command
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import package_version
 from tests.explain.kit import document, explained, hpa_object
+from tests.kube.fake import Answer, FakeApi, status, text
 
 POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
 DECISION = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
 HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 
 
-class Api:
-    """Answers by path: an object, or a status code with a message."""
-
-    def __init__(self) -> None:
-        decided = explained()
-        assert decided.served is not None
-        served = {"current": 10, "desiredReplicas": 12, "served": "12", "error": None, "heldBy": None}
-        self.answers: dict[str, Any] = {
-            POLICY: {"spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Decided"}]}},
-            DECISION: {"decision": served, "document": document(), "server": {"version": "0.1.0"}},
-            HPA: hpa_object(),
-        }
-        self.asked: list[str] = []
-
-    async def answer(self, request: web.Request) -> web.Response:
-        self.asked.append(request.path)
-        found = self.answers.get(request.path, (404, "the server could not find the requested resource"))
-        if isinstance(found, tuple):
-            code, message = found
-            body = {"kind": "Status", "code": code, "reason": web_reason(code), "message": message}
-            return web.json_response(body, status=code)
-        return web.Response(body=found) if isinstance(found, bytes) else web.json_response(found)
+REASONS = {
+    403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "RequestEntityTooLarge", 422: "Invalid",
+    429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout",
+}  # fmt: skip
 
 
-def web_reason(code: int) -> str:
-    known = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "RequestEntityTooLarge", 422: "Invalid"}
-    return known.get(code) or {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}[code]
+def refusal(code: int, message: str) -> Answer:
+    return status(code, REASONS[code], message)
+
+
+def handed_out(**changes: Any) -> str:
+    """What a server hands out of its decision."""
+    served = {"current": 10, "desiredReplicas": 12, "served": "12", "error": None, "heldBy": None}
+    return json.dumps({"decision": served, "document": document(), "server": {"version": "0.1.0"}} | changes)
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[tuple[Api, str]]:
-    one = Api()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", one.answer)
-    async with TestServer(app) as server:
-        yield one, str(server.make_url("")).rstrip("/")
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as api:
+        conditions = [{"type": "Ready", "status": "True", "reason": "Decided"}]
+        api.otherwise = refusal(404, "the server could not find the requested resource")
+        api.answers |= {
+            POLICY: text(json.dumps({"spec": {}, "status": {"conditions": conditions}})),
+            DECISION: text(handed_out()),
+            HPA: text(json.dumps(hpa_object())),
+        }
+        yield api
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +66,9 @@ def _own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Run:
     """Runs the command in a thread, beside the API server."""
 
-    def __init__(self, api: tuple[Api, str], folder: Path) -> None:
-        self.api, url = api
-        self.kubeconfig = folder / "kubeconfig"
-        cluster = {"name": "c", "cluster": {"server": url}}
+    def __init__(self, api: FakeApi, folder: Path) -> None:
+        self.api, self.kubeconfig = api, folder / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": api.url}}
         context = {"name": "here", "context": {"cluster": "c", "user": "", "namespace": "shop"}}
         elsewhere = {"name": "elsewhere", "context": {"cluster": "c", "user": "", "namespace": "other"}}
         config = {
@@ -86,8 +78,6 @@ class Run:
         self.kubeconfig.write_text(yaml.safe_dump(config))
 
     async def __call__(self, *arguments: str) -> int:
-        import argparse
-
         parser = argparse.ArgumentParser()
         COMMAND.add(parser)
         parsed = parser.parse_args([*arguments, "--kubeconfig", str(self.kubeconfig)])
@@ -95,7 +85,7 @@ class Run:
 
 
 @pytest.fixture
-def run(api: tuple[Api, str], tmp_path: Path) -> Run:
+def run(api: FakeApi, tmp_path: Path) -> Run:
     return Run(api, tmp_path)
 
 
@@ -104,9 +94,9 @@ async def test_the_namespace_is_that_of_the_context_as_for_kubectl(
 ) -> None:
     assert await run("web") == OK
     assert "asks for 12, now 10" in capsys.readouterr().out
-    assert set(run.api.asked) == {POLICY, DECISION, HPA}
+    assert {path for path, _ in run.api.asked} == {POLICY, DECISION, HPA}
     assert await run("web", "--context", "elsewhere") == FAILED
-    assert "/namespaces/other/" in run.api.asked[-1]
+    assert "/namespaces/other/" in run.api.asked[-1][0]
 
 
 @pytest.mark.parametrize("name", ["shop/web", "wmp/web", "watermarkpolicy.effective-load.io/web"])
@@ -123,7 +113,7 @@ async def test_what_is_saved_decides_the_same(run: Run, tmp_path: Path, capsys: 
 
 
 async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.api.answers[DECISION] = (403, 'User "amy" cannot get resource')
+    run.api.answers[DECISION] = refusal(403, 'User "amy" cannot get resource')
     assert await run("web") == FAILED
     out = capsys.readouterr().out
     assert "missing: the right to get watermarkpolicies.effective-load.io/decision of custom.metrics.k8s.io" in out
@@ -131,7 +121,7 @@ async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, caps
     # What may be read is shown all the same.
     assert "status: Ready True (Decided)" in out
     assert "HPA web will: bounds: 1 to 50" in out
-    run.api.answers[HPA] = (403, "no")
+    run.api.answers[HPA] = refusal(403, "no")
     assert await run("web") == FAILED
     assert "the right to get horizontalpodautoscalers.autoscaling in namespace shop" in capsys.readouterr().out
 
@@ -155,7 +145,7 @@ async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, caps
 async def test_why_the_server_cannot_be_asked_is_said_with_what_to_do(
     run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str, advice: str
 ) -> None:
-    run.api.answers[DECISION] = (code, message)
+    run.api.answers[DECISION] = refusal(code, message)
     assert await run("web") == FAILED
     assert advice in capsys.readouterr().out
 
@@ -170,7 +160,7 @@ async def test_why_the_server_cannot_be_asked_is_said_with_what_to_do(
 async def test_an_error_that_the_hpa_gets_is_shown_as_what_is_served(
     run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str, shown: str
 ) -> None:
-    run.api.answers[DECISION] = (code, message)
+    run.api.answers[DECISION] = refusal(code, message)
     assert await run("web", "-o", "json") == NO_DECISION
     data = json.loads(capsys.readouterr().out)
     assert data["error"].startswith(shown)
@@ -190,43 +180,40 @@ async def test_an_error_that_the_hpa_gets_is_shown_as_what_is_served(
 async def test_an_error_of_the_document_alone_is_not_said_to_be_the_hpas(
     run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str
 ) -> None:
-    run.api.answers[DECISION] = (code, message)
+    run.api.answers[DECISION] = refusal(code, message)
     assert await run("web") == FAILED
     out = capsys.readouterr().out
     assert "HPAs get" not in out
-    assert f"the server hands out no document: {code} {web_reason(code)}: {message}" in out
+    assert f"the server hands out no document: {code} {REASONS[code]}: {message}" in out
     assert await run("web", "-o", "json") == FAILED
     assert json.loads(capsys.readouterr().out)["error"] is None
 
 
-async def test_a_document_that_a_server_of_this_version_wrote_is_not_said_to_be_of_another(
-    run: Run, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("version", "is_other"), [(package_version(), False), ("9.9.9", True)])
+async def test_a_document_that_cannot_be_read_is_said_to_be_of_another_version_where_it_is(
+    run: Run, capsys: pytest.CaptureFixture[str], version: str, is_other: bool
 ) -> None:
-    run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": package_version()}}
+    run.api.answers[DECISION] = text(handed_out(document=document() | {"future": 1}, server={"version": version}))
     assert await run("web") == FAILED
     out = capsys.readouterr().out
-    assert "the server's document cannot be read: " in out
-    assert "another version" not in out
+    assert "the server's document cannot be read: " in out or is_other
+    assert ("the server is of another version" in out) is is_other
 
 
-async def test_a_document_of_another_version_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": "9.9.9"}}
-    assert await run("web") == FAILED
-    assert "the server is of another version" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("value", ["", "abc", "1e999"])
-async def test_a_served_value_that_is_no_number_is_no_traceback(
-    run: Run, capsys: pytest.CaptureFixture[str], value: str
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"served": "12"', b'"served": "abc"'), (b'"served": "12"', b'"served": "1e999"'), (b'"web-', b'"\xff')],
+)
+async def test_an_answer_that_is_no_decision_is_no_traceback(
+    run: Run, capsys: pytest.CaptureFixture[str], old: bytes, new: bytes
 ) -> None:
-    run.api.answers[DECISION]["decision"]["served"] = value
-    assert await run("web") == FAILED
-    assert "the server's document cannot be read: " in capsys.readouterr().out
+    body = handed_out().encode()
+    assert old in body
 
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body.replace(old, new, 1))
 
-async def test_a_document_that_is_no_text_is_no_traceback(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    text = json.dumps(run.api.answers[DECISION]).encode()
-    run.api.answers[DECISION] = text.replace(b'"web-', b'"\xff', 1)
+    run.api.answers[DECISION] = answer
     assert await run("web") == FAILED
     assert "the server's document cannot be read: " in capsys.readouterr().out
 
@@ -250,43 +237,38 @@ async def test_a_watch_shows_a_page_so_it_takes_no_file_and_no_json(
     assert "leave --save and -o json away" in capsys.readouterr().err
 
 
-async def test_a_watch_without_a_terminal_prints_what_changed_and_ends_on_sigterm(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[Any]]:
+    """Looks of which the first two are alike and the others too; the fifth ends the watch."""
     monkeypatch.setattr(command, "WATCH_SECONDS", 0.01)
-    seen = 0
+    looks = itertools.count(1)
 
     async def look() -> Any:
-        nonlocal seen
-        seen += 1
-        if seen == 5:
+        number = next(looks)
+        if number == 5:
             signal.raise_signal(signal.SIGTERM)
-        one = explained()
-        return explained(at=one.at + seen) if seen < 3 else explained(served=None, case=None, trouble=("gone",))
+        if number < 3:
+            return explained(at=explained().at + number)
+        return explained(served=None, case=None, trouble=("gone",))
 
+    return look
+
+
+async def test_a_watch_without_a_terminal_prints_what_changed_and_ends_on_sigterm(
+    look: Callable[[], Awaitable[Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert await command.watch(look) == 143
     out = capsys.readouterr().out
-    assert out.count("asks for 12, now 10") == 1
-    assert out.count("gone") == 1
+    assert (out.count("asks for 12, now 10"), out.count("gone")) == (1, 1)
 
 
 async def test_a_watch_on_a_terminal_draws_only_what_changed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    look: Callable[[], Awaitable[Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "WATCH_SECONDS", 0.01)
     refreshed: list[bool] = []
     update = Live.update
     monkeypatch.setattr(Live, "update", lambda *a, **k: (refreshed.append(True), update(*a, **k)))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    seen = 0
-
-    async def look() -> Any:
-        nonlocal seen
-        seen += 1
-        if seen == 6:
-            signal.raise_signal(signal.SIGTERM)
-        return explained() if seen < 4 else explained(served=None, case=None, trouble=("gone",))
-
     assert await command.watch(look) == 143
     assert len(refreshed) == 2
     assert "gone" in capsys.readouterr().out

@@ -1,14 +1,11 @@
-"""The smaller parts of the harness: recipes, the HPA's log, quantities."""
+"""The smaller parts of the harness: recipes, and the log of the HPA."""
 
-import shutil
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from lab.harness import binaries
 from lab.harness.hpa_log import HpaLog
-from lab.harness.workloads import number
 
 
 def test_a_recipes_key_depends_on_all_its_inputs(tmp_path: Path) -> None:
@@ -22,18 +19,6 @@ def test_a_recipes_key_depends_on_all_its_inputs(tmp_path: Path) -> None:
     assert binaries.Recipe("a", "1", source=tmp_path).key != before
     (tmp_path / "main_test.go").write_text("package main")
     assert binaries.Recipe("a", "1", source=tmp_path).key != before
-
-
-def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EFFECTIVE_LOAD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(binaries, "go_binary", lambda: "go")
-    (tmp_path / "module").mkdir()
-    broken = binaries.Recipe("broken", "1", source=tmp_path / "module")
-    monkeypatch.setitem(binaries.RECIPES, "broken", broken)
-    failed = OSError if not shutil.which("go") else binaries.BuildError
-    with pytest.raises(failed):
-        binaries.ensure("broken", announce=lambda line: None)
-    assert list((tmp_path / "cache" / "bin").iterdir()) == []
 
 
 def test_a_program_that_cannot_be_built_is_left_out_and_said_so(
@@ -66,11 +51,3 @@ def test_hpa_log_returns_the_syncs_of_one_hpa(tmp_path: Path) -> None:
     syncs = log.syncs("shop", "web")
     assert [(sync.outcome, sync.desired) for sync in syncs] == [("rescaled", 7), ("kept", 7), ("failed", None)]
     assert log.syncs("shop", "web", since=log.mark()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("1500m", Fraction(3, 2)), ("2", 2), ("64Mi", 64 * 2**20), ("12345678n", Fraction(12345678, 10**9))],
-)
-def test_quantities(text: str, value: Fraction) -> None:
-    assert number(text) == value

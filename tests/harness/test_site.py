@@ -1,4 +1,4 @@
-"""The documentation site's hook: links lead somewhere, folders unfold, and nothing is loaded from elsewhere."""
+"""The documentation site: nothing is loaded from elsewhere, and people find what they search for."""
 
 import logging
 from pathlib import Path
@@ -7,46 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from lab.harness import site
-
-
-def page(src_uri: str) -> SimpleNamespace:
-    return SimpleNamespace(file=SimpleNamespace(src_uri=src_uri))
-
-
-@pytest.mark.parametrize(
-    ("here", "link", "led"),
-    [
-        ("install.md", "../manifests/examples/step.yaml", "files/manifests/examples/step.yaml.md"),
-        ("install.md", "../README.md#install", "index.md#install"),
-        ("concepts/band.md", "../strategies.md", "../strategies.md"),
-        ("concepts/band.md", "../../tests/vectors", "../files/tests/vectors.md"),
-        ("install.md", "../charts/effective-load/README.md#values", "files/charts/effective-load/README.md#values"),
-        ("files/charts/effective-load/README.md", "../../docs/install.md", "../../../install.md"),
-        ("index.md", "docs/pictures/demo.svg", "pictures/demo.svg"),
-        ("index.md", "docs/install.md#rights", "install.md#rights"),
-        ("index.zh.md", "README.md", "index.md"),
-        ("contributing.md", "docs/architecture.md", "architecture.md"),
-        ("install.md", "https://example.com/a", "https://example.com/a"),
-        ("install.md", "#rights", "#rights"),
-    ],
-)
-def test_a_link_of_the_repository_becomes_a_link_of_the_site(here: str, link: str, led: str) -> None:
-    assert site.on_page_markdown(f"see [it]({link}).", page(here), None, None) == f"see [it]({led})."  # type: ignore[arg-type]
-
-
-def test_a_bar_in_the_code_of_a_table_needs_no_escape_on_the_site() -> None:
-    row = "| `logs \\| grep x` | a \\| b |\n\n`c \\| d`"
-    made = site.on_page_markdown(row, page("a.md"), None, None)  # type: ignore[arg-type]
-    assert made == "| `logs | grep x` | a \\| b |\n\n`c \\| d`"
-
-
-def test_an_entry_that_names_a_folder_stands_for_its_pages(tmp_path: Path) -> None:
-    (tmp_path / "runbooks").mkdir()
-    for name in ("B.md", "A.md", "index.md"):
-        (tmp_path / "runbooks" / name).touch()
-    config = SimpleNamespace(nav=[{"Operate": ["a.md", {"Runbooks": "runbooks/"}]}], docs_dir=str(tmp_path))
-    unfolded = site.on_config(config).nav  # type: ignore[arg-type]
-    assert unfolded == [{"Operate": ["a.md", {"Runbooks": ["runbooks/index.md", "runbooks/A.md", "runbooks/B.md"]}]}]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +23,7 @@ def test_a_page_that_loads_from_elsewhere_is_a_warning(
     output: str, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "mkdocs.hooks.site"):
-        site.on_post_page(output, page("a.md"), None)  # type: ignore[arg-type]
+        site.on_post_page(output, SimpleNamespace(file=SimpleNamespace(src_uri="a.md")), None)  # type: ignore[arg-type]
     assert bool(caplog.records) is warned
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from adapter.commands.migrate.migration import Migration, migrate
 from adapter.commands.migrate.original import MigrationError, Note, NoteKind
 from adapter.commands.migrate.pair import Style
@@ -15,93 +17,23 @@ Where = tuple[str | int, ...]
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples" / "migrate"
 
-SELECTOR = {"matchLabels": {"app": "web"}}
-WPA: Object = {
-    "apiVersion": "datadoghq.com/v1alpha1",
-    "kind": "WatermarkPodAutoscaler",
-    "metadata": {"name": "web", "namespace": "shop", "labels": {"team": "a"}},
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": 2,
-        "maxReplicas": 20,
-        "algorithm": "average",
-        "tolerance": "10m",
-        "scaleUpLimitFactor": 50,
-        "scaleDownLimitFactor": 30,
-        "upscaleForbiddenWindowSeconds": 30,
-        "downscaleForbiddenWindowSeconds": 120,
-        "metrics": [
-            {
-                "type": "Resource",
-                "resource": {
-                    "name": "cpu",
-                    "metricSelector": SELECTOR,
-                    "highWatermark": "1200m",
-                    "lowWatermark": "400m",
-                },
-            }
-        ],
-    },
+_ORIGINALS: dict[str, Object] = yaml.load((Path(__file__).parent / "originals.yaml").read_text(), yaml.CSafeLoader)
+BEHAVIOR = _ORIGINALS["behavior"]
+WPA = _ORIGINALS["watermark pod autoscaler"]
+SCALED = _ORIGINALS["scaled object"]
+RULES = _ORIGINALS["rules"]
+PODS = _ORIGINALS["pods metric"]
+EVERYTHING_WPA = _ORIGINALS["every field of a watermark pod autoscaler"]
+EVERYTHING_KMA = _ORIGINALS["every field for kube-metrics-adapter"]
+EVERYTHING_PA = _ORIGINALS["every field for prometheus-adapter"]
+EVERYTHING_KEDA = _ORIGINALS["every field of a scaled object"]
+EVERYTHING = {
+    "wpa": [EVERYTHING_WPA],
+    "kube-metrics-adapter": [EVERYTHING_KMA],
+    "prometheus-adapter": [RULES, EVERYTHING_PA],
+    "keda": [EVERYTHING_KEDA],
 }
-EVERYTHING_WPA: Object = {
-    **WPA,
-    "metadata": {
-        "name": "web",
-        "namespace": "shop",
-        "uid": "1",
-        "finalizers": ["finalizer.watermarkpodautoscaler.datadoghq.com"],
-        "ownerReferences": [{"kind": "App"}],
-        "labels": {"team": "a"},
-        "annotations": {
-            "wpa.datadoghq.com/lifecycle-control.enabled": "true",
-            "wpa.datadoghq.com/skip-owner-check": "true",
-            "wpa.datadoghq.com/logs-attributes": "{}",
-            "example.com/note": "x",
-        },
-    },
-    "spec": {
-        **WPA["spec"],
-        "upscaleDelayAboveWatermarkSeconds": 30,
-        "downscaleDelayBelowWatermarkSeconds": 60,
-        "replicaScalingAbsoluteModulo": 2,
-        "convergeTowardsWatermark": "highwatermark",
-        "tolerateZero": True,
-        "minAvailableReplicaPercentage": 40,
-        "readinessDelaySeconds": 10,
-        "dryRun": True,
-        "readinessDelay": 5,
-        "metrics": [
-            *WPA["spec"]["metrics"],
-            {
-                "type": "External",
-                "external": {
-                    "metricName": "queue.depth",
-                    "metricSelector": {
-                        "matchLabels": {"q": "a"},
-                        "matchExpressions": [{"key": "z", "operator": "In", "values": ["1"]}],
-                    },
-                    "highWatermark": "9",
-                    "lowWatermark": "5",
-                },
-            },
-        ],
-    },
-    "status": {"currentReplicas": 3},
-}
-
-TARGET_REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-BEHAVIOR: Object = {
-    "scaleUp": {
-        "stabilizationWindowSeconds": 15,
-        "selectPolicy": "Min",
-        "tolerance": "50m",
-        "policies": [
-            {"type": "Pods", "value": 4, "periodSeconds": 60},
-            {"type": "Percent", "value": 50, "periodSeconds": 30},
-        ],
-    },
-    "scaleDown": {"stabilizationWindowSeconds": 60, "tolerance": "0.2"},
-}
+"""The objects of each source, with every field that it may have."""
 
 
 def external(name: str, average: str = "10", **labels: str) -> Object:
@@ -117,175 +49,14 @@ def hpa(*metrics: Object, annotations: Mapping[str, str] | None = None, **spec: 
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": "shop", "annotations": dict(annotations or {})},
-        "spec": {"scaleTargetRef": TARGET_REF, "minReplicas": 2, "maxReplicas": 20, "metrics": list(metrics), **spec},
+        "spec": {
+            "scaleTargetRef": WPA["spec"]["scaleTargetRef"],
+            "minReplicas": 2,
+            "maxReplicas": 20,
+            "metrics": list(metrics),
+            **spec,
+        },
     }
-
-
-EVERYTHING_KMA = hpa(
-    external("rps", type="prometheus"),
-    {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}},
-    {
-        "type": "ContainerResource",
-        "containerResource": {
-            "name": "memory",
-            "container": "app",
-            "target": {"type": "AverageValue", "averageValue": "300Mi"},
-        },
-    },
-    {
-        "type": "Object",
-        "object": {
-            "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "web"},
-            "metric": {"name": "share"},
-            "target": {"type": "Value", "value": "5"},
-        },
-    },
-    external("sqs", type="sqs-queue-length"),
-    annotations={
-        "metric-config.external.rps.prometheus/query": "sum by (job) (rps)",
-        "metric-config.external.rps.prometheus/prometheus-server": "http://prometheus.a:9090",
-        "metric-config.external.rps.prometheus/interval": "30s",
-        "metric-config.object.share.prometheus/query": "sum(rps)",
-        "metric-config.object.share.prometheus/per-replica": "true",
-        "metric-config.external.sqs.sqs/queue": "mails",
-        "metric-config.external.gone.prometheus/query": "sum(gone)",
-        "example.com/note": "x",
-    },
-    behavior=BEHAVIOR,
-)
-
-RULES: Object = {
-    "rules": [
-        {
-            "seriesQuery": 'http_requests_total{namespace!="",pod!=""}',
-            "seriesFilters": [{"is": "^http_.*_total$"}, {"isNot": "_seconds_total$"}],
-            "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
-            "name": {"matches": "^(.*)_total$", "as": "${1}_per_second"},
-            "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
-        },
-        {
-            "seriesQuery": '{__name__=~"^ingress_.*"}',
-            "resources": {"template": "kube_<<.Resource>>"},
-            "metricsQuery": "avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
-        },
-    ],
-    "externalRules": [
-        {
-            "seriesQuery": "queue_depth",
-            "resources": {"namespaced": False},
-            "name": {"as": "depth"},
-            "metricsQuery": "max(<<.Series>>{<<.LabelMatchers>>})",
-        }
-    ],
-}
-PODS = {
-    "type": "Pods",
-    "pods": {
-        "metric": {"name": "http_requests_per_second", "selector": {"matchLabels": {"verb": "GET"}}},
-        "target": {"type": "AverageValue", "averageValue": "50"},
-    },
-}
-EVERYTHING_PA = hpa(PODS, external("depth", queue="mails"), behavior=BEHAVIOR)
-
-SCALED: Object = {
-    "apiVersion": "keda.sh/v1alpha1",
-    "kind": "ScaledObject",
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {
-        "scaleTargetRef": {"name": "web"},
-        "minReplicaCount": 1,
-        "triggers": [
-            {
-                "type": "prometheus",
-                "metadata": {
-                    "serverAddress": "http://prometheus.a:9090",
-                    "query": "sum(rate(requests[1m]))",
-                    "threshold": "100",
-                },
-            }
-        ],
-    },
-}
-EVERYTHING_KEDA: Object = {
-    **SCALED,
-    "metadata": {
-        "name": "web",
-        "namespace": "shop",
-        "labels": {"team": "a"},
-        "annotations": {
-            "autoscaling.keda.sh/paused": "true",
-            "autoscaling.keda.sh/paused-scale-in": "true",
-            "autoscaling.keda.sh/paused-scale-out": "true",
-            "scaledobject.keda.sh/transfer-hpa-ownership": "true",
-        },
-    },
-    "spec": {
-        "scaleTargetRef": {
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "name": "web",
-            "envSourceContainerName": "app",
-        },
-        "pollingInterval": 20,
-        "cooldownPeriod": 200,
-        "initialCooldownPeriod": 10,
-        "idleReplicaCount": 0,
-        "minReplicaCount": 2,
-        "maxReplicaCount": 30,
-        "fallback": {"failureThreshold": 3, "replicas": 6, "behavior": "currentReplicasIfHigher"},
-        "advanced": {
-            "restoreToOriginalReplicaCount": True,
-            "horizontalPodAutoscalerConfig": {"name": "hpa", "behavior": BEHAVIOR},
-        },
-        "triggers": [
-            {
-                "type": "prometheus",
-                "name": "requests",
-                "metricType": "AverageValue",
-                "useCachedMetrics": True,
-                "authenticationRef": {"name": "secret"},
-                "metadata": {
-                    "serverAddress": "http://prometheus.a:9090",
-                    "metricName": "old",
-                    "query": "sum by (job) (requests)",
-                    "threshold": "100.5",
-                    "activationThreshold": "5",
-                    "namespace": "tenant",
-                    "cortexOrgID": "team-a",
-                    "customHeaders": "X-Client=one,X-More=two",
-                    "ignoreNullValues": "false",
-                    "queryParameters": "a=b",
-                    "unsafeSsl": "true",
-                    "timeout": "1000",
-                    "authModes": "bearer",
-                    "awsRegion": "eu-west-1",
-                    "identityOwner": "pod",
-                },
-            },
-            {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60", "containerName": "app"}},
-            {
-                "type": "cron",
-                "name": "lunch",
-                "metricType": "AverageValue",
-                "authenticationRef": {"name": "none"},
-                "metadata": {
-                    "timezone": "Asia/Shanghai",
-                    "start": "0 11 * * 1-5",
-                    "end": "30 13 * * 1-5",
-                    "desiredReplicas": "20",
-                },
-            },
-            {"type": "rabbitmq", "name": "orders", "metadata": {"queueName": "orders", "mode": "QueueLength"}},
-        ],
-    },
-}
-EVERYTHING = {
-    "wpa": [EVERYTHING_WPA],
-    "kube-metrics-adapter": [EVERYTHING_KMA],
-    "prometheus-adapter": [RULES, EVERYTHING_PA],
-    "keda": [EVERYTHING_KEDA],
-}
-"""The objects of each source, with every field that it may have."""
 
 
 def text_of(*objects: Object) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from adapter.commands.migrate.original import NoteKind
 from tests.migrate.kit import (
@@ -162,13 +163,6 @@ def test_a_scaling_schedule_is_still_needed_where_the_hpa_that_names_it_is_refus
     assert not migration.notes
 
 
-def test_a_stock_hpa_names_no_adapter() -> None:
-    utilization = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}
-    (pair,) = migrated(hpa({"type": "Resource", "resource": utilization})).pairs
-    assert pair.source == "HorizontalPodAutoscaler"
-    assert not [note for note in pair.notes if "adapter" in note.sentence]
-
-
 def test_targets_for_the_whole_service_make_a_policy_for_the_total() -> None:
     value = {"type": "External", "external": {"metric": {"name": "rps"}, "target": {"type": "Value", "value": "500"}}}
     assert policy_spec(hpa(value, annotations=RPS))["average"] == "Total"
@@ -292,8 +286,6 @@ def test_what_cannot_be_migrated_is_a_fault(objects: tuple[Object, ...], fault: 
 
 
 def test_a_config_map_and_plain_rules_are_the_same() -> None:
-    import yaml
-
     data = {"config.yaml": yaml.safe_dump(RULES)}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}
     assert policy_spec(config, EVERYTHING_PA) == policy_spec(RULES, EVERYTHING_PA)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from adapter.commands.migrate.original import NoteKind
-from adapter.commands.migrate.pair import Wpa
 from tests.migrate.kit import (
     EVERYTHING_WPA,
     WPA,
@@ -16,7 +15,6 @@ from tests.migrate.kit import (
     kinds_at,
     migrated,
     note_at,
-    notes_of,
     policy_spec,
 )
 
@@ -104,13 +102,9 @@ def test_a_datadog_query_becomes_a_named_query_that_somebody_has_to_write() -> N
     assert "q=a, z In (1)" in note.sentence
 
 
-@pytest.mark.parametrize("factor", [0, "0"])
-def test_a_factor_of_0_switches_a_direction_off(factor: object) -> None:
-    assert policy_spec(wpa(scaleUpLimitFactor=factor))["velocity"]["scaleUpPercent"] == 0
-
-
 @pytest.mark.parametrize(
-    ("factor", "percent"), [("0.5", 1), ("29.9", 29), ("2.0", 2), ("100m", 1), (10_000, 10_000), (20_000, None)]
+    ("factor", "percent"),
+    [(0, 0), ("0", 0), ("0.5", 1), ("29.9", 29), ("2.0", 2), ("100m", 1), (10_000, 10_000), (20_000, None)],
 )
 def test_a_factor_that_is_no_whole_percentage_never_becomes_0(factor: object, percent: int | None) -> None:
     assert policy_spec(wpa(scaleUpLimitFactor=factor)).get("velocity", {}).get("scaleUpPercent") == percent
@@ -174,25 +168,6 @@ def test_what_the_controller_refuses_is_a_fault(spec: Object, fault: str) -> Non
 )
 def test_impossible_watermarks_are_faults(high: str | None, low: str | None, fault: str) -> None:
     assert any(fault in one for one in faults_of(marks(high, low))), faults_of(marks(high, low))
-
-
-def test_the_handover_is_told() -> None:
-    [note] = [note for note in notes_of(WPA) if note.kind is NoteKind.TO_DO]
-    assert "kubectl delete wpa web -n shop" in note.sentence
-
-
-def test_annotations_are_told_with_what_replaces_them() -> None:
-    path = "metadata.annotations[wpa.datadoghq.com/lifecycle-control.enabled]"
-    assert "effective-load.io/hold-until" in note_at(path, EVERYTHING_WPA).sentence
-    assert kinds_at("metadata.annotations[example.com/note]", EVERYTHING_WPA) == [NoteKind.LOST]
-    assert kinds_at("spec.readinessDelay", EVERYTHING_WPA) == [NoteKind.IRRELEVANT]
-
-
-def test_the_original_is_kept_for_a_replay() -> None:
-    [pair] = migrated(EVERYTHING_WPA).pairs
-    assert isinstance(pair.original, Wpa)
-    assert (pair.original.tolerance, pair.original.up_factor, pair.original.modulo) == (10, 50_000, 2)
-    assert [metric.name for metric in pair.original.metrics] == ["cpu", "queue_depth"]
 
 
 def test_a_long_name_is_cut_and_stays_unique() -> None:

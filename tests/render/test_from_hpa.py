@@ -13,6 +13,7 @@ from adapter.commands.migrate.original import MigrationError
 from adapter.commands.render.command import RenderError, Wanted, from_hpas
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
+from adapter.policy.behavior import count_metric
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
@@ -25,24 +26,23 @@ def spec_of(hpa: dict[str, Any]) -> dict[str, Any]:
     return dict(found["spec"])
 
 
-def test_the_watermarks_are_where_the_hpa_acts_today() -> None:
-    assert spec_of(stock(utilization(50), minReplicas=20, maxReplicas=60)) == {
-        "tolerance": "0%",
-        "metrics": [
-            {"name": "cpu", "resource": {"name": "cpu", "of": "Request"}, "highWatermark": "55%", "lowWatermark": "45%"}
-        ],
-    }
+TOLERANCES = {"scaleUp": {"tolerance": "0.2"}, "scaleDown": {"tolerance": "0.3"}}
 
 
-def test_few_replicas_get_a_low_watermark_at_which_they_do_not_flap() -> None:
-    (metric,) = spec_of(stock(average("600Mi"), minReplicas=2))["metrics"]
-    assert (metric["highWatermark"], metric["lowWatermark"]) == ("693M", "462M")
-
-
-def test_the_hpas_own_tolerances_are_the_band() -> None:
-    behavior = {"scaleUp": {"tolerance": "0.2"}, "scaleDown": {"tolerance": "0.3"}}
-    (metric,) = spec_of(stock(utilization(50), minReplicas=9, behavior=behavior))["metrics"]
-    assert (metric["highWatermark"], metric["lowWatermark"]) == ("60%", "35%")
+@pytest.mark.parametrize(
+    ("hpa", "high", "low"),
+    [
+        pytest.param(stock(utilization(50), minReplicas=20, maxReplicas=60), "55%", "45%", id="where it acts today"),
+        pytest.param(stock(average("600Mi"), minReplicas=2), "693M", "462M", id="where few replicas do not flap"),
+        pytest.param(
+            stock(utilization(50), minReplicas=9, behavior=TOLERANCES), "60%", "35%", id="at the HPA's own tolerances"
+        ),
+    ],
+)
+def test_the_watermarks_are_around_the_target(hpa: dict[str, Any], high: str, low: str) -> None:
+    spec = spec_of(hpa)
+    (metric,) = spec["metrics"]
+    assert (spec["tolerance"], metric["highWatermark"], metric["lowWatermark"]) == ("0%", high, low)
 
 
 def test_bounds_target_and_behavior_stay_but_for_the_tolerance() -> None:
@@ -60,28 +60,15 @@ def test_bounds_target_and_behavior_stay_but_for_the_tolerance() -> None:
 
 
 def test_an_external_metric_stays_beside_the_policy_and_that_is_said() -> None:
-    queue = {
-        "type": "External",
-        "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}},
-    }
+    queue = {"type": "External", "external": {"metric": {"name": "queue"}, "target": AVERAGE}}
     rendered = pair(stock(utilization(50), queue))
     hpa: Any = rendered.objects[1]
     assert hpa["spec"]["metrics"][1] == queue
     assert [one for one in rendered.remarks if one.startswith("Kept: spec.metrics[1].external: 'queue'")]
 
 
-PODS = {
-    "type": "Pods",
-    "pods": {"metric": {"name": "requests"}, "target": {"type": "AverageValue", "averageValue": "5"}},
-}
-FOLLOWING = {
-    "type": "Object",
-    "object": {
-        "describedObject": {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"},
-        "metric": {"name": "desired_replicas"},
-        "target": {"type": "AverageValue", "averageValue": "1"},
-    },
-}
+AVERAGE = {"type": "AverageValue", "averageValue": "5"}
+PODS = {"type": "Pods", "pods": {"metric": {"name": "requests"}, "target": AVERAGE}}
 STORAGE = average("1Gi", "ephemeral-storage")
 
 
@@ -89,7 +76,7 @@ STORAGE = average("1Gi", "ephemeral-storage")
     ("hpa", "sentence"),
     [
         (stock(PODS), "spec.metrics[0].pods.metric.name: 'requests': is served by another adapter"),
-        (stock(FOLLOWING), "'desired_replicas': the HPA follows a WatermarkPolicy already"),
+        (stock(count_metric("web")), "'desired_replicas': the HPA follows a WatermarkPolicy already"),
         (stock(STORAGE), "has no equivalent: only cpu and memory come from metrics.k8s.io"),
         (stock(metrics=[]), "spec.metrics: there is no metric to migrate"),
         ({**stock(), "apiVersion": "autoscaling/v1"}, "apiVersion: 'autoscaling/v1': must be autoscaling/v2"),
@@ -141,11 +128,8 @@ def test_where_hpas_have_no_tolerance_the_policy_has_it_around_todays_target() -
     """Watermarks at 55 % and 45 % would let the controller's own 10 % wait until 60.5 % and 40.5 %."""
     rendered = pair(stock(utilization(50), minReplicas=20, maxReplicas=60), tolerance=False)
     written: Any = [item["spec"] for item in rendered.objects]
-    assert written[0] == {
-        "tolerance": "10%",
-        "metrics": [
-            {"name": "cpu", "resource": {"name": "cpu", "of": "Request"}, "highWatermark": "50%", "lowWatermark": "47%"}
-        ],
-    }
+    (metric,) = written[0]["metrics"]
+    assert metric["resource"] == {"name": "cpu", "of": "Request"}
+    assert (written[0]["tolerance"], metric["highWatermark"], metric["lowWatermark"]) == ("10%", "50%", "47%")
     assert written[1]["behavior"] == {"scaleUp": {}, "scaleDown": {}}
     assert not any("swallows" in remark for remark in rendered.remarks)

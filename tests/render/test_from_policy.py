@@ -95,42 +95,37 @@ def test_a_target_is_named_by_kind_and_name(target: str | None, reference: tuple
         ({"least": 9, "most": 8}, "--max-replicas: 8: must be at least minReplicas (9)"),
         ({"target": "Widget/web"}, "--target: 'Widget/web': write VERSION/KIND/NAME"),
         ({"target": "apps/v1/Deployment/We b"}, "is not an object's name"),
+        ({"written": policy(metrics=[])}, "policy.yaml: spec.metrics"),
+        ({"written": {"kind": "ConfigMap", "metadata": {"name": "x"}}}, "policy.yaml: has no WatermarkPolicy"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(wanted: dict[str, Any], sentence: str) -> None:
+def test_what_does_not_fit_is_refused(wanted: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RenderError) as refused:
-        hpa_of(policy(), **wanted)
+        hpa_of(**({"written": policy()} | wanted))
     assert sentence in str(refused.value)
 
 
-def test_a_policy_that_is_not_valid_is_refused_with_its_field() -> None:
-    with pytest.raises(RenderError, match=r"policy\.yaml: spec.metrics"):
-        hpa_of(policy(metrics=[]))
-
-
-def test_a_text_without_a_policy_is_refused() -> None:
-    with pytest.raises(RenderError, match=r"policy\.yaml: has no WatermarkPolicy"):
-        hpa_of({"kind": "ConfigMap", "metadata": {"name": "x"}})
-
-
-def test_the_command_prints_documents_that_kubectl_reads(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a policy."""
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(policy(hpa="front")))
+    return file
+
+
+def test_the_command_prints_documents_that_kubectl_reads(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["render", str(file), "--max-replicas", "9"]) == cli.OK
     (hpa,) = yaml.safe_load_all(capsys.readouterr().out)
     assert (hpa["kind"], hpa["metadata"]["name"]) == ("HorizontalPodAutoscaler", "front")
     assert cli.main(["render", str(file)]) == cli.INVALID
     assert "--max-replicas: is required" in capsys.readouterr().err
+    assert cli.main(["render", str(file), "--kubeconfig", str(file.parent / "none")]) == cli.FAILED
+    assert "effective-load render: the cluster's version:" in capsys.readouterr().err
 
 
 def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_controllers_is_told() -> None:
     spec = spec_of(policy(), tolerance=False)
     assert all("tolerance" not in rules for rules in spec["behavior"].values())
-    assert spec["behavior"]["scaleDown"] == {
-        "stabilizationWindowSeconds": 120,
-        "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}],
-        "selectPolicy": "Max",
-    }
     (remark,) = hpa_of(policy(), tolerance=False).remarks
     assert "HPAs have no field tolerance here: a policy with tolerance 10% asks for no such steps" in remark
     assert hpa_of(policy(tolerance="10%"), tolerance=False).remarks == ()
@@ -138,10 +133,8 @@ def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_con
 
 @pytest.mark.parametrize(("version", "writes"), [("1.34", False), ("v1.34.4", False), ("1.35", True), ("2.0", True)])
 def test_the_version_decides_whether_a_tolerance_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, writes: bool
+    file: Path, capsys: pytest.CaptureFixture[str], version: str, writes: bool
 ) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy()))
     assert cli.main(["render", str(file), "--max-replicas", "9", "--kubernetes", version]) == cli.OK
     (written,) = yaml.safe_load_all(capsys.readouterr().out)
     assert ("tolerance" in written["spec"]["behavior"]["scaleUp"]) is writes
@@ -152,10 +145,3 @@ def test_a_text_that_is_no_version_is_refused(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         cli.main(["render", "policy.yaml", "--kubernetes", text])
     assert f"argument --kubernetes: {text!r} is no version such as 1.34" in capsys.readouterr().err
-
-
-def test_a_cluster_that_cannot_be_asked_ends_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy()))
-    assert cli.main(["render", str(file), "--kubeconfig", str(tmp_path / "none")]) == cli.FAILED
-    assert "effective-load render: the cluster's version:" in capsys.readouterr().err

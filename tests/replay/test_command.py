@@ -17,9 +17,6 @@ spec:
   metrics:
   - {name: cpu, resource: {name: cpu}, highWatermark: 1000m, lowWatermark: 600m}
 """
-SHARE = POLICY.replace(
-    "name: cpu}, highWatermark: 1000m, lowWatermark: 600m", "name: cpu, of: Request}, highWatermark: 80%"
-)
 HPA = """
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -90,11 +87,8 @@ def test_the_table_has_a_line_for_each_autoscaler(capsys: pytest.CaptureFixture[
     ]  # fmt: skip
     assert lines[1].startswith("The stock HPA is aimed at ")
     assert lines[3].split()[-2:] == ["POD-HOURS", "COST"]
-
-
-def test_columns_that_nobody_asked_for_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(replay()) == 0
-    assert not {"COST", "SHORTFALL"} & set(capsys.readouterr().out.split())
+    assert not {"COST", "SHORTFALL"} & set(capsys.readouterr().out.split()), "nobody asked for them"
 
 
 def test_json_has_the_figures_the_changes_and_a_chart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,34 +167,51 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
         (replay("--shortfall", "1%"), "--shortfall: '1%': goes with --suggest"),
         (replay("--front"), "--front: a shortfall needs what one pod can carry; say it with --capacity"),
+        (replay("--html", "none/replay.html"), "No such file"),
     ],
 )
 def test_what_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
     assert said in refused(capsys, *arguments)
 
 
-def test_a_share_of_a_request_needs_the_request(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("policy.yaml").write_text(f"{SHARE}\n---\n{HPA}")
-    assert "--request: metric cpu is a share of it; say --request cpu=QUANTITY" in refused(capsys, *replay())
+SHARE = POLICY.replace(
+    "name: cpu}, highWatermark: 1000m, lowWatermark: 600m", "name: cpu, of: Request}, highWatermark: 80%"
+)
+LOW_ONLY = POLICY.replace("highWatermark: 1000m, ", "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "said"),
+    [
+        (SHARE, [], "--request: metric cpu is a share of it; say --request cpu=QUANTITY"),
+        (LOW_ONLY, ["--suggest"], "--capacity"),
+    ],
+)
+def test_what_a_policy_needs_besides_is_asked_for(
+    capsys: pytest.CaptureFixture[str], policy: str, arguments: list[str], said: str
+) -> None:
+    Path("policy.yaml").write_text(f"{policy}\n---\n{HPA}")
+    assert said in refused(capsys, *replay(*arguments))
     assert main(replay("--request", "cpu=1")) == 0
 
 
-def test_a_history_without_the_metric_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("week.csv").write_text("time,memory\n0,1\n")
-    assert "column cpu: is missing; policy checkout needs it" in refused(capsys, *replay())
+HEAD = "time,cpu,pulled_out,replicas"
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["0,1,0,2000000000"], "replicas: 2000000000: a replay has at most 100,000 pods"),
-        (["0,1,0,2", "1767225600,1,0,2"], "has no line for more than 31 days"),
+        (["time,memory", "0,1"], "column cpu: is missing; policy checkout needs it"),
+        ([HEAD, "0,1,0,2000000000"], "replicas: 2000000000: a replay has at most 100,000 pods"),
+        ([HEAD, "0,1,0,2", "1767225600,1,0,2"], "has no line for more than 31 days"),
+        ([HEAD, *(f"{15 * number},1,0,2" for number in range(200)), "nonsense,1,0,10"], "line 202, time: 'nonsense'"),
     ],
+    ids=["without the metric", "too many pods", "a gap of years", "a wrong line far into it"],
 )
-def test_a_history_that_would_take_for_ever_is_refused(
+def test_a_history_that_cannot_be_used_is_refused(
     capsys: pytest.CaptureFixture[str], lines: list[str], said: str
 ) -> None:
-    Path("week.csv").write_text("\n".join(["time,cpu,pulled_out,replicas", *lines]))
+    Path("week.csv").write_text("\n".join(lines))
     assert said in refused(capsys, *replay())
 
 
@@ -214,9 +225,3 @@ def test_a_history_of_nothing_but_empty_cells_has_no_data(capsys: pytest.Capture
     Path("week.csv").write_text("time,cpu\n0,\n15,NaN\n")
     assert main(replay()) == 1
     assert capsys.readouterr().out == "the history has no data for that time\n"
-
-
-def test_a_wrong_line_far_into_the_history_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with Path("week.csv").open("a") as history:
-        history.write("\nnonsense,1,0,10\n")
-    assert "line 202, time: 'nonsense'" in refused(capsys, *replay())

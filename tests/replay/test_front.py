@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from adapter.commands.replay.front import LEVELS, at_level
+from adapter.commands.replay import front
+from adapter.commands.replay.comparison import compare, replay
+from adapter.commands.replay.front import LEVELS, at_level, front_of
 from adapter.commands.replay.levels import Level, Play, highest_safe, level_at, search_levels
-from adapter.commands.replay.service import Summary
+from adapter.commands.replay.service import Setup, Summary, open_spool, spooled
 from tests.load.kit import cpu, policy
+from tests.replay.services import POD, hpa, phases
 
 HOUR = 3600.0
 
@@ -72,6 +77,23 @@ def test_the_highest_safe_level_is_found_within_two_percent(edge: int) -> None:
     safe = highest_safe(search_levels(play, [0.0], LEVELS, 6), 0.0)
     assert safe is not None
     assert 0 <= Fraction(edge, 100) - safe < Fraction(2, 100)
+
+
+def test_a_policy_as_shipped_has_the_band_that_we_ship_whatever_the_policys_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "LEVELS", LEVELS[::3])
+    monkeypatch.setattr(front, "SHORTFALLS", (0.005,))
+    setup = Setup(replicas=10, capacity={"cpu": 15 * POD // 10})
+    history = partial(open_spool, tmp_path / "ticks")
+    ticks = list(spooled(phases((12, 900), (5, 1800)), tmp_path / "ticks"))
+    fronts = []
+    for low in ("600m", "200m"):
+        result = replay(compare(policy(cpu("1000m", low)), hpa(2, 60), setup), ticks)
+        assert result is not None
+        fronts.append(front_of(result, Fraction(15 * POD, 10), history).levels)
+    assert fronts[0]["policy as shipped"] == fronts[1]["policy as shipped"]
+    assert fronts[0]["policy web"] != fronts[1]["policy web"]
 
 
 def test_a_level_moves_both_watermarks() -> None:

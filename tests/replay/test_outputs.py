@@ -29,13 +29,6 @@ def test_the_page_is_written_beside_the_table(files: list[str], tmp_path: Path, 
     assert "POD-HOURS" in capsys.readouterr().out
 
 
-def test_a_page_that_cannot_be_written_is_a_fault_of_its_argument(files: list[str], tmp_path: Path, capsys) -> None:
-    assert main([*files, "--html", str(tmp_path / "none" / "replay.html")]) == 2
-    printed = capsys.readouterr()
-    assert "--html" in printed.err + printed.out
-    assert "No such file" in printed.err + printed.out
-
-
 def test_suggestions_are_in_the_text_the_json_and_the_page_and_the_policy_stays(
     files: list[str], tmp_path: Path, capsys
 ) -> None:
@@ -54,12 +47,3 @@ def test_suggestions_are_in_the_text_the_json_and_the_page_and_the_policy_stays(
         assert patch["spec"]["metrics"][0]["resource"] == {"name": "cpu"}
     assert "Nothing is applied" in page.read_text()
     assert Path(files[1]).read_text() == before
-
-
-def test_suggestions_for_a_policy_without_a_measure_say_what_is_missing(files: list[str], capsys) -> None:
-    policy, hpa = yaml.safe_load_all(MANIFESTS)
-    policy = {**policy, "spec": {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "lowWatermark": "400m"}]}}
-    Path(files[1]).write_text(yaml.safe_dump_all([policy, hpa]))
-    assert main([*files[:-2], "--suggest"]) == 2
-    printed = capsys.readouterr()
-    assert "--capacity" in printed.err + printed.out

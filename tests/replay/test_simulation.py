@@ -36,10 +36,16 @@ def seen(history: Sequence[Tick], setup: Setup, plan: dict[int, int] | None = No
     return autoscaler.views
 
 
-def test_serving_pods_share_the_load_of_the_service() -> None:
-    view = seen(list(steady(8, 60)), Setup(replicas=4))[0]
-    assert sorted(view.samples["cpu"].values()) == [2 * POD] * 4
-    assert view.load == {"cpu": 8 * POD}
+@pytest.mark.parametrize(
+    ("setup", "samples"),
+    [
+        pytest.param(Setup(replicas=4), [2 * POD] * 4, id="they share the load of the service"),
+        pytest.param(Setup(replicas=8, is_open=True), [2 * POD] * 8, id="in open loop they carry what was observed"),
+    ],
+)
+def test_serving_pods_carry_the_load(setup: Setup, samples: list[int]) -> None:
+    view = seen(list(steady(8, 60, replicas=4)), setup)[0]
+    assert sorted(view.samples["cpu"].values()) == samples
 
 
 def test_a_new_pod_carries_load_and_has_a_sample_only_once_it_is_ready() -> None:
@@ -62,11 +68,8 @@ def test_the_oldest_pods_are_pulled_out_stay_the_same_and_idle() -> None:
     out = [[pod.name for pod in view.pods if pod.pulled_out_annotation] for view in views]
     assert out == [[], [views[0].pods[0].name], [views[0].pods[0].name], [views[0].pods[0].name]]
     assert sorted(views[1].samples["cpu"].values()) == [POD // 10, 3 * POD, 3 * POD, 3 * POD]
-
-
-def test_more_pull_outs_than_pods_pull_out_what_there_is() -> None:
-    views = seen(list(steady(9, 60, pulled_out=7)), Setup(replicas=3))
-    assert all(pod.pulled_out_annotation for pod in views[0].pods)
+    more_than_there_are = seen(list(steady(9, 60, pulled_out=7)), Setup(replicas=3))[0]
+    assert all(pod.pulled_out_annotation for pod in more_than_there_are.pods)
 
 
 def test_the_youngest_pods_are_deleted_first_and_starting_ones_before_all() -> None:
@@ -95,12 +98,6 @@ def test_a_sample_over_a_window_is_the_average_of_what_a_pod_carried() -> None:
     history = list(phases((8, 60), (16, 60)))
     views = seen(history, Setup(replicas=4, window=30))
     assert [max(view.samples["cpu"].values()) / POD for view in views[3:7]] == [2, 2, 3, 4]
-
-
-def test_in_open_loop_a_pod_carries_what_it_carried_at_the_observed_count() -> None:
-    history = list(steady(8, 60, replicas=4))
-    views = seen(history, Setup(replicas=8, is_open=True))
-    assert sorted(views[0].samples["cpu"].values()) == [2 * POD] * 8
 
 
 def test_samples_grow_old_where_the_history_has_a_gap() -> None:
@@ -186,21 +183,15 @@ def test_a_cooldown_begins_with_the_change_and_not_with_the_sync_after_it() -> N
     assert [at for at, _ in counts(run)] == [0, 60, 120, 180, 240]
 
 
-def pods_over_time(surge: int, seconds: int, replicas: int = 4) -> list[tuple[int, int, int]]:
-    """Ready, existing and new pods at each second of a rolling update, whose pods start in 10 s."""
-    pods = ServicePods(Setup(replicas=replicas, starts=10, stops=0), START)
+@pytest.mark.parametrize(("surge", "seconds"), [(1, 40), (2, 20), (4, 10), (9, 10)])
+def test_a_rolling_update_replaces_every_pod_within_its_surge_and_never_has_fewer(surge: int, seconds: int) -> None:
+    pods = ServicePods(Setup(replicas=4, starts=10, stops=0), START)
     pods.roll(surge, START)
     history = []
-    for second in range(seconds):
+    for second in range(seconds + 1):
         pods.advance(START + second)
         shown = [pod for pod in pods.shown() if not pod.deleting]
         history.append((sum(pod.is_ready for pod in shown), len(shown), sum(p.template_hash == "2" for p in shown)))
-    return history
-
-
-@pytest.mark.parametrize(("surge", "seconds"), [(1, 40), (2, 20), (4, 10), (9, 10)])
-def test_a_rolling_update_replaces_every_pod_within_its_surge_and_never_has_fewer(surge: int, seconds: int) -> None:
-    history = pods_over_time(surge, seconds + 1)
     assert min(ready for ready, _, _ in history) == 4
     assert max(existing for _, existing, _ in history) == 4 + min(surge, 4)
     assert history[-1] == (4, 4, 4)
@@ -210,6 +201,10 @@ def test_a_rolling_update_replaces_every_pod_within_its_surge_and_never_has_fewe
 def test_a_service_is_scaled_during_its_rolling_update() -> None:
     pods = ServicePods(Setup(replicas=4, starts=10, stops=0), START)
     pods.roll(1, START)
+    before = pods.shown()
+    pods.scale(4, START + 2)
+    pods.advance(START + 2)
+    assert pods.shown() == before, "its surge is no surplus"
     for count, at in ((7, 5), (3, 25)):
         pods.scale(count, START + at)
         pods.advance(START + at)
@@ -217,15 +212,6 @@ def test_a_service_is_scaled_during_its_rolling_update() -> None:
     for second in range(25, 100):
         pods.advance(START + second)
     assert [pod.template_hash for pod in pods.shown()] == ["2"] * 3
-
-
-def test_all_three_of_a_comparison_scale() -> None:
-    rule, setup = RULES["watermarks"], Setup(replicas=10, requests={"cpu": POD})
-    stock = stock_hpa_for(rule, hpa(2, 40), setup)
-    autoscalers = [HpaAutoscaler(stock), HpaAutoscaler(stock, effective=True), PolicyAutoscaler(rule, hpa(2, 40))]
-    runs = simulate(wandering(1, 2000), setup, autoscalers, judge_of(rule, setup))
-    assert [run.name for run in runs] == ["HPA, raw average", "HPA, effective average", rule.name]
-    assert all(run.summary.changes > 5 and run.summary.peak > 10 for run in runs)
 
 
 def test_pulled_out_pods_lower_the_raw_average_but_not_the_effective_one() -> None:
@@ -274,23 +260,7 @@ def test_a_floor_raises_a_service_and_is_no_load() -> None:
     rule, setup = policy(cpu("1000m", "600m"), queue), Setup(replicas=10)
     history = [tick._replace(load={**tick.load, "queue": (15 if tick.at >= START + 60 else 5) * POD})
                for tick in steady(9, 180)]  # fmt: skip
-    runs = simulate(
-        history,
-        setup,
-        [PolicyAutoscaler(rule, hpa(2, 40)), HpaAutoscaler(stock_hpa_for(rule, hpa(2, 40), setup))],
-        judge_of(rule, setup),
-    )
+    autoscalers = [PolicyAutoscaler(rule, hpa(2, 40)), HpaAutoscaler(stock_hpa_for(rule, hpa(2, 40), setup))]
+    runs = simulate(history, setup, autoscalers, judge_of(rule, setup))
     assert [counts(run) for run in runs] == [[(60.0, 15)], []]
     assert runs[0].summary.over_high == 0
-
-
-def test_what_a_spike_recommends_between_syncs_that_are_left_out_still_counts_for_the_window() -> None:
-    history = list(phases((9, 600), (7, 60), (4, 45), (5.5, 15), (4, 600)))
-    rule, setup = RULES["watermarks"], Setup(replicas=10, starts=0.0)
-    native = hpa(2, 40, down=rules(120))
-    autoscaler = Recorded(PolicyAutoscaler(rule, native))
-    fast = simulate(history, setup, [PolicyAutoscaler(rule, native)], NOBODY)[0]
-    slow = simulate(history, setup, [autoscaler], NOBODY)[0]
-    assert counts(fast) == counts(slow)
-    assert counts(fast)[0][1] == 9
-    assert len(autoscaler.counts) == len(history)

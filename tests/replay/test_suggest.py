@@ -1,6 +1,6 @@
 """Suggestions: a front of cost and risk by one yardstick, the same each time, and a patch that means the candidate."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
@@ -74,19 +74,8 @@ class Model:
         seconds = 7 * DAY
         over = seconds * max(0.0, high - 0.8) ** 2 / 20
         pods = seconds * 20 * (1 + (1 - low / high) / 4) / high
-        return Summary(
-            seconds,
-            over,
-            0.0,
-            over / seconds / 10,
-            round(over),
-            10,
-            self.flaps if low / high > 0.7 else 0,
-            0,
-            pods,
-            30,
-            10,
-        )
+        flaps = self.flaps if low / high > 0.7 else 0
+        return Summary(seconds, over, 0.0, over / seconds / 10, round(over), 10, flaps, 0, pods, 30, 10)
 
 
 def search(model: Model, policy: Policy = CPU_ONLY, capacity: Fraction | None = None, **changes: Any) -> Suggestions:
@@ -138,15 +127,14 @@ def test_a_later_part_that_disagrees_is_a_warning(later: float, *, warns: bool) 
     assert any("on the later part its risk is" in warning for warning in best.warnings) is warns
 
 
-def test_no_high_watermark_with_its_tolerance_is_above_the_limit() -> None:
-    model = Model()
-    search(model, capacity=Fraction(2 * NANO), aim=1.0, limit=Fraction(NANO))
-    highs = [plan.policy.metrics[0].high * (1 + plan.policy.tolerance) for plan in model.played if plan != PRESENT]
-    assert NANO * 0.9 < max(highs) <= NANO
-
-
-def test_the_same_history_gives_the_same_suggestions() -> None:
-    assert search(Model()) == search(Model())
+def test_no_high_watermark_with_its_tolerance_is_above_the_limit_or_what_a_throttled_pod_surely_shows() -> None:
+    model, limit = Model(), Fraction(NANO)
+    search(model, capacity=Fraction(2 * NANO), aim=1.0, limit=limit)
+    tried = [plan.policy for plan in model.played if plan != PRESENT]
+    assert limit * 0.9 < max(policy.metrics[0].high * (1 + policy.tolerance) for policy in tried) <= limit
+    for policy in tried:
+        seen = limit if policy.saturation_factor > 1 else SATURATED * limit
+        assert policy.metrics[0].high * (1 + policy.tolerance) <= seen
 
 
 @pytest.mark.parametrize("budget", [1, 7, 20, 60])
@@ -164,11 +152,28 @@ def test_with_a_capacity_risk_is_the_shortfall_else_the_time_over_the_present_hi
     assert yardstick(CPU_ONLY, None).load == CPU_ONLY.metrics[0].high
 
 
-def test_a_policy_without_a_high_watermark_needs_a_capacity() -> None:
-    low_only = replace(CPU_ONLY, metrics=(replace(CPU_ONLY.metrics[0], high=None),))
-    with pytest.raises(SuggestError, match="--capacity"):
-        yardstick(low_only, None)
-    assert yardstick(low_only, Fraction(NANO)).is_capacity
+RATIO = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": "1"}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(
+            replace(CPU_ONLY, metrics=(replace(CPU_ONLY.metrics[0], high=None),)), "--capacity", id="no high watermark"
+        ),
+        pytest.param(
+            replace(POLICY, metrics=(replace(POLICY.metrics[1], floor=True), POLICY.metrics[0])),
+            "rps is a floor",
+            id="a floor",
+        ),
+        pytest.param(
+            parse_policy({"metadata": {"name": "web"}, "spec": RATIO}), "Ratio has no watermarks", id="no watermarks"
+        ),
+    ],
+)
+def test_what_no_watermark_can_be_suggested_for_is_refused(policy: Policy, said: str) -> None:
+    with pytest.raises(SuggestError, match=said):
+        yardstick(policy, None)
 
 
 def test_a_policy_that_never_scales_down_gets_no_low_watermark() -> None:
@@ -176,19 +181,6 @@ def test_a_policy_that_never_scales_down_gets_no_low_watermark() -> None:
     found = search(Model(), high_only)
     assert len(found.candidates) > 1
     assert all(known.policy.metrics[0].low is None for known in found.candidates)
-
-
-def test_strategies_without_watermarks_have_no_suggestions() -> None:
-    spec = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": "1"}]}
-    ratio = parse_policy({"metadata": {"name": "web"}, "spec": spec})
-    with pytest.raises(SuggestError, match="Ratio has no watermarks"):
-        yardstick(ratio, Fraction(NANO))
-
-
-def test_a_floor_is_not_searched() -> None:
-    floor = replace(POLICY, metrics=(replace(POLICY.metrics[1], floor=True), POLICY.metrics[0]))
-    with pytest.raises(SuggestError, match="rps is a floor"):
-        yardstick(floor, None)
 
 
 def test_watermarks_that_flap_by_themselves_have_a_warning() -> None:
@@ -203,11 +195,6 @@ def test_a_low_watermark_above_what_a_saturated_step_leaves_has_a_warning(factor
     near = replace(with_watermarks(CPU_ONLY, limit * 95 / 100, limit * 80 / 100), saturation_factor=factor)
     found = suggest(Plan(near), 10, yardstick(near, limit), Model(), budget=1, limit=limit)
     assert any("above 1160m, what pods at their limit use" in one for one in found.candidates[0].warnings) is warns
-
-
-def test_candidates_of_a_short_history_are_not_checked_and_say_so() -> None:
-    found = search(Model(checks=False))
-    assert all(known.checked is None for known in found.candidates)
 
 
 marks = st.integers(2, 4000).map(lambda percent: Fraction(percent * NANO, 1000))
@@ -229,14 +216,6 @@ def test_saturation_and_the_window_upwards_are_patches_of_the_policy_and_of_the_
     after = parse_hpa(merged(before, behavior))
     assert after.scale_up == replace(parse_hpa(before).scale_up, stabilization=30)
     assert after.scale_down == parse_hpa(before).scale_down
-
-
-def test_without_the_saturation_rule_no_watermark_is_above_what_a_throttled_pod_surely_shows() -> None:
-    model, limit = Model(), Fraction(NANO)
-    search(model, capacity=limit, aim=1.0, limit=limit)
-    for plan in model.played[1:]:
-        seen = limit if plan.policy.saturation_factor > 1 else SATURATED * limit
-        assert (plan.policy.metrics[0].high or 0) * (1 + plan.policy.tolerance) <= seen
 
 
 def test_shapes_that_cost_the_same_but_for_luck_keep_the_narrowest_band_and_saturation_as_it_is() -> None:
@@ -296,6 +275,9 @@ def test_watermarks_are_rounded_down_by_at_most_two_percent_in_the_unit_that_peo
 # -- on the model of a service
 
 
+Suggested = Callable[..., tuple[Suggestions, Result]]
+
+
 def week(file: Path, days: float, policy: Policy = CPU_ONLY, **fields: Any) -> Result:
     """A replay of a few days with a step of five minutes, with its history in the file."""
     ticks = [
@@ -309,45 +291,47 @@ def week(file: Path, days: float, policy: Policy = CPU_ONLY, **fields: Any) -> R
     return result
 
 
-def test_a_long_history_is_chosen_on_its_first_part_and_checked_on_the_rest(tmp_path: Path) -> None:
-    file = tmp_path / "ticks"
-    result = week(file, 3)
-    found = suggest_for(result, partial(open_spool, file), cores=1, budget=3)
+@pytest.fixture
+def suggested(tmp_path: Path) -> Suggested:
+    """The suggestions for a replay of some days, and the replay."""
+
+    def made(days: float, policy: Policy = CPU_ONLY, *, budget: int = 1, **fields: Any) -> tuple[Suggestions, Result]:
+        result = week(tmp_path / "ticks", days, policy, **fields)
+        return suggest_for(result, partial(open_spool, tmp_path / "ticks"), cores=1, budget=budget), result
+
+    return made
+
+
+def test_a_long_history_is_chosen_on_its_first_part_and_checked_on_the_rest(suggested: Suggested) -> None:
+    found, _ = suggested(3, budget=3)
     for known in found.candidates:
         assert known.learned.seconds == pytest.approx(2 * DAY, abs=600)
         assert known.checked is not None
         assert known.learned.seconds + known.checked.seconds == pytest.approx(3 * DAY, abs=1200)
 
 
-def test_a_short_history_is_chosen_on_as_a_whole(tmp_path: Path) -> None:
-    file = tmp_path / "ticks"
-    result = week(file, 0.5)
-    [present, *_] = suggest_for(result, partial(open_spool, file), cores=1, budget=1).candidates
+def test_a_short_history_is_chosen_on_as_a_whole(suggested: Suggested) -> None:
+    found, result = suggested(0.5)
+    [present, *_] = found.candidates
     assert present.learned == result.runs[2].summary._replace(
         over_high=present.learned.over_high, recovery=present.learned.recovery, overshoot=present.learned.overshoot
     )
     assert present.checked is None
 
 
-def test_every_candidate_is_judged_by_the_capacity_and_not_by_its_own_watermark(tmp_path: Path) -> None:
-    file = tmp_path / "ticks"
-    careless = with_watermarks(CPU_ONLY, Fraction(3 * NANO), Fraction(NANO))
-    result = week(file, 0.5, careless)
-    [present, *_] = suggest_for(result, partial(open_spool, file), cores=1, budget=1).candidates
+def test_every_candidate_is_judged_by_the_capacity_and_not_by_its_own_watermark(suggested: Suggested) -> None:
+    found, result = suggested(0.5, with_watermarks(CPU_ONLY, Fraction(3 * NANO), Fraction(NANO)))
+    [present, *_] = found.candidates
     assert present.learned.over_high > result.runs[2].summary.over_high
 
 
-def test_a_share_of_the_limit_is_judged_as_the_same_plain_load(tmp_path: Path) -> None:
+def test_a_share_of_the_limit_is_judged_as_the_same_plain_load(suggested: Suggested) -> None:
     metric = {
         "name": "cpu", "resource": {"name": "cpu", "of": "Limit"}, "highWatermark": "60%", "lowWatermark": "30%",
     }  # fmt: skip
     share = parse_policy({**MANIFEST, "spec": {**MANIFEST["spec"], "metrics": [metric]}})
-    found = []
-    for policy in (CPU_ONLY, share):
-        file = tmp_path / "ticks"
-        result = week(file, 0.2, policy, limits={"cpu": 2 * NANO}, capacity={"cpu": NANO * 8 // 10})
-        found.append(suggest_for(result, partial(open_spool, file), cores=1, budget=1))
-    plain, of_limit = found
+    limits = {"limits": {"cpu": 2 * NANO}, "capacity": {"cpu": NANO * 8 // 10}}
+    (plain, _), (of_limit, _) = (suggested(0.2, policy, **limits) for policy in (CPU_ONLY, share))
     assert of_limit.yardstick.load == Fraction(40 * NANO, 100)
     assert of_limit.candidates[0].learned == plain.candidates[0].learned
     assert plain.candidates[0].learned.over_high > 0

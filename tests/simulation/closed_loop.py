@@ -138,7 +138,6 @@ class Registry:
 
     mode: str = "ok"
     alive: bool = False
-    reconnected: int | None = None
     forgotten: set[str] = field(default_factory=set)
     last: Roster | None = None
 
@@ -151,7 +150,6 @@ class Registry:
         self.last = Roster(
             at=NOW + now,
             alive=self.alive,
-            reconnected_at=None if self.reconnected is None else NOW + self.reconnected,
             instances=tuple(Instance(ip=pod.ip, port=8080, enabled=not pod.disabled) for pod in listed)
             if self.mode == "ok"
             else (),
@@ -165,7 +163,7 @@ class ClosedLoop:
     sync if something has changed or `reassess_seconds` have passed.
 
     `events` are called at their second. The ReplicaSet wants `surge` pods more than the count; at most `quota` exist.
-    `strays` are pods without a ReplicaSet. `restarts` maps the memory before each assessment. With a
+    `restarts` maps the memory before each assessment. With a
     `companion`, a faster source, the count is raised between two syncs (`fastScaleUp`). `plan` is the total of a floor
     of that name (milli-units) at a time, None while its query fails.
     """
@@ -184,7 +182,6 @@ class ClosedLoop:
     plan: Callable[[int], int | None] | None = None
     surge: int = 0
     quota: int = 10**6
-    strays: tuple[Pod, ...] = ()
     events: dict[int, Callable[["ClosedLoop"], None]] = field(default_factory=dict)
     restarts: Callable[[Memory], Memory] | None = None
     companion: Source | None = None
@@ -243,9 +240,7 @@ class ClosedLoop:
         if now in self.events:
             self.events[now](self)
         self.asked.append(self.demand(now))
-        changed = not self._changes.isdisjoint(
-            (now, now - 1)
-        )  # changes of the previous second, made after its assessment
+        changed = not self._changes.isdisjoint((now, now - 1))  # those of the last second came after its assessment
         if changed:
             self._changes -= {now, now - 1}
             self._control()
@@ -288,9 +283,9 @@ class ClosedLoop:
 
     def inputs(self, source: Source, memory: Memory) -> AssessmentInputs:
         """What the adapter assesses now, with this source and memory."""
-        pods = [*(pod.api_pod(self.now) for pod in self.pods), *self.strays]
         return AssessmentInputs(
-            policy=self.rule, pods=pods, samples=self._samples(source), roster=self.registry.last,
+            policy=self.rule, pods=[pod.api_pod(self.now) for pod in self.pods],
+            samples=self._samples(source), roster=self.registry.last,
             scale=self.scale_object(), bounds=self.hpa.bounds, target=self.target, memory=memory, now=NOW + self.now,
         )  # fmt: skip
 

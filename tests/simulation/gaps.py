@@ -1,13 +1,10 @@
-"""Random closed loops in which scrapes are missed and samples lost: `python -m tests.simulation.gaps --loops 3000`.
+"""Random closed loops in which scrapes are missed and samples lost.
 
 An unchanged load never asks for fewer pods than before. A true fall is followed within a window, two polls and 15 s
 after the last gap; while targets are flaky within two windows, as long as most of their windows hold enough.
 """
 
-import argparse
 import random
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -204,22 +201,3 @@ def faults(seeds: Iterable[int]) -> dict[int, str]:
         if what := fault(one):
             found[seed] = f"{one.trouble}, {one.kind}, {one.scrape}/{one.poll}/{one.window}: {what}"
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loops", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    options = parser.parse_args()
-    began = time.process_time()
-    found = faults(range(options.first, options.first + options.loops))
-    for seed, what in found.items():
-        print(f"seed {seed}: {what}")
-    print(
-        f"{options.loops} loops, {len(found)} went wrong: {Counter(what.partition(',')[0] for what in found.values())}"
-    )
-    print(f"{time.process_time() - began:.0f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()

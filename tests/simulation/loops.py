@@ -1,8 +1,6 @@
-"""Random closed loops, and their figures: `python -m tests.simulation.loops --loops 3000`."""
+"""Random closed loops, and their figures."""
 
-import argparse
 import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -10,6 +8,7 @@ from functools import partial
 
 from adapter.load.spec import Bounds, Cooldown, Metric, Policy, PulledOut, Strategy, ToleranceIn, Trigger, Velocity
 from adapter.load.spec import Step as SpecStep
+from adapter.policy.hpa import ScalingPolicy
 from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import (
     ClosedLoop,
@@ -22,7 +21,7 @@ from tests.simulation.closed_loop import (
     up_to_the_truth,
 )
 from tests.simulation.sources import Kind, Source
-from tests.simulation.stock_hpa import PERCENT, PODS, RatePolicy, StockHpa
+from tests.simulation.stock_hpa import PERCENT, PODS, StockHpa
 
 MINUTE = 60
 LONGEST = 150 * MINUTE
@@ -163,8 +162,8 @@ def _hpa(rng: random.Random) -> StockHpa:
     rates = [
         (),
         (),
-        (RatePolicy(PODS, rng.choice([1, 2, 4]), period),),
-        (RatePolicy(PERCENT, rng.choice([10, 20, 50, 100]), period), RatePolicy(PODS, 1, period)),
+        (ScalingPolicy(PODS, rng.choice([1, 2, 4]), period),),
+        (ScalingPolicy(PERCENT, rng.choice([10, 20, 50, 100]), period), ScalingPolicy(PODS, 1, period)),
     ]
     return StockHpa(
         bounds=Bounds(minimum=rng.choice([1, 1, 2]), maximum=200),
@@ -241,7 +240,6 @@ def come_and_go(loop: ClosedLoop) -> None:
 
 
 STRATEGIES: dict[str, Alter] = {"Watermark": lambda _: None, "Ratio": by_ratio, "Step": by_steps}
-ALTERATIONS = STRATEGIES | {"come-and-go": come_and_go}
 
 
 def run(loop: ClosedLoop) -> ClosedLoop:
@@ -261,7 +259,7 @@ def run(loop: ClosedLoop) -> ClosedLoop:
 
 @dataclass
 class Figures:
-    """Seeds of loops, and the numbers of pods by which they went wrong."""
+    """How many loops went wrong, by seed: by how many pods, or at which count they ended."""
 
     loops: int = 0
     steps: int = 0
@@ -275,33 +273,15 @@ class Figures:
         """Adds the result of a finished loop."""
         self.loops += 1
         self.steps += len(loop.steps)
-        below, beyond = below_the_truth(loop), beyond_the_truth(loop)
-        if below > 0:
-            self.below[seed] = below
-        if beyond > 0:
-            self.beyond[seed] = beyond
-        if not down_to_the_truth(loop):
-            self.not_down[seed] = loop.replicas
-        if not up_to_the_truth(loop):
-            self.not_up[seed] = loop.replicas
-        if loop.now >= LONGEST:
-            self.restless[seed] = loop.replicas
-
-    def __str__(self) -> str:
-        lines = [f"{self.loops} loops, {self.steps} steps of the count"]
-        for what, found in (
-            ("below the truth", self.below),
-            ("beyond the truth", self.beyond),
-            ("not down to the truth", self.not_down),
-            ("not up to the truth", self.not_up),
-            ("not at rest", self.restless),
+        for found, pods, is_wrong in (
+            (self.below, below_the_truth(loop), below_the_truth(loop) > 0),
+            (self.beyond, beyond_the_truth(loop), beyond_the_truth(loop) > 0),
+            (self.not_down, loop.replicas, not down_to_the_truth(loop)),
+            (self.not_up, loop.replicas, not up_to_the_truth(loop)),
+            (self.restless, loop.replicas, loop.now >= LONGEST),
         ):
-            worst = sorted(found, key=lambda seed: -found[seed])[:8]
-            seeds = ", ".join(f"seed {seed}: {found[seed]}" for seed in worst)
-            lines.append(f"{what}: {len(found)}" + (f" (worst {seeds})" if found else ""))
-        by_one = sum(1 for by in self.beyond.values() if by == 1)
-        lines.append(f"beyond by one pod only: {by_one} of {len(self.beyond)}")
-        return "\n".join(lines)
+            if is_wrong:
+                found[seed] = pods
 
 
 def figures(seeds: Iterable[int], alter: Alter = lambda _: None) -> Figures:
@@ -312,18 +292,3 @@ def figures(seeds: Iterable[int], alter: Alter = lambda _: None) -> Figures:
         alter(loop)
         counted.add(seed, run(loop))
     return counted
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loops", type=int, default=300)
-    parser.add_argument("--strategy", choices=[*ALTERATIONS], default="Watermark")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    options = parser.parse_args()
-    begun = time.process_time()
-    print(figures(range(options.first, options.first + options.loops), ALTERATIONS[options.strategy]))
-    print(f"{time.process_time() - begun:.0f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()

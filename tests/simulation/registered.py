@@ -1,13 +1,10 @@
 """A service with a registry in closed loop, which tests change by hand, and figures of its moments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from adapter.load.assess import assess
-from adapter.load.assessment import Assessment, AssessmentInputs
-from adapter.load.memory import Memory
 from adapter.load.spec import Bounds, Policy
 from tests.load.kit import REGISTRY, cpu, policy
 from tests.simulation.closed_loop import ClosedLoop, Demand, Habits, Moment
@@ -24,11 +21,9 @@ LONG = 40 * MINUTE
 
 
 class Service(ClosedLoop):
-    """The loop. What changed between two runs is seen at once; `given` and `found` are its assessments."""
+    """The loop. What changed between two runs is seen at once."""
 
     def __init__(self, replicas: int, demand: Demand, rule: Policy = POLICY, **changes: Any) -> None:
-        self.given: list[AssessmentInputs] = []
-        self.found: list[Assessment] = []
         hpa = StockHpa(bounds=Bounds(minimum=2, maximum=500), down_window=60)
         habits = Habits(registers=10, leaves=10)
         super().__init__(replicas, demand, rule, Source(Kind.RESOURCE), hpa, habits, eager=True, **changes)
@@ -37,17 +32,15 @@ class Service(ClosedLoop):
         self.touch()
         return super().run(seconds)
 
-    def inputs(self, source: Source, memory: Memory) -> AssessmentInputs:
-        self.given.append(super().inputs(source, memory))
-        return self.given[-1]
-
-    def _assess(self) -> None:
-        super()._assess()
-        assert self.assessment is not None
-        self.found.append(self.assessment)
-
     def rolling(self, reason: str) -> None:
         self.target = replace(self.target, progressing=reason)
+
+
+def running(replicas: int, load: int, **changes: Any) -> Service:
+    """A service that has run for five minutes at a constant load (milli-units for all pods)."""
+    service = Service(replicas, constant(load), **changes)
+    service.run(5 * MINUTE)
+    return service
 
 
 def constant(millis: int) -> Demand:
@@ -72,14 +65,6 @@ def turns(moments: Sequence[Moment]) -> int:
 
 def needed(demand: int) -> int:
     return -(-demand // HIGH)
-
-
-def replay(inputs: Sequence[AssessmentInputs], memory: Memory) -> Iterator[Assessment]:
-    """Assesses the same inputs again, each with the memory of the previous assessment, starting with `memory`."""
-    for given in inputs:
-        assessment = assess(replace(given, memory=memory))
-        memory = assessment.memory
-        yield assessment
 
 
 def settled(moments: Sequence[Moment]) -> bool:

@@ -3,18 +3,15 @@
 At tolerance 0 the controller recommends the served value rounded up; everything after that is the model's.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adapter.hpa.behavior import History, Rules
-from adapter.load.assessment import Decision, Verdict
+from adapter.load.assessment import Decision
 from adapter.load.spec import Bounds
-from adapter.policy.hpa import ScalingPolicy as RatePolicy
-
-__all__ = ["PERCENT", "PODS", "RatePolicy", "StockHpa", "trace"]
+from adapter.policy.hpa import ScalingPolicy
 
 PODS, PERCENT = "Pods", "Percent"
-_UNLIMITED = (RatePolicy(PODS, 10**6, 15),)
+_UNLIMITED = (ScalingPolicy(PODS, 10**6, 15),)
 
 
 @dataclass
@@ -25,8 +22,8 @@ class StockHpa:
     sync: int = 15
     up_window: int = 0
     down_window: int = 300
-    up: tuple[RatePolicy, ...] = ()
-    down: tuple[RatePolicy, ...] = ()
+    up: tuple[ScalingPolicy, ...] = ()
+    down: tuple[ScalingPolicy, ...] = ()
     _history: History = field(default_factory=History)
 
     def desired(self, decision: Decision, now: int) -> int:
@@ -44,15 +41,3 @@ class StockHpa:
         if wanted != current:
             self._history.changed(current, wanted, up, down, now)
         return wanted
-
-
-def trace(hpa: StockHpa, start: int, wanted: Sequence[int]) -> list[int]:
-    """The counts after each sync, with one raw recommendation for each sync."""
-    counts, current = [], start
-    for index, raw in enumerate(wanted):
-        served = Decision(
-            desired=raw, served=1000 * raw, error=None, verdict=Verdict.INSIDE, held_by=None, current=current
-        )
-        current = hpa.desired(served, index * hpa.sync)
-        counts.append(current)
-    return counts

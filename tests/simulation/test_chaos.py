@@ -1,14 +1,10 @@
-"""Random half hours of failures, and the determinism of assessments."""
+"""Random half hours of failures."""
 
-import json
 import random
 
 import pytest
 
-from adapter.load.assessment import Assessment
-from adapter.load.memory import Memory
-from adapter.policy import memory_json
-from tests.simulation.registered import HIGH, LONG, MINUTE, Service, constant, counts, needed, replay, settled, turns
+from tests.simulation.registered import HIGH, LONG, MINUTE, Service, constant, counts, needed, settled, turns
 
 
 def chaos(seed: int) -> Service:
@@ -56,25 +52,3 @@ def test_after_any_half_hour_of_failures_the_service_settles_at_its_need(seed: i
     assert turns(after) <= 1
     peak = needed(20_000) + sum(pod.disabled or pod.deregistered for pod in service.pods) + away
     assert max(counts(service.moments[:during])) <= 20 + peak
-
-
-class TestSameAnswers:
-    def answers(self, service: Service) -> list[object]:
-        return [self.answer(found) for found in service.found]
-
-    def answer(self, found: Assessment) -> tuple[object, ...]:
-        return found.metrics, found.counts, found.conditions, found.memory
-
-    @pytest.mark.parametrize("seed", [3, 5])
-    def test_two_assessors_with_the_same_inputs_agree(self, seed: int) -> None:
-        service = chaos(seed)
-        again = [self.answer(found) for found in replay(service.given, Memory())]
-        assert again == self.answers(service)
-
-    @pytest.mark.parametrize("seed", [3, 5, 7])
-    def test_an_assessor_that_restarts_with_its_memory_agrees(self, seed: int) -> None:
-        service = chaos(seed)
-        for middle in (30, 60, 90):
-            written = json.loads(json.dumps(memory_json.memory_to_json(service.found[middle - 1].memory)))
-            again = replay(service.given[middle:], memory_json.MemoryReader().memory(written, ("memory",)))
-            assert [self.answer(found) for found in again] == self.answers(service)[middle:]

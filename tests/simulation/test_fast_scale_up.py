@@ -4,29 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.spec import Bounds
 from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, rule_of
-from tests.simulation.sources import Kind, Source
-from tests.simulation.stock_hpa import StockHpa
-
-HIGH, LOW = 1200, 400
-MINUTE = 60
+from tests.simulation.services import HIGH, LOW, MINUTE, service
+from tests.simulation.sources import Kind
 
 
 def raised(load: int, *, kind: Kind, window: int = 10, down_window: int = 0) -> ClosedLoop:
     """Ten pods at this load (milli); the companion has each sample 25 s before the server. Pods start quickly, so that
     starting pods cause no hold.
     """
-    source = Source(kind, refresh=15, window=window, delay=25)
-    loop = ClosedLoop(
-        10,
-        lambda _: 10 * load,
-        rule_of(kind, HIGH, LOW, fast_scale_up=True),
-        source,
-        StockHpa(bounds=Bounds(minimum=1, maximum=100), sync=15, down_window=down_window),
-        Habits(starts=2),
-    )
-    loop.companion = replace(source, delay=0, _coming=[])
+    rule = rule_of(kind, HIGH, LOW, fast_scale_up=True)
+    loop = service(10, load, kind=kind, window=window, delay=25, sync=15, rule=rule, habits=Habits(starts=2))
+    loop.hpa.down_window = down_window
+    loop.companion = replace(loop.source, delay=0, _coming=[])
     return loop
 
 
@@ -58,18 +48,4 @@ def test_a_spike_between_two_syncs_is_stabilized(kind: Kind) -> None:
     assert rises
     assert falls
     assert falls[0].at - rises[-1].at >= 2 * MINUTE
-    assert_never_below_the_truth(loop)
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize("window", [0, 60])
-def test_a_service_still_shrinks_once_to_its_need(kind: Kind, window: int) -> None:
-    loop = raised(1000, kind=kind, window=window)
-    loop.run(5 * MINUTE)
-    loop.demand = lambda _: 30_000
-    loop.run(10 * MINUTE)
-    assert loop.replicas == 25
-    loop.demand = lambda _: 6_100
-    loop.run(20 * MINUTE)
-    assert loop.replicas == 15
     assert_never_below_the_truth(loop)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.spec import Converge
-from tests.simulation.closed_loop import NEVER, Demand, LoopPod, Moment
+from tests.simulation.closed_loop import NEVER, LoopPod, Moment
 from tests.simulation.registered import (
     HIGH,
     LONG,
@@ -15,42 +15,41 @@ from tests.simulation.registered import (
     constant,
     counts,
     needed,
+    running,
     settled,
     turns,
 )
 
 
-def stepped(before: int, after: int, at: int = 5 * MINUTE) -> Demand:
-    return lambda now: before if now < at else after
-
-
 class TestLoad:
     @pytest.mark.parametrize("load", [400, 800, 1200])
     def test_inside_the_band_nothing_moves(self, load: int) -> None:
-        service = Service(10, constant(10 * load))
-        assert set(counts(service.run(LONG))) == {10}
+        assert set(counts(Service(10, constant(10 * load)).run(LONG))) == {10}
 
-    @pytest.mark.parametrize(("before", "after"), [(8_000, 24_000), (8_000, 12_200), (1_700, 90_000), (900, 2_500)])
-    def test_a_step_up_is_followed_by_one_step_to_the_need(self, before: int, after: int) -> None:
-        service = Service(needed(before) + 1, stepped(before, after))
+    @pytest.mark.parametrize(
+        ("replicas", "before", "after"),
+        [
+            (8, 8_000, 24_000),
+            (8, 8_000, 12_200),
+            (3, 1_700, 90_000),
+            (2, 900, 2_500),
+            (20, 24_000, 6_000),
+            (10, 12_000, 700),
+            (20, 24_000, 15_900),
+        ],
+    )
+    def test_a_step_of_the_load_is_followed_without_turning_and_without_undershoot(
+        self, replicas: int, before: int, after: int
+    ) -> None:
+        service = Service(replicas, lambda now: before if now < 5 * MINUTE else after)
         moments = service.run(LONG)
         assert settled(moments)
         assert turns(moments) == 0
-        assert service.replicas == needed(after)
-
-    @pytest.mark.parametrize(("before", "after"), [(24_000, 6_000), (12_000, 700), (24_000, 15_900)])
-    def test_a_step_down_is_followed_without_undershoot(self, before: int, after: int) -> None:
-        service = Service(needed(before), stepped(before, after))
-        moments = service.run(LONG)
-        assert settled(moments)
-        assert turns(moments) == 0
-        assert min(counts(moments)) >= needed(after)
+        assert min(counts(moments)) >= min(replicas, needed(after))
+        assert after < before or service.replicas == needed(after)
 
     def test_a_ramp_up_and_down_turns_once(self) -> None:
-        def ramp(now: int) -> int:
-            return 8_000 + 20 * max(0, min(now, LONG - now))
-
-        service = Service(10, ramp)
+        service = Service(10, lambda now: 8_000 + 20 * max(0, min(now, LONG - now)))
         up = service.run(LONG // 2)
         assert max(m.load for m in up) < 1.25 * HIGH  # the loop lags by a scrape, a sync and a startup
         down = service.run(LONG)
@@ -72,8 +71,7 @@ class TestLoad:
         assert turns(moments) == 0
 
     def test_a_spike_of_one_scrape_costs_one_up_and_one_down(self) -> None:
-        service = Service(10, lambda now: 20_000 if 600 <= now < 615 else 8_000)
-        moments = service.run(LONG)
+        moments = Service(10, lambda now: 20_000 if 600 <= now < 615 else 8_000).run(LONG)
         assert turns(moments) <= 1
         assert settled(moments)
 
@@ -90,8 +88,7 @@ def shut_out(pod: LoopPod) -> None:
 
 class TestRollouts:
     def rollout(self, demand: int, surge: int = 3) -> Service:
-        service = Service(10, constant(demand))
-        service.run(5 * MINUTE)
+        service = running(10, demand)
         service.surge = surge
         service.rolling("ReplicaSetUpdated")
         return service
@@ -105,7 +102,7 @@ class TestRollouts:
         moments += service.run(LONG)
         assert set(counts(moments)) == {10}
 
-    def test_more_load_during_the_rollout_asks_for_exactly_the_need(self) -> None:
+    def test_more_load_during_the_rollout_asks_for_exactly_the_need_which_is_met_once_pods_become_ready(self) -> None:
         service = self.rollout(8_000)
         service.fate = broken
         service.demand = constant(20_000)
@@ -113,12 +110,6 @@ class TestRollouts:
         assert max(counts(moments)) == needed(20_000)
         assert turns(moments) == 0
         assert "UndersizedByUnready" in moments[-1].assessment.conditions
-
-    def test_it_grows_to_its_need_once_the_pods_become_ready(self) -> None:
-        service = self.rollout(8_000)
-        service.fate = broken
-        service.demand = constant(20_000)
-        service.run(20 * MINUTE)
         for pod in service.living:
             if pod.ready_at == NEVER:
                 service.start(pod, service.now + 30)
@@ -128,8 +119,7 @@ class TestRollouts:
 
     def test_new_pods_that_are_pulled_out_stop_being_replaced(self) -> None:
         """The new version registers, takes traffic, and operators pull it out, repeatedly."""
-        service = Service(10, constant(11_900))
-        service.run(5 * MINUTE)
+        service = running(10, 11_900)
         service.originals()[0].disabled = True
         moments: list[Moment] = []
         for _ in range(30):
@@ -141,8 +131,7 @@ class TestRollouts:
         assert "ReplacementIneffective" in moments[-1].assessment.conditions
 
     def test_new_pods_that_never_register_do_not_run_away(self) -> None:
-        service = Service(10, constant(11_900), fate=shut_out)
-        service.run(5 * MINUTE)
+        service = running(10, 11_900, fate=shut_out)
         service.originals()[0].disabled = True
         moments = service.run(LONG)
         assert max(counts(moments)) == 12
@@ -163,26 +152,15 @@ class TestRollouts:
 
 
 class TestPullOuts:
-    def test_originals_pulled_out_one_by_one_are_all_replaced(self) -> None:
-        service = Service(10, constant(12_000))
-        moments = service.run(5 * MINUTE)
-        for original in service.originals()[:6]:
+    def test_originals_pulled_out_one_by_one_are_all_replaced_and_the_surplus_goes_when_they_return(self) -> None:
+        service = running(10, 12_000)
+        pulled, moments = service.originals()[:6], []
+        for original in pulled:
             original.disabled = True
             moments += service.run(4 * MINUTE)
         moments += service.run(20 * MINUTE)
-        assert service.replicas == 16
-        assert moments[-1].in_traffic == 10
+        assert (service.replicas, moments[-1].in_traffic, turns(moments)) == (16, 10, 0)
         assert settled(moments)
-        assert turns(moments) == 0
-
-    def test_the_surplus_is_removed_when_the_originals_return(self) -> None:
-        service = Service(10, constant(12_000))
-        service.run(5 * MINUTE)
-        pulled = service.originals()[:5]
-        for pod in pulled:
-            pod.disabled = True
-        service.run(30 * MINUTE)
-        assert service.replicas == 15
         service.demand = constant(5_000)
         for pod in pulled:
             pod.disabled = False
@@ -191,29 +169,24 @@ class TestPullOuts:
         assert turns(moments) == 0
         assert needed(5_000) <= service.replicas <= 12
 
-    def test_a_pull_out_under_little_load_changes_nothing(self) -> None:
-        service = Service(10, constant(6_000))
-        service.run(5 * MINUTE)
-        for pod in service.originals()[:4]:
+    @pytest.mark.parametrize(
+        ("demand", "pulled"),
+        [pytest.param(6_000, 4, id="under little load"), pytest.param(8_000, 10, id="of all pods, not believed")],
+    )
+    def test_a_pull_out_changes_nothing(self, demand: int, pulled: int) -> None:
+        service = running(10, demand)
+        for pod in service.originals()[:pulled]:
             pod.disabled = True
         assert set(counts(service.run(LONG))) == {10}
 
     def test_most_of_a_service_pulled_out_at_once_is_rebuilt(self) -> None:
-        service = Service(16, constant(16_000))
-        service.run(5 * MINUTE)
+        service = running(16, 16_000)
         for pod in service.originals()[:14]:
             pod.disabled = True
         moments = service.run(LONG)
         assert settled(moments)
         assert moments[-1].in_traffic >= needed(16_000)
         assert max(counts(moments)) <= needed(16_000) + 14
-
-    def test_a_pull_out_of_all_pods_is_not_believed(self) -> None:
-        service = Service(10, constant(8_000))
-        service.run(5 * MINUTE)
-        for pod in service.originals():
-            pod.disabled = True
-        assert set(counts(service.run(LONG))) == {10}
 
 
 def test_the_policy_simulated_is_the_default_one() -> None:

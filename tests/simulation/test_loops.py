@@ -1,6 +1,6 @@
 """Random closed loops with lagging sources: never below the true need, all down to it, hardly ever above it.
 
-`EFFECTIVE_LOAD_LOOPS=3000` runs more of them; `-s` prints the figures.
+`EFFECTIVE_LOAD_LOOPS=3000` runs more of them.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 from adapter.load.memory import Memory
 from adapter.policy import memory_json
 from tests.simulation.closed_loop import ClosedLoop
-from tests.simulation.loops import STRATEGIES, Figures, by_ratio, come_and_go, figures, random_loop, run
+from tests.simulation.loops import STRATEGIES, Alter, Figures, by_ratio, come_and_go, figures, random_loop, run
 from tests.simulation.sources import Kind
 
 LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
@@ -20,9 +20,7 @@ LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
 
 @pytest.fixture(scope="module")
 def result() -> Figures:
-    counted = figures(range(LOOPS))
-    print(f"\n{counted}")
-    return counted
+    return figures(range(LOOPS))
 
 
 @pytest.mark.timeout(300 + LOOPS)
@@ -48,7 +46,6 @@ class TestTruth:
 @pytest.mark.parametrize("strategy", ["Ratio", "Step"])
 def test_the_other_strategies_come_to_rest_never_below_the_true_need_nor_beyond_it(strategy: str) -> None:
     result = figures(range(max(6, LOOPS // 15)), STRATEGIES[strategy])
-    print(f"\n{strategy}: {result}")
     assert not result.below
     assert not result.not_down
     assert not result.not_up
@@ -60,48 +57,46 @@ def test_the_other_strategies_come_to_rest_never_below_the_true_need_nor_beyond_
 @pytest.mark.timeout(300 + LOOPS)
 def test_pods_that_turn_unready_or_are_pulled_out_and_return_never_lead_below_the_true_need() -> None:
     result = figures(range(LOOPS), come_and_go)
-    print(f"\n{result}")
     assert not result.below
     assert not result.not_down
     assert not result.not_up
 
 
+def that_forgets_who_came_back(loop: ClosedLoop) -> None:
+    come_and_go(loop)
+    loop.restarts = lambda memory: replace(
+        memory, pods={uid: replace(one, back_since=None) for uid, one in memory.pods.items()}
+    )
+
+
+def that_forgets_departed_pods(loop: ClosedLoop) -> None:
+    loop.restarts = lambda memory: replace(memory, departed={})
+
+
+def by_ratio_that_forgets_departed_pods(loop: ClosedLoop) -> None:
+    """Step waits for samples from after its last step besides."""
+    by_ratio(loop)
+    that_forgets_departed_pods(loop)
+
+
+def whose_windows_are_longer_than_reported(loop: ClosedLoop) -> None:
+    loop.source.hidden = 60
+
+
 class TestTheLoopsCanFail:
     """Without the adapter's safeguards the same loops go wrong."""
 
-    def test_an_adapter_that_forgets_who_came_back_goes_below_the_true_need(self) -> None:
-        def forgets(memory: Memory) -> Memory:
-            return replace(memory, pods={uid: replace(one, back_since=None) for uid, one in memory.pods.items()})
-
-        def alter(loop: ClosedLoop) -> None:
-            come_and_go(loop)
-            loop.restarts = forgets
-
-        assert figures(range(100), alter).below
-
-    def test_an_adapter_that_forgets_departed_pods_goes_below_the_true_need(self) -> None:
-        def forgets(memory: Memory) -> Memory:
-            return replace(memory, departed={})
-
-        def alter(loop: ClosedLoop) -> None:
-            loop.restarts = forgets
-
-        assert len(figures(range(40), alter).below) >= 3
-
-    def test_strategy_ratio_that_forgets_departed_pods_goes_below_the_true_need(self) -> None:
-        """Step waits for samples from after its last step besides."""
-
-        def alter(loop: ClosedLoop) -> None:
-            by_ratio(loop)
-            loop.restarts = lambda memory: replace(memory, departed={})
-
-        assert figures(range(16, 24), alter).below
-
-    def test_a_window_longer_than_reported_leads_below_the_true_need(self) -> None:
-        def alter(loop: ClosedLoop) -> None:
-            loop.source.hidden = 60
-
-        assert len(figures(range(40), alter).below) >= 3
+    @pytest.mark.parametrize(
+        ("alter", "seeds", "least"),
+        [
+            (that_forgets_who_came_back, range(100), 1),
+            (that_forgets_departed_pods, range(40), 3),
+            (by_ratio_that_forgets_departed_pods, range(16, 24), 1),
+            (whose_windows_are_longer_than_reported, range(40), 3),
+        ],
+    )
+    def test_an_adapter_goes_below_the_true_need(self, alter: Alter, seeds: range, least: int) -> None:
+        assert len(figures(seeds, alter).below) >= least
 
     def test_unreported_windows_of_queries_lead_above_and_below_the_true_need(self) -> None:
         def alter(loop: ClosedLoop) -> None:

@@ -2,16 +2,14 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 
-from adapter.load.spec import Cooldown, Fallback, Policy, Schedule, Velocity
+from adapter.load.spec import Cooldown, Policy, Velocity
 from adapter.policy import status_memory
-from tests.load.kit import NOW
 from tests.simulation.closed_loop import Moment
-from tests.simulation.registered import LONG, MINUTE, POLICY, SYNC, Service, constant, counts, needed, settled, turns
+from tests.simulation.registered import MINUTE, POLICY, SYNC, Service, counts, needed, settled, turns
 
 QUIET, BUSY, CALM = 4_000, 23_900, 3_000
 
@@ -67,33 +65,3 @@ def test_each_step_waits_for_the_cooldown_of_its_direction(anew_every: int) -> N
     assert min(waited for waited, up in waits if up) <= 100 + 2 * SYNC
     assert max(counts(moments)) == needed(BUSY)
     assert settled(moments)
-
-
-def test_a_schedule_holds_its_floor_and_leaves_it_at_the_policys_pace() -> None:
-    begins = datetime.fromtimestamp(NOW, UTC)
-    lunch = Schedule(
-        name="lunch", cron=f"{begins.minute + 10} {begins.hour} * * *", zone=UTC, duration=1800, minimum=15
-    )
-    rule = replace(POLICY, schedules=(lunch,), velocity=Velocity(up=10, down=10))
-    service = Service(5, constant(QUIET), rule=rule)
-    opened, over = 10 * MINUTE, 40 * MINUTE
-    moments = service.run(LONG + 30 * MINUTE)
-    assert set(counts(moments[: opened // 5])) == {5}
-    assert next(moment.at for moment in moments if moment.replicas == 15) <= opened + SYNC
-    assert {m.replicas for m in moments if opened + SYNC <= m.at < over} == {15}
-    assert all(before - after <= max(1, before // 10) for _, before, after in changed(moments) if after < before)
-    assert settled(moments)
-    assert moments[-1].replicas < 15
-
-
-def test_the_fallback_is_applied_once_and_stays_until_metrics_return() -> None:
-    rule = replace(POLICY, fallback=Fallback(after=300, replicas=12))
-    service = Service(5, constant(QUIET), rule=rule)
-    service.run(5 * MINUTE)
-    service.source.frozen = True
-    blind = service.run(LONG)
-    assert [(before, after) for _, before, after in changed(blind)] == [(5, 12)]
-    assert changed(blind)[0][0] >= 5 * MINUTE + 300
-    service.source.frozen = False
-    assert settled(service.run(LONG))
-    assert service.replicas < 12

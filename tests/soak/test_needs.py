@@ -23,32 +23,38 @@ AIM, WATERMARK = Metric("load", target=1000), {"strategy": "Watermark"}
 
 
 @pytest.mark.parametrize(
-    ("metrics", "spec", "x", "fewest"),
+    ("metrics", "spec", "x", "fewest", "most"),
     [
-        ((BAND,), WATERMARK, 6.0, 10),  # until those left have the low watermark
-        ((BAND,), WATERMARK, 5.9, 9),
-        ((BAND,), WATERMARK, 0.0, 1),
-        ((BAND,), {**WATERMARK, "convergeTowards": "High"}, 6.0, 5),
-        ((AIM,), {"strategy": "Ratio"}, 4.2, 5),
-        ((AIM,), {"strategy": "Step", "stepTolerance": 25}, 4.2, 4),
-        ((BAND, Metric("floor", high=100)), WATERMARK, 1.2, 2),  # a floor bounds nothing, since it may fail
+        ((BAND,), WATERMARK, 6.0, 10, 5),  # pods go until those left have the low watermark
+        ((BAND,), WATERMARK, 5.9, 9, 5),
+        ((BAND,), WATERMARK, 0.0, 1, 1),
+        ((BAND,), {**WATERMARK, "multipleOf": 2}, 6.0, None, 6),
+        ((BAND,), {**WATERMARK, "convergeTowards": "High"}, 6.0, 5, None),
+        ((BAND,), {**WATERMARK, "convergeTowards": "Low"}, 6.0, None, 10),
+        ((BAND,), {**WATERMARK, "fallback": {"replicas": 7}}, 6.0, None, 7),
+        ((AIM,), {"strategy": "Ratio"}, 4.2, 5, None),
+        ((AIM,), {"strategy": "Step", "stepTolerance": 25}, 4.2, 4, None),
+        ((AIM,), {"strategy": "Step", "stepUp": 2}, 6.2, None, 9),
+        ((BAND, Metric("floor", high=100)), WATERMARK, 1.2, 2, None),  # a floor bounds no fall, since it may fail
+        ((BAND, Metric("floor", high=500)), WATERMARK, 6.0, None, 6),
     ],
 )
-def test_pods_may_go_until_those_left_have_what_the_strategy_allows(
-    metrics: tuple[Metric, ...], spec: dict[str, Any], x: float, fewest: int
+def test_a_load_allows_a_fall_and_a_rise_to_what_its_strategy_needs(
+    metrics: tuple[Metric, ...], spec: dict[str, Any], x: float, fewest: int | None, most: int | None
 ) -> None:
-    assert Rules(metrics, spec).fewest(x) == fewest
+    rules = Rules(metrics, spec)
+    assert fewest is None or rules.fewest(x) == fewest
+    assert most is None or rules.most(x) == most
 
 
-def test_a_count_needs_what_the_load_needed_at_the_least_while_samples_reach_back() -> None:
+def test_a_load_bounds_the_count_while_samples_reach_back() -> None:
     history = [known(0, 6.0), known(100, 3.0), known(110, 9.0)]
+    assert most_since(history, 109, lambda _: 20) == 5
+    assert most_since(history, 111, lambda _: 20) == 8
     assert fewest_since(history, 99, lambda _: 20) == 10
     assert fewest_since(history, 109, lambda _: 20) == 5
     assert fewest_since(history, 125, lambda _: 20) == 5
     assert fewest_since(history, 131, lambda _: 20) == 15
-
-
-def test_a_count_needs_no_more_than_its_hpa_allows() -> None:
     assert fewest_since([known(0, 6.0, maximum=4)], 10, lambda _: 5) == 4
 
 
@@ -56,29 +62,6 @@ def test_each_metric_reaches_back_by_itself() -> None:
     both = Rules((Metric("cpu", high=1200, low=600), BAND), {"strategy": "Watermark"})
     history = [Known(0, 3.0, both, 1, 100), Known(50, 6.0, both, 1, 100)]
     assert fewest_since(history, 80, lambda source: 60 if source == "cpu" else 10) == 10
-
-
-@pytest.mark.parametrize(
-    ("metrics", "spec", "x", "most"),
-    [
-        ((BAND,), WATERMARK, 6.0, 5),
-        ((BAND,), {**WATERMARK, "multipleOf": 2}, 6.0, 6),
-        ((BAND,), {**WATERMARK, "convergeTowards": "Low"}, 6.0, 10),
-        ((BAND,), {**WATERMARK, "fallback": {"replicas": 7}}, 6.0, 7),
-        ((AIM,), {"strategy": "Step", "stepUp": 2}, 6.2, 9),
-        ((BAND, Metric("floor", high=500)), WATERMARK, 6.0, 6),
-    ],
-)
-def test_a_load_asks_for_what_its_watermark_target_step_or_floor_needs(
-    metrics: tuple[Metric, ...], spec: dict[str, Any], x: float, most: int
-) -> None:
-    assert Rules(metrics, spec).most(x) == most
-
-
-def test_a_count_may_be_what_the_load_asked_for_at_the_most_while_samples_reach_back() -> None:
-    history = [known(0, 6.0), known(100, 3.0), known(110, 9.0)]
-    assert most_since(history, 109, lambda _: 20) == 5
-    assert most_since(history, 111, lambda _: 20) == 8
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(10, 3000), st.data())

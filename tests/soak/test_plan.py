@@ -1,72 +1,23 @@
-"""What a seed makes: the same each time, and policies that the adapter accepts."""
+"""What a run takes up: every kind of step, every fault, and a planted defect for each invariant."""
 
 import itertools
 import math
 from fractions import Fraction
-from unittest.mock import Mock
 
 import pytest
 
-from adapter.policy.watermark_policy import parse_policy
 from lab.faults.scenarios import SCENARIOS
 from lab.soak import checks
 from lab.soak.actions import Actions
 from lab.soak.defects import DEFECTS
 from lab.soak.needs import Rules
-from lab.soak.plan import MOST_PODS, Group, Invariant, Service, groups, services
+from lab.soak.plan import MOST_PODS, Invariant, groups, services
 from lab.soak.run import fault_names, inputs_of
-from lab.soak.stage import Truth, reach
-
-
-def first(seed: int, count: int = 200) -> list[Group]:
-    return list(itertools.islice(groups(seed, fault_names()), count))
-
-
-def spec_of(service: Service, **changed: object) -> dict[str, object]:
-    spec = {**service.spec, **changed}
-    return {
-        "metrics": [one.written() for one in service.metrics],
-        **{key: value for key, value in spec.items() if value is not None},
-    }
-
-
-def test_what_the_registry_puts_back_stays_out_where_it_was_pulled_out_by_hand() -> None:
-    """In seed 2611 annotated pods got load, which the adapter rightly did not count."""
-    stage = Mock()
-    service = next(one for one in services(1) if one.registry)
-    truth = Truth(service, 1.0, Rules(service.metrics, service.spec), out={"m", "a", "h"}, absent={"a"}, by_hand={"h"})
-    Actions(stage).put_back(truth)
-    assert truth.out == {"a", "h"}
-    assert [call.args[1].split("/")[-1] for call in stage.consul.request.mock_calls] == ["m?enable=false"]
-
-
-def test_a_seed_makes_the_same_run_each_time_and_another_one_another() -> None:
-    assert (services(7), first(7)) == (services(7), first(7))
-    assert services(7) != services(8)
-    assert first(7) != first(8)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_every_policy_of_a_run_is_valid_at_first_and_after_each_edit(seed: int) -> None:
-    known = {one.name: one for one in services(seed)}
-    for one in known.values():
-        parse_policy(policy(one.name, spec_of(one)))
-    for step in (step for group in first(seed) for step in group.steps if step.kind == "edit_policy"):
-        service = known[step.service]
-        parse_policy(policy(step.service, spec_of(service, **step.arguments["change"])))
-
-
-def policy(name: str, spec: dict[str, object]) -> dict[str, object]:
-    return {
-        "apiVersion": "effective-load.io/v1alpha1",
-        "kind": "WatermarkPolicy",
-        "metadata": {"name": name, "namespace": "faults"},
-        "spec": spec,
-    }
+from lab.soak.stage import reach
 
 
 def test_a_run_has_every_kind_of_step_and_every_fault() -> None:
-    steps = [step for group in first(1, 800) for step in group.steps]
+    steps = [step for group in itertools.islice(groups(1, fault_names()), 800) for step in group.steps]
     assert {step.arguments["name"] for step in steps if step.kind == "fault"} == set(fault_names())
     kinds = {step.kind for step in steps} - {"fault"}
     assert kinds == {name for name in vars(Actions) if not name.startswith("_")} - {"take"}

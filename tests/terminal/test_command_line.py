@@ -12,16 +12,6 @@ import pytest
 from adapter import cli
 
 
-def test_without_arguments_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([])
-    assert ended.value.code == cli.INVALID
-    said = capsys.readouterr().err
-    for command in cli.COMMANDS:
-        assert command.summary.split()[0] in said
-        assert f"\n    {command.name}" in said
-
-
 def test_a_mistyped_command_is_named_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["migrat", "-v"])

@@ -19,24 +19,16 @@ def completed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return capsys.readouterr().out.splitlines()
 
 
-def test_kubectl_gets_the_commands_with_their_descriptions(
+def test_kubectl_gets_commands_with_their_descriptions_options_and_choices(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = completed(capsys, monkeypatch, "")
     assert "explain\texplain the decision of a policy in a cluster" in lines
     assert lines[-1] == ":4"
     assert completed(capsys, monkeypatch, "expl")[0].startswith("explain\t")
-
-
-def test_kubectl_gets_options_where_one_has_begun(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     assert any(line.startswith("--watch\t") for line in completed(capsys, monkeypatch, "explain", "--w"))
-
-
-def test_choices_are_completed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = completed(capsys, monkeypatch, "explain", "checkout", "-o", "")
-    assert {line.partition("\t")[0] for line in lines[:-1]} == {"text", "json"}
+    choices = completed(capsys, monkeypatch, "explain", "checkout", "-o", "")
+    assert {line.partition("\t")[0] for line in choices[:-1]} == {"text", "json"}
 
 
 def test_policies_are_completed_by_the_other_arguments_and_a_failure_completes_nothing(
@@ -57,9 +49,11 @@ def test_policies_are_completed_by_the_other_arguments_and_a_failure_completes_n
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_each_shell_gets_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_gets_its_script_and_kubectl_its_programs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", shell]) == cli.OK
     assert "effective-load" in capsys.readouterr().out
+    for program in ("kubectl-effective_load", "kubectl_complete-effective_load"):
+        assert (Path(sys.executable).parent / program).exists()
 
 
 def test_bash_completes_a_command() -> None:
@@ -83,9 +77,3 @@ def test_help_needs_none_of_the_heavy_packages(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
-
-
-def test_the_plugins_programs_are_installed() -> None:
-    folder = Path(sys.executable).parent
-    assert (folder / "kubectl-effective_load").exists()
-    assert (folder / "kubectl_complete-effective_load").exists()

@@ -3,7 +3,9 @@
 import io
 import threading
 
-from adapter.commands.terminal.waiting import waiting
+import pytest
+
+from adapter.commands.terminal.waiting import Progress, waiting
 
 
 class Terminal(io.StringIO):
@@ -30,15 +32,22 @@ def test_a_long_wait_is_shown_and_wiped_off_at_its_end() -> None:
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_a_short_wait_writes_nothing() -> None:
-    terminal = Terminal()
-    with waiting("asking the server", terminal):
-        pass
-    assert terminal.getvalue() == ""
-
-
-def test_without_a_terminal_nothing_is_written() -> None:
-    stream = io.StringIO()
-    with waiting("asking the server", stream, quiet=0.0):
+@pytest.mark.parametrize(("stream", "quiet"), [(Terminal(), 60.0), (io.StringIO(), 0.0)], ids=["short", "no terminal"])
+def test_a_short_wait_and_one_without_a_terminal_write_nothing(stream: io.StringIO, quiet: float) -> None:
+    with waiting("asking the server", stream, quiet=quiet):
         pass
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("stream", "bars", "end"),
+    [(Terminal(), 4, "parts 4 of 4\x1b[K\n"), (io.StringIO(), 0, "parts 3 of 4, 4 s to go\n")],
+)
+def test_the_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(stream: io.StringIO, bars: int, end: str) -> None:
+    progress = Progress("parts", 4, stream=stream, clock=iter([0.0, 1.0, 2.0, 12.0, 13.0, 14.0]).__next__)
+    for _ in range(4):
+        progress.advance()
+    progress.close()
+    assert stream.getvalue().count("\r[") >= bars
+    assert stream.getvalue().endswith(end)
+    assert bars or stream.getvalue() == end

@@ -39,13 +39,9 @@ def part(index: int = 0, count: int = 1, services: Iterable[ServiceRow] = (), **
     return FleetPart(Shard(index, count), RUN | changes, tuple(services))
 
 
-def name_of(task: Task) -> ServiceRow:
-    return ServiceRow(PolicyName(task.service.namespace, task.service.name))
-
-
 def die_if_asked(task: Task) -> ServiceRow:
     """A worker that the kernel may end: with the service `doomed`."""
     if task.service.name == "doomed":
         time.sleep(0.1)
         os._exit(9)
-    return name_of(task)
+    return ServiceRow(PolicyName(task.service.namespace, task.service.name))

@@ -34,33 +34,12 @@ def test_every_service_has_its_gains_the_largest_first() -> None:
     assert "Replay of 3 services" in text
 
 
-def test_without_a_price_no_cost_is_shown() -> None:
-    assert "ost saved" not in fleet_page(part(services=[row("a", {}, {})]))
-
-
 def test_hostile_names_and_errors_are_text() -> None:
     hostile = "</script><script>alert(1)</script>"
     services = [row(hostile, {}, {}), ServiceRow(PolicyName(hostile, hostile), error=hostile)]
     text = fleet_page(part(services=services, **{"from": hostile}))
     assert hostile not in text
     assert len(re.findall(r"<script\b", text)) == 2
-
-
-def test_merged_parts_have_one_page(tmp_path: Path) -> None:
-    for index in (0, 1):
-        (tmp_path / f"{index}.json").write_text(to_json(part(index, 2, SERVICES[index : index + 1])))
-    page = tmp_path / "fleet.html"
-    assert main(["replay", "--merge", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--html", str(page)]) == 0
-    assert [row[0] for row in cells(page.read_text())] == ["shop/checkout", "shop/search"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [(["--all", "--suggest"], "--suggest"), (["--all", "--shard", "0/2", "--html", "a.html"], "--html")],
-)
-def test_what_a_run_of_many_services_has_not_is_a_fault(arguments: list[str], named: str, capsys) -> None:
-    assert main(["replay", *arguments]) == 2
-    assert named in capsys.readouterr().err
 
 
 PROGRAM = find_chromium()
@@ -95,3 +74,11 @@ async def test_the_table_is_sorted_by_a_click_and_searched_by_a_name(tab: Tab, t
     assert await tab.evaluate(shown) == ["shop/checkout"]
     assert tab.messages == []
     assert set(tab.requests) == {file.as_uri()}
+
+
+def test_merged_parts_have_one_page(tmp_path: Path) -> None:
+    for index in (0, 1):
+        (tmp_path / f"{index}.json").write_text(to_json(part(index, 2, SERVICES[index : index + 1])))
+    page = tmp_path / "fleet.html"
+    assert main(["replay", "--merge", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--html", str(page)]) == 0
+    assert [row[0] for row in cells(page.read_text())] == ["shop/checkout", "shop/search"]

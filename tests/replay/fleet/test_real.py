@@ -1,7 +1,5 @@
 """`replay --all` on a real API server and a real Prometheus, with the rights and the arguments of the example's Job."""
 
-import contextlib
-import io
 import json
 import math
 import time
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapter import cli
+from adapter.policy.behavior import count_metric
 from adapter.runtime.times import format_time
 from lab.harness.adapter import MANIFESTS, install_crds
 from lab.harness.client import ApiError, Client
@@ -69,19 +68,13 @@ def kubeconfig(api_server: ControlPlane) -> Path:
 def service(name: str) -> list[dict[str, Any]]:
     metadata = {"name": name, "namespace": NAMESPACE}
     labels = {"app": name}
-    containers = [{"name": "app", "image": "example.invalid/app:1"}]
-    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": name}
-    target = {"type": "AverageValue", "averageValue": "1"}
-    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
     cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1", "lowWatermark": "500m"}
-    deployment = {
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
-    }
+    pod = {"containers": [{"name": "app", "image": "example.invalid/app:1"}]}
+    deployment = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
     hpa = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "maxReplicas": 20,
-        "metrics": [{"type": "Object", "object": metric}],
+        "metrics": [count_metric(name)],
     }
     return [
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment},
@@ -108,34 +101,20 @@ def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path, 
 
 
 def test_the_parts_of_the_job_merge_into_the_ranked_report(
-    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path
+    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = []
-    for index in range(2):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            assert cli.main(job_arguments(index, server, began, kubeconfig)) == cli.OK
-        files.append(tmp_path / f"part-{index}.json")
-        files[-1].write_text(printed.getvalue())
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        assert cli.main(["replay", "--merge", *map(str, files), "-o", "json"]) == cli.OK
-    report = json.loads(printed.getvalue())
+    files = [tmp_path / f"part-{index}.json" for index in range(2)]
+    assert cli.main(job_arguments(0, server, began, kubeconfig)) == cli.OK
+    files[0].write_text(capsys.readouterr().out)
+    assert cli.main([*job_arguments(1, server, began, kubeconfig), "--part", str(files[1])]) == cli.OK
+    assert cli.main(["replay", "--merge", *map(str, files), "-o", "json"]) == cli.OK
+    report = json.loads(capsys.readouterr().out)
     assert [one["policy"]["name"] for one in report["services"]] == ["cart", "web"]
     assert [one["policy"] for one in report["failed"]] == [f"{NAMESPACE}/api"]
     assert "has no value of it" in report["failed"][0]["error"]
     assert report["run"]["from"] == format_time(began)
     for one in report["services"]:
         assert 2 < one["podHours"]["policy"] < 20
-
-
-def test_a_part_goes_to_a_file_where_one_is_named(
-    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path
-) -> None:
-    arguments = job_arguments(0, server, began, kubeconfig)
-    assert cli.main([*arguments, "--part", str(tmp_path / "part.json")]) == cli.OK
-    assert [file.name for file in tmp_path.iterdir()] == ["part.json"]
-    assert json.loads((tmp_path / "part.json").read_text())["shard"] == {"index": 0, "count": 2}
 
 
 def test_the_policies_of_a_folder_are_replayed_without_a_cluster(
@@ -181,8 +160,7 @@ def test_the_nightly_job_writes_its_recommendation_where_people_look(
     own = api_server.kubeconfig_with_token(token, "kubeconfig-recommendation")
     before = {one["metadata"]["name"]: one for one in policies(api_server)}
     for index in range(2):
-        with contextlib.redirect_stdout(io.StringIO()):
-            assert cli.main(job_arguments(index, server, began, own, nightly=True)) == cli.OK
+        assert cli.main(job_arguments(index, server, began, own, nightly=True)) == cli.OK
     after = {one["metadata"]["name"]: one for one in policies(api_server)}
     assert {name: one["spec"] for name, one in after.items()} == {name: one["spec"] for name, one in before.items()}
     notes = {name: one["metadata"].get("annotations", {}).get(NOTE, "") for name, one in after.items()}

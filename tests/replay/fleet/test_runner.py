@@ -84,6 +84,8 @@ def test_the_policies_of_a_folder_are_those_of_all_its_files(tmp_path: Path) -> 
         (["--all", "--csv", "x.csv"], "--csv"),
         (["--all", "--merge", "x"], "--merge: ranks parts"),
         (["--all", "--part", "x"], "--part: 'x': goes with --shard"),
+        (["--all", "--suggest"], "--suggest"),
+        (["--all", "--shard", "0/2", "--html", "a.html"], "--html"),
         (["--all", "--workers", "0"], "--workers: 0: must be 1 or more"),
         (["--all", "--shard", "2/2", "--policies", "."], "--shard: '2/2'"),
         (["--all", "--policies", "nowhere"], "is no folder"),

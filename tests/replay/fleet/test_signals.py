@@ -35,20 +35,12 @@ def test_a_signal_ends_all_processes(tmp_path: Path, number: signal.Signals, sta
         ended.wait(2 * PATIENCE)
 
     with FakePrometheus(answer) as prometheus:
-        command = [
-            "-c",
-            _MAIN,
-            "replay",
-            "--all",
-            "--workers",
-            "2",
-            "--policies",
-            str(tmp_path),
-            "--prometheus",
-            prometheus.url,
-        ]
+        options = f"--workers=2 --policies={tmp_path} --prometheus={prometheus.url} --from=1h".split()
         process = subprocess.Popen(
-            [sys.executable, *command, "--from", "1h"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", _MAIN, "replay", "--all", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
             assert asked.wait(PATIENCE)

@@ -39,14 +39,22 @@ def test_cpu_and_memory_come_from_the_kubelets_series_of_the_targets_pods() -> N
     assert load.server.name == "main"
 
 
-def test_only_the_containers_that_the_metric_names_count() -> None:
-    load = derive_queries(policy(cpu(containers=("app", "proxy"))), WEB, sources()).loads["cpu"]
-    assert 'container=~"app|proxy"}' in load.text
-
-
-def test_the_pods_of_a_stateful_set_have_numbers_and_a_dot_is_a_dot() -> None:
-    target = CrossVersionReference("apps/v1", "StatefulSet", "my.web")
-    assert r'pod=~"my\\.web-[0-9]+"' in derive_queries(policy(), target, sources()).loads["cpu"].text
+@pytest.mark.parametrize(
+    ("metric", "target", "matcher"),
+    [
+        pytest.param(cpu(containers=("app", "proxy")), WEB, 'container=~"app|proxy"}', id="containers"),
+        pytest.param(
+            cpu(),
+            CrossVersionReference("apps/v1", "StatefulSet", "my.web"),
+            r'pod=~"my\\.web-[0-9]+"',
+            id="a StatefulSet",
+        ),
+    ],
+)
+def test_only_what_the_metric_and_the_target_name_counts(
+    metric: Metric, target: CrossVersionReference, matcher: str
+) -> None:
+    assert matcher in derive_queries(policy(metric), target, sources()).loads["cpu"].text
 
 
 def test_a_query_of_the_settings_goes_to_its_own_server_unless_an_address_is_given() -> None:

@@ -119,14 +119,6 @@ def test_the_command_replays_a_policy_from_prometheus(
     }.items()
 
 
-def test_the_command_says_what_prometheus_has_not(
-    server: Prometheus, began: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    span = ["--from", str(began), "--to", str(began + 600), "--query", "cpu=nothing_at_all"]
-    assert cli.main(["replay", write_policy(tmp_path), "--prometheus", server.url, *span]) == cli.FAILED
-    assert "effective-load replay: cpu: Prometheus " in capsys.readouterr().err
-
-
 def test_promql_that_prometheus_refuses_is_an_error_with_its_words(
     server: Prometheus, began: int, tmp_path: Path
 ) -> None:

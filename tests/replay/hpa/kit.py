@@ -119,60 +119,52 @@ class SeriesServer:
         with self.lock:
             match parts[1], parts[5:]:
                 case "external.metrics.k8s.io", [metric]:
-                    return self._external(metric)
+                    return self._given(self.series[metric.partition(".")[0]], metric, self._external)
                 case "custom.metrics.k8s.io", ["pods", "*", metric]:
-                    return self._pods(self.series[selector], metric)
+                    return self._given(self.series[selector], metric, self._pods)
                 case "custom.metrics.k8s.io", [_, name, metric]:
-                    return self._object(self.series[name], metric)
+                    return self._given(self.series[name], metric, self._object)
                 case "metrics.k8s.io", ["pods"]:
-                    return self._resource(self.series[selector])
+                    return self._given(self.series[selector], "cpu", self._resource)
         return 404, _failure(404, "no such metric")
 
-    def _fails(self, series: Series, metric: str) -> bool:
+    def _given(self, series: Series, metric: str, made: Callable[[Series, str], Any]) -> tuple[int, Any]:
+        """An answer, or one time in twenty a failure."""
         series.first_asked = series.first_asked or time.time()
-        failing = self.random.random() < 0.05
-        if failing:
+        if self.random.random() < 0.05:
             series.given[metric].append("failed")
-        return failing
-
-    def _external(self, metric: str) -> tuple[int, Any]:
-        series = self.series[metric.partition(".")[0]]
-        if self._fails(series, metric):
             return 503, _failure(503, "failed")
+        return 200, made(series, metric)
+
+    def _external(self, series: Series, metric: str) -> Any:
         values = [round(series.draw(self.random)) for _ in range(self.random.choice((1, 1, 1, 3)))]
         series.given[metric].append(values)
         items = [
             {"metricName": metric, "metricLabels": {}, "timestamp": _stamp(), "value": f"{value}m"} for value in values
         ]
-        return 200, {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "items": items}
+        return {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "items": items}
 
-    def _object(self, series: Series, metric: str) -> tuple[int, Any]:
-        if self._fails(series, metric):
-            return 503, _failure(503, "failed")
+    def _object(self, series: Series, metric: str) -> Any:
         value = round(series.draw(self.random))
         series.given[metric].append([value])
-        return 200, _values([({"kind": KIND, "name": series.name}, metric, value)])
+        return _values([({"kind": KIND, "name": series.name}, metric, value)])
 
-    def _pods(self, series: Series, metric: str) -> tuple[int, Any]:
-        if self._fails(series, metric):
-            return 503, _failure(503, "failed")
+    def _pods(self, series: Series, metric: str) -> Any:
         values = self._by_pod(series)
         series.given[metric].append({name: ModelSample(value) for name, value in values.items()} or "failed")
-        return 200, _values([({"kind": "Pod", "name": name}, metric, value) for name, value in values.items()])
+        return _values([({"kind": "Pod", "name": name}, metric, value) for name, value in values.items()])
 
     def _by_pod(self, series: Series) -> dict[str, int]:
         return {
             pod.name: max(0, round(series.draw(self.random) / 4)) for pod in series.pods if self.random.random() > 0.1
         }
 
-    def _resource(self, series: Series) -> tuple[int, Any]:
-        if self._fails(series, "cpu"):
-            return 503, _failure(503, "failed")
+    def _resource(self, series: Series, metric: str) -> Any:
         now = datetime.now(UTC).replace(microsecond=0)
         window = self.random.choice((5, 15, 30))
         values = self._by_pod(series)
         known = {name: ModelSample(value, now.timestamp(), window) for name, value in values.items()}
-        series.given["cpu"].append(known or "failed")
+        series.given[metric].append(known or "failed")
         items = [
             {
                 "metadata": {"name": name, "namespace": NAMESPACE},
@@ -182,7 +174,7 @@ class SeriesServer:
             }
             for name, value in values.items()
         ]
-        return 200, {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
+        return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
 
 
 def _stamp() -> str:

@@ -11,7 +11,7 @@ from adapter import cli
 from adapter.commands.hpa.document import Played, PodForm, as_data, lines, play, read
 from adapter.runtime.faults import FaultyDocument
 
-QUEUE = {
+QUEUE: dict[str, Any] = {
     "type": "External",
     "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "1"}},
 }
@@ -59,12 +59,11 @@ def test_thirteen_to_one_waits_for_its_window_and_then_falls_by_one_pod_each_ten
 
 
 def test_without_behavior_the_count_doubles_to_the_highest_of_five_minutes_and_then_falls() -> None:
-    steps = [
-        {"at": 0, "metrics": {"queue": 50}},
-        {"at": 15, "metrics": {"queue": 5}},
-        {"at": 316, "metrics": {"queue": 5}},
+    assert counts(*({"at": at, "metrics": {"queue": queue}} for at, queue in ((0, 50), (15, 5), (316, 5)))) == [
+        20,
+        40,
+        5,
     ]
-    assert counts(*steps) == [20, 40, 5]
 
 
 def test_a_tolerance_of_zero_makes_every_step_and_the_default_ignores_small_ones() -> None:
@@ -83,9 +82,12 @@ def test_the_controllers_tolerance_is_parsed_as_a_float_and_that_of_behavior_as_
     assert counts(step, replicas=1, hpa=hpa(QUEUE, behavior=own)) == [1]
 
 
-def test_utilization_is_that_of_the_pods_requests() -> None:
-    step = {"at": 0, "metrics": {"cpu": "400m"}, "pods": {"ready": 4, "requests": {"cpu": "500m"}}}
-    assert counts(step, replicas=4, hpa=hpa(CPU)) == [7]
+@pytest.mark.parametrize(
+    ("metrics", "count"), [((CPU,), 8), ((), 5)], ids=["50 % of the requests", "80 % where no metric is named"]
+)
+def test_utilization_is_that_of_the_pods_requests(metrics: tuple[dict[str, Any], ...], count: int) -> None:
+    step = {"at": 0, "metrics": {"cpu": "400m"}, "pods": {"ready": 4, "requests": {"cpu": "440m"}}}
+    assert counts(step, replicas=4, hpa=hpa(*metrics)) == [count]
 
 
 def test_pods_may_be_objects_and_samples_may_have_a_time_and_a_window() -> None:
@@ -123,9 +125,8 @@ def test_with_pod_level_requests_the_whole_pod_is_counted(spec: dict[str, Any], 
     for part in ("containers", "initContainers"):
         for one in whole.get(part, ()):
             one["resources"] = {"requests": {"cpu": one.pop("cpu")} if "cpu" in one else {}}
-    assert (
-        PodForm.model_validate({"metadata": {"name": "web"}, "spec": whole}).model().requests["cpu"] == request_of_pod
-    )
+    pod = PodForm.model_validate({"metadata": {"name": "web"}, "spec": whole})
+    assert pod.model().requests["cpu"] == request_of_pod
 
 
 def test_a_container_without_an_answer_is_not_filled_by_its_pod() -> None:
@@ -136,26 +137,14 @@ def test_a_container_without_an_answer_is_not_filled_by_its_pod() -> None:
     assert one.sync.proposals[1] == "the step has no value of cpu"
 
 
-def test_a_value_may_be_negative() -> None:
-    assert counts({"at": 0, "metrics": {"queue": "-999"}}, replicas=4) == [8]
-
-
 def test_a_metric_without_a_value_is_an_error_and_keeps_the_count() -> None:
     [one] = played({"at": 0})
     assert one.sync.replicas == 10
-    assert one.sync.conditions["ScalingActive"] == (
-        False,
-        "FailedGetExternalMetric",
-        "the HPA was unable to compute the replica count: the step has no value of queue",
-    )
+    assert one.sync.conditions["ScalingActive"][:2] == (False, "FailedGetExternalMetric")
 
 
 def test_one_failing_metric_of_two_blocks_only_the_way_down() -> None:
-    other = {
-        "type": "External",
-        "external": {"metric": {"name": "rate"}, "target": {"type": "AverageValue", "averageValue": "1"}},
-    }
-    both = hpa(QUEUE, other)
+    both = hpa(QUEUE, {**QUEUE, "external": {**QUEUE["external"], "metric": {"name": "rate"}}})
     assert counts({"at": 0, "metrics": {"queue": 15}}, hpa=both) == [15]
     assert counts({"at": 0, "metrics": {"queue": 5}}, hpa=both) == [10]
 
@@ -183,11 +172,6 @@ def test_a_count_set_by_hand_is_what_the_next_sync_finds() -> None:
     assert counts(*steps) == [10, 8]
 
 
-def test_an_hpa_without_metrics_has_the_default_one() -> None:
-    step = {"at": 0, "metrics": {"cpu": "900m"}, "pods": {"ready": 1, "requests": {"cpu": "1"}}}
-    assert counts(step, replicas=1, hpa=hpa()) == [2]
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -205,14 +189,6 @@ def test_an_hpa_without_metrics_has_the_default_one() -> None:
             "steps[0].metrics.queue: {'web-0': 1}: must be one value; only Pods and resource metrics are by pod",
         ),
         ({"hpa": hpa(QUEUE, minimum=5, maximum=3)}, "hpa.spec.minReplicas: 5: must be at most maxReplicas (3)"),
-        (
-            {
-                "hpa": hpa(
-                    QUEUE, behavior={"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 15}]}}
-                )
-            },
-            "hpa.spec.behavior.scaleUp.policies[0].value: 0: must be at least 1",
-        ),
     ],
 )
 def test_a_fault_names_its_place_the_value_and_what_to_do(change: dict[str, Any], fault: str) -> None:
@@ -238,10 +214,6 @@ def test_every_step_is_a_line_and_as_json_has_its_conditions(
     file.write_text(text(*steps))
     assert cli.main(["hpa", str(file), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"steps": [as_data(document, one) for one in play(document)]}
-
-
-def test_an_invalid_file_exits_with_2_and_names_its_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "hpa.yaml"
     file.write_text("replicas: 1")
-    assert cli.main(["hpa", str(file)]) == 2
+    assert cli.main(["hpa", str(file)]) == cli.INVALID
     assert "hpa: Field required" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """The page in a real Chromium that has no network: it draws, says nothing on the console, and asks for nothing."""
 
-import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -92,12 +91,3 @@ async def test_a_run_is_hidden_by_its_button_and_a_chart_is_read_by_keys(tab: Ta
     tip = await tab.evaluate("document.querySelector('#chart-replicas .tip').innerText")
     assert "UTC" in tip
     assert "policy 2" in tip
-
-
-async def test_in_print_the_page_is_light(tab: Tab, tmp_path: Path) -> None:
-    await tab.open(written(tmp_path), dark=True)
-    assert await tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 29)"
-    await tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert await tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    answer = await tab.call("Page.printToPDF")
-    assert base64.b64decode(answer["data"]).startswith(b"%PDF")

@@ -1,26 +1,11 @@
 """The table, the JSON data and the command."""
 
 import json
-import re
 
 import pytest
 
 from adapter.cli import main
-from adapter.commands.replay.scenarios.command import duration
 from tests.replay.scenarios.recorded import PAGE, page
-
-FIGURES = ("OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")
-
-
-def test_the_table_has_a_line_for_each_autoscaler(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scenarios", "behavior"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (head,) = [line for line in lines if line.startswith("  AUTOSCALER")]
-    assert re.split(r"\s\s+", head.strip())[1:] == list(FIGURES)
-    assert [line.split("  ")[1] for line in lines if line.startswith(("  HPA", "  Watermark"))] == [
-        "HPA, raw average",
-        "Watermark",
-    ]
 
 
 def test_the_documentation_shows_the_table_as_it_is() -> None:
@@ -40,8 +25,3 @@ def test_an_unknown_scenario_is_named_with_those_that_there_are(capsys: pytest.C
     assert main(["scenarios", "spike", "spyke"]) == 2
     printed = capsys.readouterr().err
     assert "'spyke': is no scenario; the scenarios are spike, ramp, sawtooth" in printed
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.6, "1m00s"), (90, "1m30s"), (7500, "2h05m")])
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

@@ -1,14 +1,11 @@
 """The shipped scenarios: the recorded counts, and what matters in each."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from adapter.commands.replay.scenarios.catalog import (
     BUILT_IN,
-    EFFECTIVE,
-    HIGH,
     HOUR,
     MILLI,
     MINUTE,
@@ -39,20 +36,6 @@ def test_every_count_and_figure_is_as_recorded(name: str) -> None:
 def test_the_record_has_no_scenario_that_is_not_there() -> None:
     names = [line[3:] for line in FILE.read_text(encoding="utf-8").splitlines() if line.startswith("== ")]
     assert names == list(SCENARIOS)
-
-
-def test_the_issues_scenarios_are_shipped() -> None:
-    wanted = "spike ramp sawtooth pull-out rolling-update memory-leak night-valley registry-outage weekly-peak"
-    assert [*wanted.split(), "watermark-at-limit", "step-tolerance", "step-tolerance-rise", "behavior"] == list(
-        SCENARIOS
-    )
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_is_played_by_the_stock_hpa_and_by_the_policy(name: str) -> None:
-    played = results(name)
-    assert RAW in played
-    assert any(one.startswith(WATERMARK) for one in played)
 
 
 def shortfall(scenario: str, *contenders: Contender) -> list[float]:
@@ -92,24 +75,12 @@ def test_after_a_mass_pull_out_the_policy_is_below_the_high_watermark_within_two
     assert (played[RAW].summary.shortfall, played[WATERMARK].summary.shortfall)[0] > 0.02
 
 
-def test_pulled_out_pods_are_replaced_by_the_policy_and_given_back_when_they_return() -> None:
-    played = results("pull-out")[WATERMARK]
-    assert max(counts(played)) == 15
-    assert max(counts(played)) - 5 >= 8000 / HIGH, "those that serve carry the load"
-
-
 def test_at_the_limit_only_the_saturation_rule_acts() -> None:
     played = results("watermark-at-limit")
     assert played[WATERMARK].summary.shortfall == pytest.approx(0.0108, abs=0.001)
     for name in (RAW, f"{WATERMARK}, saturation off"):
         assert counts(played[name]) == [10]
         assert (played[name].summary.shortfall or 0) > 0.38
-
-
-def test_after_a_spike_each_autoscaler_is_back_and_turns_only_once() -> None:
-    for result in results("spike").values():
-        assert result.reached_goal
-        assert result.summary.flaps <= 1
 
 
 def test_on_a_ramp_the_policy_is_never_short_of_pods_and_has_fewer_than_the_stock_hpa() -> None:
@@ -191,22 +162,3 @@ def test_the_documentation_states_the_figures_of_the_experiment() -> None:
 
 def test_every_autoscaler_of_the_experiment_asks_for_the_same_load() -> None:
     assert len({one.asked for one in results("step-tolerance").values()}) == 1
-
-
-def test_with_900_percent_in_5_minutes_one_pod_becomes_ten_at_once_and_thirteen_after_300_seconds() -> None:
-    """Row 18: at the first sync with the load, and 300 s later."""
-    for name, result in results("behavior").items():
-        assert [change for change in result.counts if change[0] < 11 * MINUTE] == [(0, 1), (60, 10), (360, 13)], name
-
-
-def test_thirteen_pods_go_one_at_a_time_after_60_seconds() -> None:
-    """Row 19: the load falls at 660 s; the window of 60 s first, then a pod in 10 s."""
-    for name, result in results("behavior").items():
-        falls = [change for change in result.counts if change[0] >= 11 * MINUTE]
-        assert [count for _, count in falls] == list(range(12, 0, -1)), name
-        assert falls[0][0] - 11 * MINUTE >= 55, name
-        assert all(after - before >= 10 for (before, _), (after, _) in pairwise(falls)), name
-
-
-def test_the_effective_average_alone_replaces_pulled_out_pods_too() -> None:
-    assert max(counts(results("pull-out")[EFFECTIVE])) > 10
