@@ -52,20 +52,11 @@ class TestAbsenceThatDoesNotCount:
 
 
 class TestAbsence:
-    def test_it_needs_three_rosters_in_a_row_over_45_s(self) -> None:
+    @pytest.mark.parametrize(("after", "doubted"), [(22.5, 2), (10, 5), (100, 2)])
+    def test_it_needs_three_rosters_in_a_row_over_45_s(self, after: float, doubted: int) -> None:
         shop = service()
-        assert [shop.answer("p0", after=22.5)["p0"] for _ in range(3)] == [S.DOUBTFUL, S.DOUBTFUL, S.PULLED_OUT]
-
-    def test_three_rosters_in_no_time_are_not_enough(self) -> None:
-        shop = service()
-        found = [shop.answer("p0", after=10)["p0"] for _ in range(6)]
-        assert found == [S.DOUBTFUL] * 5 + [S.PULLED_OUT]
-
-    def test_a_long_time_without_three_rosters_is_not_enough(self) -> None:
-        shop = service()
-        assert shop.answer("p0", after=100)["p0"] is S.DOUBTFUL
-        assert shop.answer("p0", after=100)["p0"] is S.DOUBTFUL
-        assert shop.answer("p0", after=100)["p0"] is S.PULLED_OUT
+        found = [shop.answer("p0", after=after)["p0"] for _ in range(doubted + 1)]
+        assert found == [S.DOUBTFUL] * doubted + [S.PULLED_OUT]
 
     def test_being_listed_once_begins_the_count_anew(self) -> None:
         shop = service()
@@ -91,10 +82,6 @@ class TestAbsence:
         assert shop.answer("p0", after=30, valid=False, error="503")["p0"] is S.DOUBTFUL
         assert shop.answer(after=30, valid=False)["p0"] is S.DOUBTFUL
         assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
-
-    def test_a_pod_that_never_registered_is_doubtful_not_out(self) -> None:
-        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
-        assert shop.absent("b", rounds=20)["b"] is S.DOUBTFUL
 
     def test_a_pod_that_never_registered_is_doubtful_even_if_others_registered_only_once(self) -> None:
         known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
@@ -226,17 +213,12 @@ class TestGuards:
 class TestLosses:
     """A registry that may have lost its data: what was registered before is no evidence after it."""
 
-    def test_a_pod_that_does_not_come_back_after_a_reconnect_is_doubtful_for_good(self) -> None:
-        shop = service()
-        shop.answer("p0", reconnected_at=shop.now + 5)
-        assert shop.absent("p0", rounds=20)["p0"] is S.DOUBTFUL
-        assert "lost its data" in shop.reason("p0")
-
-    def test_a_pod_that_was_out_by_absence_is_doubtful_after_it(self) -> None:
+    def test_a_pod_that_was_out_by_absence_and_does_not_come_back_after_a_reconnect_is_doubtful_for_good(self) -> None:
         shop = service()
         assert shop.absent("p0")["p0"] is S.PULLED_OUT
         assert shop.answer("p0", reconnected_at=shop.now + 5)["p0"] is S.DOUBTFUL
         assert shop.absent("p0", rounds=20)["p0"] is S.DOUBTFUL
+        assert "lost its data" in shop.reason("p0")
 
     def test_a_pod_that_came_back_and_vanished_later_is_out(self) -> None:
         shop = service()
@@ -291,13 +273,6 @@ class TestLosses:
         assert shop.answer(after=91)["p0"] is S.SERVING
         assert shop.absent("p0")["p0"] is S.PULLED_OUT
 
-    def test_a_wiped_registry_with_half_of_the_pods_back_takes_none_out(self) -> None:
-        shop = service()
-        everyone = [f"p{index}" for index in range(10)]
-        shop.answer(*everyone, registry_total=0, reconnected_at=shop.now + 5)
-        found = shop.absent(*everyone[:5], rounds=20)
-        assert names_in_state(found, S.DOUBTFUL) == everyone[:5]
-
 
 class TestTrust:
     def test_all_pods_are_doubtful_before_the_first_valid_roster(self) -> None:
@@ -350,13 +325,6 @@ class TestTrust:
         shop = service(1)
         found = shop.absent("p0", rounds=50)
         assert found == {"p0": S.DOUBTFUL}
-
-    def test_pods_by_hand_are_out_though_the_registry_is_set_aside(self) -> None:
-        shop = Registering(REGISTERED, [out("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
-        for _ in range(5):
-            shop.hear(roster("10.9.9.9", at=shop.now))
-            shop.now += 60
-        assert shop.hear(roster("10.9.9.9", at=shop.now)) == {"a": S.PULLED_OUT, "b": S.SERVING}
 
     def test_a_registry_that_fell_silent_is_trouble_after_5_min(self) -> None:
         shop = service(2)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.memory import Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import (
     after_replacement_request,
@@ -14,7 +14,6 @@ from adapter.load.remembering import (
     after_roster,
     after_scale,
     last_scaled,
-    lasting,
     replacement_ineffective,
     rolling_out,
     since_first_step,
@@ -49,29 +48,6 @@ def hear(memory: Memory, *ips: str, at: float = NOW - 1, pods: list[Pod] | None 
 
 
 class TestRosters:
-    def test_a_pod_is_seen_once_the_registry_lists_it(self) -> None:
-        memory = hear(Memory(), "10.0.0.1", at=NOW - 9)
-        assert memory.pods[A].seen == NOW - 9
-        assert memory.pods[B].seen is None
-        assert memory.ever_in_roster
-        assert hear(memory, "10.0.0.1", at=NOW - 1).pods[A].seen == NOW - 9
-
-    def test_absence_is_counted_from_the_first_roster_without_the_pod(self) -> None:
-        memory = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW - 40)
-        for ago in (30, 20, 10):
-            memory = hear(memory, "10.0.0.2", at=NOW - ago)
-        assert (memory.pods[A].absent_since, memory.pods[A].absent_count) == (NOW - 30, 3)
-        assert (memory.pods[B].absent_since, memory.pods[B].absent_count) == (None, 0)
-
-    def test_a_pod_that_was_never_listed_is_not_absent(self) -> None:
-        memory = hear(hear(Memory(), "10.0.0.2", at=NOW - 20), "10.0.0.2", at=NOW - 10)
-        assert memory.pods[A] == PodMemory()
-
-    def test_being_listed_ends_absence(self) -> None:
-        memory = hear(Memory(), "10.0.0.1", at=NOW - 40)
-        memory = hear(hear(memory, at=NOW - 30), "10.0.0.1", at=NOW - 20)
-        assert memory.pods[A] == PodMemory(seen=NOW - 40, listing="In")
-
     def test_what_the_latest_roster_says_of_a_pod_is_remembered(self) -> None:
         memory = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW - 40)
         assert [memory.pods[uid].listing for uid in (A, B)] == ["In", "In"]
@@ -113,19 +89,6 @@ class TestRosters:
         assert A not in memory.pods
         assert memory.ever_in_roster
 
-    def test_empty_answers_are_dated_at_the_first_in_a_row(self) -> None:
-        memory = hear(Memory(), at=NOW - 40)
-        assert hear(memory, at=NOW - 30).empty_since == NOW - 40
-        assert hear(hear(memory, "10.9.9.9", at=NOW - 30), at=NOW - 20).empty_since == NOW - 20
-        assert hear(memory, "10.9.9.9", at=NOW - 30).empty_since is None
-
-    @pytest.mark.parametrize(("after", "held"), [(700, False), (699, True), (0, True), (2000, False)])
-    def test_losing_more_than_30_percent_of_the_registry_holds_for_90_s(self, after: int, held: bool) -> None:
-        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
-        memory = hear(memory, "10.0.0.1", at=NOW - 10, registry_total=after)
-        assert memory.hold_until == (NOW + 90 if held else None)
-        assert memory.roster_total == after
-
     def test_an_unknown_registry_total_is_not_a_loss(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
         memory = hear(memory, "10.0.0.1", at=NOW - 10)
@@ -152,11 +115,6 @@ class TestStates:
         first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}))
         then, _ = assess_and_decide(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
         assert set(then.memory.pods) == {A}
-
-    def test_samples_are_remembered_of_pods_that_serve(self) -> None:
-        assessment, _ = assess_and_decide(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
-        assert assessment.memory.last_samples(A) == {"cpu": LastSample(at=NOW - 10, value=10**9)}
-        assert assessment.memory.last_samples(B) == {}
 
 
 class TestScale:
@@ -262,11 +220,6 @@ class TestReplacing:
         again = after_replacement_request(memory, 5, 1, 6, NOW + 60)
         assert after_replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
 
-    def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
-        memory = Memory(replacement=Replacement(first_step=NOW))
-        assert after_replacing_step(memory, scale(5), is_away=True).replacement.first_step == NOW
-        assert after_replacing_step(memory, scale(5), is_away=False).replacement == Replacement()
-
     def test_pods_are_dated_by_the_whole_second(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW + 0.9))
         assert since_first_step(memory, pod(age=0))
@@ -288,23 +241,8 @@ class TestReplacing:
         }
         assert replacement_ineffective(memory, readings(*new, *old, **states)) is ineffective
 
-    def test_the_condition_says_so_and_newcomers_are_not_replaced(self) -> None:
-        memory = Memory(replacement=Replacement(first_step=NOW - 300))
-        serving, loads = same(3, "1600m")
-        old, new = out("old"), [out(f"new-{i}", age=250) for i in range(2)]
-        assessment, decision = assess_and_decide(policy(), [*serving, old, *new], usage(loads), memory=memory)
-        assert decision.desired == 6  # 4 needed + the old one
-        assert "ReplacementIneffective" in assessment.conditions
-        _, without = assess_and_decide(policy(), [*serving, old, *new], usage(loads))
-        assert without.desired == 7
-
 
 class TestErrors:
-    def test_they_are_dated_at_their_beginning_and_end_with_an_answer(self) -> None:
-        since = lasting(None, True, NOW)
-        assert lasting(since, True, NOW + 5) == NOW
-        assert lasting(since, False, NOW + 5) is None
-
     def test_one_metric_that_answers_is_enough(self) -> None:
         pods, loads = same(2, "1")
         both = policy(cpu(), queue("85"))
