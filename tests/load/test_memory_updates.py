@@ -133,24 +133,30 @@ class TestScale:
         memory = after_scale(memory, scale(4), NOW + 9)
         assert last_scaled(memory, bounds, NOW + 9, earliest=True) == NOW + 9, "it saw that itself"
 
-    def test_the_hpas_last_scale_time_counts_if_it_is_later(self) -> None:
-        told = replace(BOUNDS, last_scale=NOW - 30)
-        assert last_scaled(Memory(), told, NOW) == NOW - 30
-        assert last_scaled(Memory(last_scale=NOW - 10), told, NOW) == NOW - 10
-        assert last_scaled(Memory(last_scale=NOW - 60), told, NOW) == NOW - 30
-        assert last_scaled(Memory(), BOUNDS, NOW) is None
+    @pytest.mark.parametrize(
+        ("memory", "by_hpa", "expected"),
+        [
+            pytest.param(Memory(), None, None, id="none"),
+            pytest.param(Memory(), NOW - 30, NOW - 30, id="the HPA's"),
+            pytest.param(Memory(last_scale=NOW - 10), NOW - 30, NOW - 10, id="the remembered one is later"),
+            pytest.param(Memory(last_scale=NOW - 60), NOW - 30, NOW - 30, id="the HPA's is later"),
+            pytest.param(Memory(), NOW + 10**9, NOW, id="one in the future is of now"),
+            # The HPA keeps that time until it scales, which the cooldown forbids.
+            pytest.param(Memory(observing_since=NOW - 60), NOW + 3600, NOW - 60, id="or of when it was first seen"),
+            pytest.param(
+                Memory(observing_since=NOW - 60, last_scale=NOW - 20), NOW + 3600, NOW - 20, id="or of a later change"
+            ),
+        ],
+    )
+    def test_the_later_of_the_hpas_and_the_remembered_scaling_counts(
+        self, memory: Memory, by_hpa: float | None, expected: float | None
+    ) -> None:
+        assert last_scaled(memory, replace(BOUNDS, last_scale=by_hpa), NOW) == expected
 
-    def test_a_scaling_in_the_future_counts_as_now_until_it_is_corrected(self) -> None:
+    def test_a_scaling_in_the_future_counts_until_it_is_corrected(self) -> None:
         ahead = replace(BOUNDS, last_scale=NOW + 10**9)
-        assert last_scaled(Memory(), ahead, NOW) == NOW
         first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
         assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
-
-    def test_an_hpas_scaling_in_the_future_counts_from_when_this_process_began_to_observe(self) -> None:
-        """The controller's clock was ahead: the HPA keeps that time until it scales, which the cooldown forbids."""
-        ahead = replace(BOUNDS, last_scale=NOW + 3600)
-        assert last_scaled(Memory(observing_since=NOW - 60), ahead, NOW) == NOW - 60
-        assert last_scaled(Memory(observing_since=NOW - 60, last_scale=NOW - 20), ahead, NOW) == NOW - 20
 
     def test_a_remembered_time_in_the_future_is_now_at_the_next_assessment(self) -> None:
         wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)

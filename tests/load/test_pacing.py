@@ -120,10 +120,8 @@ def decided(rule: Policy, load: str = "800m", pods: int = 5, **changes: object) 
     return decision
 
 
-def without_metrics(rule: Policy, **changes: object) -> Decision:
-    made, _ = same(5, "1")
-    _, decision = assess_and_decide(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
-    return decision
+def fallback(rule: Policy, after: float, replicas: int) -> Policy:
+    return replace(rule, fallback=Fallback(after=after, replicas=replicas))
 
 
 class TestDecisions:
@@ -169,43 +167,35 @@ class TestDecisions:
 
 
 class TestErrors:
-    def test_a_floor_is_kept_even_where_no_metric_answers(self) -> None:
-        decision = without_metrics(lunch(20))
-        assert (decision.desired, decision.held_by, decision.verdict) == (20, HeldBy.SCHEDULE, Verdict.ERROR)
-        assert decision.served == 20_000
-
-    def test_a_floor_below_the_count_leaves_the_error(self) -> None:
-        assert "503" in (without_metrics(lunch(5)).error or "")
-
-    def test_a_cap_shrinks_nothing_that_no_metric_speaks_of(self) -> None:
-        assert without_metrics(lunch(None, 2)).desired is None
-
-    def test_the_fallback_raises_once_the_error_has_lasted(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 299)).desired is None
-        decision = without_metrics(rule, memory=Memory(error_since=NOW - 300))
-        assert (decision.desired, decision.held_by) == (10, HeldBy.METRIC_ERROR)
+    @pytest.mark.parametrize(
+        ("rule", "failed_for", "maximum", "desired", "held_by"),
+        [
+            pytest.param(lunch(20), 0, 1000, 20, HeldBy.SCHEDULE, id="a floor is kept"),
+            pytest.param(lunch(5), 0, 1000, None, None, id="but none that is no rise"),
+            pytest.param(lunch(None, 2), 0, 1000, None, None, id="a cap shrinks nothing"),
+            pytest.param(fallback(BAND, 300, 10), 299, 1000, None, None, id="a fallback waits for its time"),
+            pytest.param(fallback(BAND, 300, 10), 300, 1000, 10, HeldBy.METRIC_ERROR, id="a fallback after its time"),
+            pytest.param(fallback(BAND, 300, 3), 3000, 1000, None, None, id="it never lowers"),
+            pytest.param(fallback(lunch(20), 0, 30), 1, 1000, 30, HeldBy.METRIC_ERROR, id="a fallback above a floor"),
+            pytest.param(fallback(lunch(20), 0, 10), 1, 1000, 20, HeldBy.SCHEDULE, id="a floor above a fallback"),
+            pytest.param(fallback(BAND, 0, 30), 1, 8, 8, HeldBy.BOUNDS, id="the HPA's bounds come last"),
+        ],
+    )
+    def test_without_any_answer_floors_and_fallbacks_raise_and_nothing_lowers(
+        self, rule: Policy, failed_for: float, maximum: int, desired: int | None, held_by: HeldBy | None
+    ) -> None:
+        made, _ = same(5, "1")
+        failing = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
+        memory = Memory(error_since=NOW - failed_for)
+        _, decision = assess_and_decide(rule, made, failing, memory=memory, bounds=Bounds(maximum=maximum))
+        assert (decision.desired, decision.held_by, decision.verdict) == (desired, held_by, Verdict.ERROR)
+        assert ("503" in (decision.error or "")) is (desired is None)
 
     def test_one_metric_with_an_answer_is_enough_to_do_without_the_fallback(self) -> None:
         rule = replace(policy(cpu("1200m", "400m"), queue("100")), fallback=Fallback(after=0, replicas=10))
         made, loads = same(5, "100m")
         _, decision = assess_and_decide(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
         assert (decision.desired, decision.held_by) == (5, HeldBy.METRIC_ERROR)
-
-    def test_the_fallback_never_lowers(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=300, replicas=3))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 3000)).desired is None
-
-    def test_the_larger_of_floor_and_fallback_is_kept(self) -> None:
-        rule = replace(lunch(20), fallback=Fallback(after=0, replicas=30))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 1)).desired == 30
-        rule = replace(lunch(20), fallback=Fallback(after=0, replicas=10))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 1)).desired == 20
-
-    def test_the_hpas_bounds_hold_for_the_fallback(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=0, replicas=30))
-        decision = without_metrics(rule, memory=Memory(error_since=NOW - 1), bounds=Bounds(maximum=8))
-        assert (decision.desired, decision.held_by) == (8, HeldBy.BOUNDS)
 
 
 class TestZero:

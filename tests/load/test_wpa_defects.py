@@ -15,6 +15,7 @@ from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Converge, Delay, Mode
+from adapter.policy.behavior import count_metric
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
@@ -48,15 +49,7 @@ class TestThePolicy:
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                 "minReplicas": 1,
                 "maxReplicas": 4,
-                "metrics": [
-                    {
-                        "type": "External",
-                        "external": {
-                            "metric": {"name": "desired_replicas"},
-                            "target": {"type": "AverageValue", "averageValue": "1"},
-                        },
-                    }
-                ],
+                "metrics": [count_metric("web")],
             },
         }  # fmt: skip
         assert Controller(parse_hpa(hpa)).sync(NOW, 9, [decision.error], ()).replicas == 4
