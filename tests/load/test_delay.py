@@ -182,13 +182,6 @@ class TestDoubt:
 class TestWhatHasADelay:
     """The delay belongs to one metric; other stages and metrics do not wait for it."""
 
-    def test_another_metric_without_a_delay_acts_at_once(self) -> None:
-        slow = cpu("1200m", "400m", delay=Delay(up=60))
-        fast = replace(cpu("1200m"), name="fast")
-        service = Service(slow)
-        service.rule = policy(slow, fast)
-        assert service.look("1500m", 0).desired == 7
-
     def test_a_metric_that_waits_holds_the_count_against_others_that_would_lower_it(self) -> None:
         service = Service()
         service.rule = policy(replace(DOWN, name="slow"), cpu("1200m", "400m"))

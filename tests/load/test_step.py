@@ -45,6 +45,7 @@ from tests.load.kit import usage as samples_of
 
 SHARE = ResourceMetric(name="cpu", of=Capacity.LIMIT)
 DEFAULT = Step()
+FREE = Bounds(minimum=0, maximum=100)
 AVERAGE = Step(trigger=Trigger.AVERAGE)
 IN_RATIO = Step(tolerance_in=ToleranceIn.RATIO)
 
@@ -163,20 +164,19 @@ class TestTolerance:
         assert near.verdict is Verdict.INSIDE
 
 
-class TestToZero:
-    FREE = Bounds(minimum=0, maximum=100)
-
-    def decided(self, value: str, count: int, min_pods: int, bounds: Bounds = FREE) -> int | None:
-        by = rule(Step(min_pods=min_pods), replace(queue(), target=Fraction(nano(60))))
-        return assess_and_decide(by, pods(count), total(value), bounds=bounds)[1].desired
-
-    def test_an_idle_service_goes_down_to_min_pods_by_steps(self) -> None:
-        assert [self.decided("0", count, 2) for count in (6, 4, 3, 2)] == [4, 2, 2, 2]
-
-    def test_and_to_zero_only_where_min_pods_is_zero_and_the_minimum_is(self) -> None:
-        assert [self.decided("0", count, 0) for count in (5, 3, 2, 1)] == [3, 1, 0, 0]
-        assert [self.decided("0", count, 0, BOUNDS) for count in (3, 2, 1)] == [1, 1, 1]
-        assert self.decided("1", 2, 0) == 1
+@pytest.mark.parametrize(
+    ("load", "min_pods", "bounds", "counts"),
+    [
+        pytest.param("0", 2, FREE, {6: 4, 4: 2, 3: 2, 2: 2}, id="down to minPods by steps"),
+        pytest.param("0", 0, FREE, {5: 3, 3: 1, 2: 0, 1: 0}, id="to zero where minPods is zero and the minimum is"),
+        pytest.param("0", 0, BOUNDS, {3: 1, 2: 1, 1: 1}, id="not where the minimum is one"),
+        pytest.param("1", 0, FREE, {2: 1}, id="not with any load"),
+    ],
+)
+def test_an_idle_service_goes_down(load: str, min_pods: int, bounds: Bounds, counts: dict[int, int]) -> None:
+    by = rule(Step(min_pods=min_pods), replace(queue(), target=Fraction(nano(60))))
+    found = {count: assess_and_decide(by, pods(count), total(load), bounds=bounds)[1].desired for count in counts}
+    assert found == counts
 
 
 def test_the_pace_comes_after_the_step() -> None:
