@@ -13,7 +13,6 @@ from adapter.load.memory import Beyond, Memory, Side
 from adapter.load.samples import Samples
 from adapter.load.spec import Average, Bounds, Converge, Delay, Metric, Policy
 from adapter.policy import status_memory
-from adapter.policy.memory_json import memory_to_json
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -241,12 +240,6 @@ class TestTheMemory:
         service = Service(UP)
         service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + since, until=NOW + until)})
         assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
-
-    def test_a_policy_without_a_delay_remembers_nothing_of_it(self) -> None:
-        service = Service(cpu("1200m", "400m"))
-        assert service.counts(("1500m", 0)) == [7]
-        assert not service.memory.beyond
-        assert "beyond" not in memory_to_json(service.memory)
 
     def test_a_delay_that_is_taken_away_is_forgotten(self) -> None:
         service = Service(UP)

@@ -105,6 +105,8 @@ class TestGaps:
             pytest.param(totals(4, "1500m", young=40), 5, id="above, young pods do not count"),
             pytest.param(totals(5, "300m", missing=1), None, id="below, missing pods count as busy"),
             pytest.param(totals(20, "300m", missing=1), 18, id="below though they are busy"),
+            pytest.param(totals(24, "362m", missing=1), None, id="below, and the recount equals the edge"),
+            pytest.param(totals(24, "361999999n", missing=1), 24, id="below, and the recount is just under the edge"),
             pytest.param(totals(5, "300m", young=1), None, id="below, young pods count as busy"),
             pytest.param(totals(20, "300m", young=1), 18, id="below though young pods are busy"),
             pytest.param(totals(9, "300m", missing=1), 9, id="filled to the watermark"),
