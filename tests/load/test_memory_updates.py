@@ -8,6 +8,7 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.memory import Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import (
+    after_replacement_request,
     after_replacing_step,
     after_rollout,
     after_roster,
@@ -204,6 +205,25 @@ def readings(*pods: Pod, **states: PodState) -> list[PodAssessment]:
 
 class TestReplacing:
     OUT, DOUBT = PodState.PULLED_OUT, PodState.DOUBTFUL
+
+    def test_asking_for_more_because_of_pods_that_are_out_is_noted_once_per_count(self) -> None:
+        memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+        assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
+        assert after_replacement_request(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
+        later = after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement
+        assert later == Replacement(noted_at=NOW + 5, noted_current=5)
+
+    @pytest.mark.parametrize(("replaced", "desired"), [(0, 9), (1, 4), (1, 3), (1, None)])
+    def test_nothing_is_noted_without_a_request_to_replace_pods(self, replaced: int, desired: int | None) -> None:
+        assert after_replacement_request(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
+
+    def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note_of_the_first(self) -> None:
+        memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+        assert after_replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
+        memory = after_replacing_step(memory, scale(5), is_away=True)
+        assert memory.replacement == Replacement(first_step=NOW)
+        again = after_replacement_request(memory, 5, 1, 6, NOW + 60)
+        assert after_replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
 
     def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW))
