@@ -283,10 +283,11 @@ class TestConditions:
     def conditions(self, rule: object, pods: list[Pod], samples: Samples, **changes: object) -> dict[str, str]:
         return dict(assess_and_decide(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
 
-    def test_missing_samples_are_a_condition(self) -> None:
+    def test_missing_samples_and_errors_are_a_condition(self) -> None:
         pods, loads = same(3, "800m")
         gap = {"InputsFresh": "metric cpu: 1 pod without a fresh sample"}
         assert self.conditions(BAND, [*pods, pod("gap")], usage(loads)) == gap
+        assert "503" in self.conditions(BAND, pods, Samples(ResourceSamples(error="503")))["InputsFresh"]
 
     def test_unready_pods_that_fill_the_count_are_a_condition(self) -> None:
         pods, loads = same(4, "1500m")
