@@ -1,6 +1,5 @@
 """Delays: usage must be beyond a watermark for so long, by the times of samples, before a metric moves the count."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,6 @@ from adapter.load.memory import Beyond, Memory, Side
 from adapter.load.samples import Samples
 from adapter.load.spec import Average, Bounds, Converge, Delay, Metric, Policy
 from adapter.policy import status_memory
-from adapter.policy.memory_json import MemoryReader, memory_to_json
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -60,17 +58,8 @@ class Service:
         return [self.look(load, after).desired for load, after in looks]
 
 
-def test_a_count_rises_once_usage_was_above_for_the_delay() -> None:
-    assert Service(UP).counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
-
-
 def test_a_count_falls_once_usage_was_below_for_the_delay() -> None:
     assert Service(DOWN).counts(("300m", 0), ("300m", 59), ("300m", 60)) == [5, 5, 3]
-
-
-def test_one_sample_inside_the_band_begins_the_time_anew() -> None:
-    looks = [("1500m", 0.0), ("1000m", 30.0), ("1500m", 60.0), ("1500m", 119.0), ("1500m", 120.0)]
-    assert Service(UP).counts(*looks) == [5, 5, 5, 5, 7]
 
 
 def test_usage_beyond_the_other_watermark_begins_the_time_anew() -> None:
@@ -103,20 +92,14 @@ def test_the_time_runs_from_the_newest_sample_at_first_to_the_oldest_at_last() -
     assert [look(-30, 0, 0), look(30, 60, 60), look(59, 89, 89), look(60, 90, 90)] == [2, 2, 2, 3]
 
 
-def test_a_decision_that_waits_says_for_what_and_how_long_it_has() -> None:
-    service = Service(UP)
-    service.look("1500m", 0)
-    decision = service.look("1500m", 45)
-    assert (decision.desired, decision.held_by, decision.verdict) == (5, HeldBy.DELAY, Verdict.ABOVE)
+@pytest.mark.parametrize(("metric", "load", "side"), [(UP, "1500m", "above the high"), (DOWN, "300m", "below the low")])
+def test_a_decision_that_waits_says_for_what_and_how_long_it_has(metric: Metric, load: str, side: str) -> None:
+    service = Service(metric)
+    service.look(load, 0)
+    decision = service.look(load, 45)
+    assert (decision.desired, decision.held_by) == (5, HeldBy.DELAY)
     said = explain(service.assessment, decision, BOUNDS, NOW + 45)
-    assert "cpu proposes 5 (its samples must be above the high watermark for 60 s, and have been for 45 s)" in said
-
-
-def test_a_decision_that_waits_on_the_way_down_names_the_low_watermark() -> None:
-    service = Service(DOWN)
-    decision = service.look("300m", 0)
-    said = explain(service.assessment, decision, BOUNDS, NOW)
-    assert "cpu proposes 5 (its samples must be below the low watermark for 60 s, and have been for 0 s)" in said
+    assert f"cpu proposes 5 (its samples must be {side} watermark for 60 s, and have been for 45 s)" in said
 
 
 class TestGapsInTheSamples:
@@ -198,13 +181,6 @@ class TestDoubt:
 class TestWhatHasADelay:
     """The delay belongs to one metric; other stages and metrics do not wait for it."""
 
-    def test_another_metric_without_a_delay_acts_at_once(self) -> None:
-        slow = cpu("1200m", "400m", delay=Delay(up=60))
-        fast = replace(cpu("1200m"), name="fast")
-        service = Service(slow)
-        service.rule = policy(slow, fast)
-        assert service.look("1500m", 0).desired == 7
-
     def test_a_metric_that_waits_holds_the_count_against_others_that_would_lower_it(self) -> None:
         service = Service()
         service.rule = policy(replace(DOWN, name="slow"), cpu("1200m", "400m"))
@@ -214,21 +190,19 @@ class TestWhatHasADelay:
         both = replace(BOTH, delay=Delay(up=600, down=600))
         assert Service(both, converge_towards=Converge.HIGH).counts(("600m", 0)) == [4]
 
-    def test_a_service_total_waits_too(self) -> None:
-        service = Service(replace(queue("1", "400m"), delay=Delay(up=60)))
-        decisions = [service.look_at(total("10", at=NOW + after), after).desired for after in (0, 59, 60)]
-        assert decisions == [5, 5, 10]
-
-    def test_the_average_total_waits_too(self) -> None:
-        service = Service(replace(queue("1", "400m"), delay=Delay(up=60)), average=Average.TOTAL)
-        decisions = [service.look_at(total("2", at=NOW + after), after).desired for after in (0, 59, 60)]
-        assert decisions == [5, 5, 10]
-
-    def test_the_step_down_to_zero_waits_too(self) -> None:
-        service = Service(replace(queue("1", "400m"), delay=Delay(down=60)))
+    @pytest.mark.parametrize(
+        ("load", "average", "delay", "desired"),
+        [
+            pytest.param("10", Average.PER_POD, Delay(up=60), 10, id="its share"),
+            pytest.param("2", Average.TOTAL, Delay(up=60), 10, id="the total as it is"),
+            pytest.param("0", Average.PER_POD, Delay(down=60), 0, id="the step down to zero"),
+        ],
+    )
+    def test_a_service_total_waits_too(self, load: str, average: Average, delay: Delay, desired: int) -> None:
+        service = Service(replace(queue("1", "400m"), delay=delay), average=average)
         bounds = Bounds(minimum=0, maximum=10)
-        decisions = [service.look_at(total("0", at=NOW + after), after, bounds=bounds).desired for after in (0, 59, 60)]
-        assert decisions == [5, 5, 0]
+        looks = [service.look_at(total(load, at=NOW + after), after, bounds=bounds) for after in (0, 59, 60)]
+        assert [decision.desired for decision in looks] == [5, 5, desired]
 
     def test_a_sleeping_service_wakes_at_once(self) -> None:
         service = Service(replace(queue("1", "400m"), delay=Delay(up=600)), count=0)
@@ -237,20 +211,6 @@ class TestWhatHasADelay:
 
 class TestTheMemory:
     """What a restart, another replica and a wrong clock make of the time."""
-
-    def test_the_time_survives_as_json(self) -> None:
-        service = Service(UP)
-        service.look("1500m", 0)
-        written = json.loads(json.dumps(memory_to_json(service.memory)))
-        assert written["beyond"] == {
-            "cpu": {
-                "verdict": "Above",
-                "since": "2026-01-01T12:00:00.000000Z",
-                "until": "2026-01-01T12:00:00.000000Z",
-            }
-        }
-        service.memory = MemoryReader().memory(written, ("memory",))
-        assert service.counts(("1500m", 59), ("1500m", 60)) == [5, 7]
 
     def test_a_replica_that_starts_neither_loses_the_time_nor_acts_sooner(self) -> None:
         service = Service(UP)
@@ -275,22 +235,11 @@ class TestTheMemory:
         assert parts[0]["beyond"] == parts[1]["beyond"]
         assert "beyond" not in parts[2]
 
-    @pytest.mark.parametrize("ahead", [10, 10_000])
-    def test_a_time_in_the_future_counts_as_now(self, ahead: float) -> None:
+    @pytest.mark.parametrize(("since", "until"), [(10, 10), (10_000, 10_000), (10_000, -15)])
+    def test_a_time_in_the_future_counts_as_now(self, since: float, until: float) -> None:
         service = Service(UP)
-        service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + ahead, until=NOW + ahead)})
+        service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + since, until=NOW + until)})
         assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
-
-    def test_a_beginning_in_the_future_counts_as_now_too(self) -> None:
-        service = Service(UP)
-        service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + 10_000, until=NOW - 15)})
-        assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
-
-    def test_a_policy_without_a_delay_remembers_nothing_of_it(self) -> None:
-        service = Service(cpu("1200m", "400m"))
-        assert service.counts(("1500m", 0)) == [7]
-        assert not service.memory.beyond
-        assert "beyond" not in memory_to_json(service.memory)
 
     def test_a_delay_that_is_taken_away_is_forgotten(self) -> None:
         service = Service(UP)

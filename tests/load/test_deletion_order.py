@@ -1,5 +1,6 @@
 """Pulled-out pods need no place in the count where they are certainly deleted first."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,9 @@ LOWEST = -(2**31)
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(replace_after=0, delete_first=True))
 
 
+OTHER_SET = pod("web-0", owner=Owner("ReplicaSet", "web-xyz"), template_hash="xyz")
+
+
 def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET, cost: int = LOWEST) -> int | None:
     """The count asked for of 10 pods at 300m, four of them out and marked; the changed stand in for those they name."""
     pods = {f"web-{n}": pod(f"web-{n}") for n in range(6)}
@@ -21,29 +25,26 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
     return decision.desired
 
 
-def test_marked_pods_leave_the_count() -> None:
-    assert desired() == 4
-
-
-def test_without_the_switch_they_are_kept() -> None:
-    assert desired(rule=policy(cpu("1200m", "400m"))) == 8
-
-
-@pytest.mark.parametrize("cost", [0, 5])
-def test_pods_that_are_not_marked_are_kept(cost: int) -> None:
-    assert desired(cost=cost) == 8
-
-
-def test_one_unmarked_pod_keeps_all() -> None:
-    assert desired(out("out-0")) == 8
-
-
-def test_a_serving_pod_as_cheap_keeps_all() -> None:
-    assert desired(pod("web-0", deletion_cost=LOWEST)) == 8
-
-
-def test_a_cheaper_pod_that_is_on_its_way_out_does_not_matter() -> None:
-    assert desired(pod("web-6", deletion_cost=LOWEST, deleting=True)) == 4
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(desired, 4, id="all that are out are marked"),
+        pytest.param(lambda: desired(rule=policy(cpu("1200m", "400m"))), 8, id="the policy does not ask for it"),
+        pytest.param(lambda: desired(cost=0), 8, id="they cost what others do"),
+        pytest.param(lambda: desired(cost=5), 8, id="they cost more"),
+        pytest.param(lambda: desired(out("out-0")), 8, id="one is not marked"),
+        pytest.param(lambda: desired(pod("web-0", deletion_cost=LOWEST)), 8, id="a serving pod is as cheap"),
+        pytest.param(
+            lambda: desired(pod("web-6", deletion_cost=LOWEST, deleting=True)), 4, id="that one is on its way out"
+        ),
+        pytest.param(lambda: desired(OTHER_SET), 8, id="a second replica set has a pod"),
+        pytest.param(lambda: desired(target=None), 8, id="the target is not known"),
+    ],
+)
+def test_pods_leave_the_count_where_they_are_certainly_deleted_first(
+    found: Callable[[], int | None], expected: int
+) -> None:
+    assert found() == expected
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "Rollout"])
@@ -52,12 +53,3 @@ def test_only_a_deployments_pods_are_counted_on_to_go_first(kind: str) -> None:
     names = [*(f"web-{n}" for n in range(6)), *(f"out-{n}" for n in range(4))]
     made = [replace(out(n, deletion_cost=LOWEST) if n.startswith("out") else pod(n), owner=owner) for n in names]
     assert desired(*made, target=replace(TARGET, kind=kind)) == 8
-
-
-def test_a_second_replica_set_that_has_a_pod_keeps_all() -> None:
-    other = pod("web-0", owner=Owner("ReplicaSet", "web-xyz"), template_hash="xyz")
-    assert desired(other) == 8
-
-
-def test_an_unknown_target_keeps_all() -> None:
-    assert desired(target=None) == 8

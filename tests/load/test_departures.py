@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision, HeldBy
+from adapter.load.explanation import explain
 from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod
 from adapter.load.remembering import DepartedLoad
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
-from tests.load.kit import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -30,13 +31,6 @@ def walk(rule: Policy, pods: list[Pod], samples: Samples, steps: int, take: int)
         assert decision.desired is not None
         pods = pods[: max(decision.desired, len(pods) - take)]
     return asked
-
-
-@pytest.mark.parametrize("take", [1, 2, 5, 100])
-def test_the_same_samples_ask_for_the_same_count_however_fast_pods_leave(take: int) -> None:
-    pods, loads = same(20, "300m")
-    asked = walk(BAND, pods, usage(loads), 8, take)
-    assert set(asked) == {15}
 
 
 @given(
@@ -61,19 +55,21 @@ def test_the_goal_never_falls_while_the_samples_stay_the_same(
     assert all(count is not None and count >= first for count in asked)
 
 
-@pytest.mark.parametrize("total_of_pods", [True, False])
-def test_a_total_has_the_same_goal_too(total_of_pods: bool) -> None:
-    metric = cpu("12", "4") if total_of_pods else queue("12", "4")
+@pytest.mark.parametrize("take", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("rule", "total_of_service"),
+    [
+        pytest.param(policy(cpu("12", "4"), average=Average.TOTAL), None, id="a total of pods"),
+        pytest.param(policy(queue("12", "4"), average=Average.TOTAL), "3", id="a service total"),
+        pytest.param(policy(queue("1200m", "400m")), "6", id="a share of a service total"),
+    ],
+)
+def test_a_total_has_the_same_goal_however_fast_pods_leave(
+    rule: Policy, total_of_service: str | None, take: int
+) -> None:
     pods, loads = same(20, "150m")
-    samples = usage(loads) if total_of_pods else total("3", at=NOW - 10)
-    rule = policy(metric, average=Average.TOTAL)
-    assert set(walk(rule, pods, samples, 6, 1)) == {15}
-    assert set(walk(rule, pods, samples, 6, 5)) == {15}
-
-
-def test_a_share_of_a_service_total_includes_the_departed_load() -> None:
-    pods, _ = same(20, None)
-    assert set(walk(policy(queue("1200m", "400m")), pods, total("6", at=NOW - 10), 6, 2)) == {15}
+    samples = total(total_of_service) if total_of_service else usage(loads)
+    assert set(walk(rule, pods, samples, 6, take)) == {15}
 
 
 @pytest.mark.parametrize("average", list(Average))
@@ -94,24 +90,12 @@ def after_leaving(
 
 
 class TestDepartures:
-    @pytest.mark.parametrize(
-        "leaves",
-        [
-            lambda one: None,
-            lambda one: replace(one, deleting=True),
-            lambda one: replace(one, phase="Failed"),
-            lambda one: replace(one, phase="Succeeded"),
-        ],
-    )
-    def test_a_pod_that_served_and_is_gone_terminating_or_finished(self, leaves: object) -> None:
+    @pytest.mark.parametrize("changes", [None, {"deleting": True}, {"phase": "Failed"}, {"phase": "Succeeded"}])
+    def test_a_pod_that_served_and_is_gone_terminating_or_finished(self, changes: dict[str, object] | None) -> None:
         pods, loads = same(20, "300m")
-        rest = [leaves(one) for one in pods[15:]]  # type: ignore[operator]
-        then = [*pods[:15], *(one for one in rest if one is not None)]
-        _, decision = after_leaving(BAND, pods, usage(loads), then, usage(loads))
-        # The HPA has lowered the count meanwhile.
-        assessment, _ = after_leaving(BAND, pods, usage(loads), then, usage(loads))
-        assert len(assessment.memory.departed) == 5
-        assert decision.held_by is HeldBy.DEPARTED
+        rest = [] if changes is None else [replace(one, **changes) for one in pods[15:]]  # type: ignore[arg-type]
+        assessment, decision = after_leaving(BAND, pods, usage(loads), [*pods[:15], *rest], usage(loads))
+        assert (len(assessment.memory.departed), decision.held_by) == (5, HeldBy.DEPARTED)
 
     def test_it_leaves_once_though_it_is_seen_terminating_for_a_while(self) -> None:
         pods, loads = same(2, "300m")
@@ -120,11 +104,6 @@ class TestDepartures:
         again, _ = assess_and_decide(BAND, going, usage(loads), memory=first.memory, now=NOW + 20)
         gone, _ = assess_and_decide(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
         assert {one.at for one in (first.memory.departed | gone.memory.departed).values()} == {NOW + 5}  # type: ignore[operator]
-
-    def test_a_pod_that_was_out_from_the_first_assessment_on_carried_no_load(self) -> None:
-        serving, loads = same(9, "300m")
-        gone, _ = after_leaving(BAND, [*serving, out("o")], usage(loads), serving, usage(loads))
-        assert gone.memory.departed == {}
 
     def test_a_pod_that_is_pulled_out_leaves_its_load_to_the_others_and_takes_it_back(self) -> None:
         pods, loads = same(20, "300m")
@@ -146,10 +125,10 @@ class TestDepartures:
         gone, _ = assess_and_decide(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
         assert gone.memory.departed["uid-web-1"].last_sample == {}
 
-    def test_a_pod_that_never_served_carried_nothing(self) -> None:
+    @pytest.mark.parametrize("other", [pod("o", ready=False, age=20, ready_for=20), out("o")], ids=["young", "out"])
+    def test_a_pod_that_never_served_carried_nothing(self, other: Pod) -> None:
         serving, loads = same(9, "300m")
-        young = pod("new", ready=False, age=20, ready_for=20)
-        gone, _ = after_leaving(BAND, [*serving, young], usage(loads), serving, usage(loads))
+        gone, _ = after_leaving(BAND, [*serving, other], usage(loads), serving, usage(loads))
         assert gone.memory.departed == {}
 
     def test_one_that_turned_unready_before_it_went_had_served(self) -> None:
@@ -159,12 +138,6 @@ class TestDepartures:
         then, _ = assess_and_decide(BAND, ill, usage(loads), memory=first.memory, now=NOW + 2)
         gone, _ = assess_and_decide(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
         assert gone.memory.departed["uid-web-19"] == Departed(NOW + 4, {"cpu": LastSample(NOW - 10, nano("300m"))})
-
-    def test_a_pod_that_comes_back_under_another_uid_is_another_one(self) -> None:
-        pods, loads = same(2, "300m")
-        anew = [pods[0], replace(pods[1], uid="uid-anew")]
-        then, _ = after_leaving(BAND, pods, usage(loads), anew, usage(loads))
-        assert set(then.memory.departed) == {"uid-web-1"}
 
 
 class TestForgetting:
@@ -235,14 +208,8 @@ class TestLoad:
     def test_it_says_so(self) -> None:
         pods, loads = same(20, "300m")
         assessment, decision = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
-        from adapter.load.explanation import explain
-        from tests.load.kit import BOUNDS
-
-        text = explain(assessment, decision, BOUNDS, NOW + 5)
-        assert (
-            "cpu proposes 15 (5 pods left or went out since these samples began, whose load the others have now)"
-            in text
-        )
+        said = "5 pods left or went out since these samples began, whose load the others have now"
+        assert f"cpu proposes 15 ({said})" in explain(assessment, decision, BOUNDS, NOW + 5)
 
     def test_the_way_up_does_not_know_of_it(self) -> None:
         pods, loads = same(10, "1500m")

@@ -11,7 +11,7 @@ from adapter.load.pod_samples import MetricReader, PodSample, is_young
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
-from adapter.load.spec import Average, Capacity, Metric, Policy, Query, ResourceMetric
+from adapter.load.spec import Capacity, Metric, Policy, Query, ResourceMetric
 from tests.load.kit import (
     NOW,
     REGISTRY,
@@ -71,42 +71,46 @@ def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: objec
     return assessment.metrics[0]
 
 
+APP = cpu(resource=ResourceMetric(name="cpu", containers=("app",)))
+NGINX = cpu(resource=ResourceMetric(name="cpu", containers=("nginx",)))
+TWO = (container("app"), container("sidecar"))
+
+
 class TestSamples:
-    def test_a_pods_sample_is_the_sum_over_its_running_containers(self) -> None:
-        one = pod(containers=(container("app"), container("sidecar")))
-        assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+    @pytest.mark.parametrize(
+        ("containers", "metric", "used", "expected"),
+        [
+            pytest.param(TWO, cpu(), {"app": "1", "sidecar": "200m"}, "1200m", id="the sum over its containers"),
+            pytest.param(TWO, APP, {"app": "1", "sidecar": "200m"}, "1", id="named containers alone count"),
+            pytest.param(
+                (container("app"), container("done", running=False)), cpu(), {"app": "1"}, "1", id="one does not run"
+            ),
+            pytest.param((container("app"),), cpu(), {"app": "1", "stray": "7"}, "1", id="one is not the pod's"),
+            pytest.param((), cpu(), {"app": "1", "sidecar": "200m"}, "1200m", id="its containers are not known"),
+        ],
+    )
+    def test_a_pods_sample_is_the_sum_over_its_running_containers(
+        self, containers: tuple[Container, ...], metric: Metric, used: dict[str, str], expected: str
+    ) -> None:
+        assert sample(metric, pod(containers=containers), of_containers(**used), {}, NOW).usage == nano(expected)
 
-    def test_named_containers_alone_count(self) -> None:
-        named = cpu(resource=ResourceMetric(name="cpu", containers=("app",)))
-        one = pod(containers=(container("app"), container("sidecar")))
-        assert sample(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
-
-    def test_a_container_that_does_not_run_needs_no_sample(self) -> None:
-        one = pod(containers=(container("app"), container("done", running=False)))
-        assert sample(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
-
-    def test_a_container_without_a_known_status_counts_as_running(self) -> None:
-        one = pod(containers=(container("app"), container("other", running=None)))
-        assert missing(one, of_containers(app="1")) == "container other has no cpu sample"
-
-    def test_one_container_without_a_sample_makes_the_pod_missing(self) -> None:
-        one = pod(containers=(container("app"), container("sidecar")))
-        assert missing(one, of_containers(app="1")) == "container sidecar has no cpu sample"
-
-    def test_one_container_without_this_resource_makes_the_pod_missing(self) -> None:
-        used = PodUsage(NOW - 10, 15.0, {"app": {"memory": 1}})
-        assert missing(pod(), Samples(ResourceSamples(pods={"web-0": used}))) == "container app has no cpu sample"
-
-    def test_a_named_container_that_the_pod_lacks_makes_it_missing(self) -> None:
-        named = cpu(resource=ResourceMetric(name="cpu", containers=("nginx",)))
-        assert missing(pod(), of_containers(app="1"), named) == "container nginx has no cpu sample"
-
-    def test_a_sample_of_a_container_that_is_not_the_pods_does_not_count(self) -> None:
-        assert sample(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
-
-    def test_a_pod_with_unknown_containers_uses_the_sum_of_its_samples(self) -> None:
-        one = pod(containers=())
-        assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+    @pytest.mark.parametrize(
+        ("one", "metric", "resource", "lacking"),
+        [
+            pytest.param(pod(containers=TWO), cpu(), "cpu", "sidecar", id="no sample of one"),
+            pytest.param(
+                pod(containers=(container("app"), container("other", running=None))), cpu(), "cpu", "other",
+                id="one without a known status counts as running",
+            ),
+            pytest.param(pod(), cpu(), "memory", "app", id="none of this resource"),
+            pytest.param(pod(), NGINX, "cpu", "nginx", id="a named one that the pod lacks"),
+        ],
+    )  # fmt: skip
+    def test_one_container_without_a_sample_makes_the_pod_missing(
+        self, one: Pod, metric: Metric, resource: str, lacking: str
+    ) -> None:
+        used = Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, {"app": {resource: NANO}})}))
+        assert missing(one, used, metric) == f"container {lacking} has no cpu sample"
 
     def test_a_query_gives_a_point_per_pod(self) -> None:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano(120))})})
@@ -115,62 +119,42 @@ class TestSamples:
 
 
 class TestFreshness:
-    def test_no_sample_at_all(self) -> None:
-        assert missing(pod(), Samples()) == "no sample"
-
     @pytest.mark.parametrize(
         ("age", "reason"), [(90, ""), (90.5, f"its last sample is from {time_text(NOW - 90.5)}"), (-5, "")]
     )
     def test_a_sample_counts_until_it_is_90_s_old(self, age: float, reason: str) -> None:
         assert missing(pod(), usage({"web-0": "1"}, at=NOW - age)) == reason
 
-    def test_a_frozen_sample_from_the_future_ages_from_when_it_was_first_seen(self) -> None:
-        """Each answer is newer, and brings the same sample again."""
-
-        def asked(at: float, memory: Memory, value: str = "1") -> tuple[str | None, Memory]:
-            frozen = replace(usage({"web-0": value}, at=NOW + 3600).resources, fetched_at=at - 1)
-            assessment, _ = assess_and_decide(policy(), [pod()], Samples(frozen), memory=memory, now=at)
-            return assessment.metrics[0].error, assessment.memory
-
-        error, memory = asked(NOW, Memory())
-        assert error is None
-        for later in (30, 60, 89):
-            error, memory = asked(NOW + later, memory)
-            assert error is None, later
-        for later in (90, 3500, 3700, 9999):  # its date is no longer ahead at the end
-            error, memory = asked(NOW + later, memory)
-            assert error is not None, later
-        error, memory = asked(NOW + 10_000, memory, "2")
-        assert error is not None, "its own date is old by now"
-
-    def test_one_that_is_away_for_an_answer_is_no_newer_when_it_comes_back(self) -> None:
+    def test_a_sample_after_a_frozen_one_is_as_old_as_its_own_date(self) -> None:
         memory = Memory()
-        for later, load in ((0, "1"), (30, None), (60, "1"), (91, "1")):
-            frozen = usage({"web-0": load}, at=NOW + 3600).resources
-            samples = Samples(replace(frozen, fetched_at=NOW + later))
-            assessment, _ = assess_and_decide(policy(), [pod()], samples, memory=memory, now=NOW + later)
+        for later, value in ((0, "1"), (10_000, "2")):
+            frozen = replace(usage({"web-0": value}, at=NOW + 3600).resources, fetched_at=NOW + later - 1)
+            assessment, _ = assess_and_decide(policy(), [pod()], Samples(frozen), memory=memory, now=NOW + later)
             memory = assessment.memory
         assert assessment.metrics[0].error is not None
 
-    def test_a_total_that_is_away_for_an_answer_is_no_newer_when_it_comes_back(self) -> None:
+    @pytest.mark.parametrize("is_total", [False, True], ids=["of a pod", "a total"])
+    @pytest.mark.parametrize(
+        "looks",
+        [{0: True, 60: True, 89: True, 90: False, 3700: False}, {0: True, 30: None, 60: True, 91: False}],
+        ids=["at each answer", "away for an answer"],
+    )
+    def test_a_frozen_sample_is_no_newer_at_a_later_answer(
+        self, looks: dict[int, bool | None], *, is_total: bool
+    ) -> None:
+        """Whether it counts after so many seconds; None: the answer lacks it."""
         memory = Memory()
-        for later, load in ((0, "3"), (30, None), (60, "3"), (91, "3")):
-            point = None if load is None else Point(NOW + 3600, nano(load))
-            samples = Samples(queries={"queue": QuerySamples(total=point, fetched_at=NOW + later)})
-            assessment, _ = assess_and_decide(policy(queue("85")), [pod()], samples, memory=memory, now=NOW + later)
-            memory = assessment.memory
-        assert assessment.metrics[0].error is not None
-
-    def test_a_frozen_total_from_the_future_ages_as_well(self) -> None:
-        memory, errors = Memory(), []
-        for later in (0, 60, 89, 90, 3700):
-            whole = QuerySamples(total=Point(NOW + 3600, nano("3")), fetched_at=NOW + later - 1)
-            assessment, _ = assess_and_decide(
-                policy(queue("85")), [pod()], Samples(queries={"queue": whole}), memory=memory, now=NOW + later
+        for later, counts in looks.items():
+            resources = usage({"web-0": None if counts is None else "3"}, at=NOW + 3600).resources
+            point = None if counts is None else Point(NOW + 3600, nano("3"))
+            samples = Samples(
+                replace(resources, fetched_at=NOW + later - 1),
+                {"queue": QuerySamples(total=point, fetched_at=NOW + later - 1)},
             )
+            rule = policy(queue("85") if is_total else cpu())
+            assessment, _ = assess_and_decide(rule, [pod()], samples, memory=memory, now=NOW + later)
             memory = assessment.memory
-            errors.append(assessment.metrics[0].error is not None)
-        assert errors == [False, False, False, True, True]
+            assert (assessment.metrics[0].error is None) is bool(counts), later
 
     def test_a_source_with_a_fast_clock_counts_while_it_brings_new_samples(self) -> None:
         memory = Memory()
@@ -313,10 +297,6 @@ class TestLastSamples:
         assert answers == [(10, HeldBy.MISSING)] * 4
         assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
 
-    def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
-        assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
-        assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
-
     def test_the_usage_of_a_pod_is_kept_while_it_does_not_serve(self) -> None:
         pods, loads = same(2, "1")
         first, _ = assess_and_decide(policy(), pods, usage(loads))
@@ -342,13 +322,17 @@ class TestZeros:
         assessment, decision = assess_and_decide(rule, pods, samples, memory=first.memory, now=NOW + after)
         return assessment.metrics[0].missing, decision.desired
 
-    @pytest.mark.parametrize(("zeros", "filled"), [(1, 9), (5, 10), (9, 10)])
-    def test_a_sample_that_fell_to_exactly_0_is_doubted(self, zeros: int, filled: int) -> None:
-        assert self.looked_at(zeros, "1190m") == (zeros, 10)
-        assert self.looked_at(zeros, "300m") == (zeros, filled)  # one more at 1212m leaves 391m on average
-
-    def test_where_all_fell_to_0_there_is_no_sample(self) -> None:
-        assert self.looked_at(10, "0") == (10, None)
+    @pytest.mark.parametrize(
+        ("zeros", "rest", "desired"),
+        [
+            pytest.param(5, "1190m", 10, id="the others are inside"),
+            pytest.param(1, "300m", 9, id="the others are below: one more at 1212m leaves 391m on average"),
+            pytest.param(9, "300m", 10, id="the other is below"),
+            pytest.param(10, "0", None, id="all"),
+        ],
+    )
+    def test_a_sample_that_fell_to_exactly_0_is_doubted(self, zeros: int, rest: str, desired: int | None) -> None:
+        assert self.looked_at(zeros, rest) == (zeros, desired)
 
     @pytest.mark.parametrize(("after", "missing"), [(290, 9), (290.5, 0)])
     def test_it_is_believed_once_the_last_other_sample_is_300_s_old(self, after: float, missing: int) -> None:
@@ -373,25 +357,33 @@ class TestZeros:
         assert sample(RPS, pod(), samples, known, NOW).usage is None
 
 
+BOTH = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
+LIMITED = pod(containers=(container("app", memory="2Gi"), container("sidecar", memory="1Gi")))
+OF_POD = {"memory": nano("4Gi")}
+
+
 class TestCapacity:
-    def capacity(self, one: Pod, metric: Metric, samples: Samples | None = None) -> int | None:
-        return sample(metric, one, samples or usage({"web-0": "1Gi"}, resource="memory"), {}, NOW).capacity
-
-    def test_the_limit_or_the_request_stands_behind_usage(self) -> None:
-        one = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
-        assert self.capacity(one, memory_of()) == nano("2Gi")
-        assert self.capacity(one, memory_of(Capacity.REQUEST)) == nano("1Gi")
-
-    def test_it_is_that_of_the_same_containers(self) -> None:
-        one = pod(containers=(container("app", memory="2Gi"), container("sidecar", memory="1Gi")))
-        assert self.capacity(one, memory_of()) == nano("3Gi")
-        assert self.capacity(one, memory_of(containers=("sidecar",))) == nano("1Gi")
-
-    def test_the_pods_own_limit_counts_for_all_its_containers_together(self) -> None:
-        one = pod(pod_limits={"memory": nano("4Gi")}, containers=(container("app", memory="2Gi"),))
-        assert self.capacity(one, memory_of()) == nano("4Gi")
-        assert self.capacity(one, memory_of(containers=("app",))) == nano("2Gi")
-        assert self.capacity(pod(pod_requests={"memory": nano("4Gi")}), memory_of(Capacity.REQUEST)) == nano("4Gi")
+    @pytest.mark.parametrize(
+        ("one", "metric", "capacity"),
+        [
+            pytest.param(BOTH, memory_of(), "2Gi", id="the limit"),
+            pytest.param(BOTH, memory_of(Capacity.REQUEST), "1Gi", id="the request"),
+            pytest.param(LIMITED, memory_of(), "3Gi", id="of all containers"),
+            pytest.param(LIMITED, memory_of(containers=("sidecar",)), "1Gi", id="of those that are named"),
+            pytest.param(replace(LIMITED, pod_limits=OF_POD), memory_of(), "4Gi", id="the pod's own"),
+            pytest.param(
+                replace(LIMITED, pod_limits=OF_POD), memory_of(containers=("app",)), "2Gi", id="not for a named one"
+            ),
+            pytest.param(pod(pod_requests=OF_POD), memory_of(Capacity.REQUEST), "4Gi", id="the pod's own request"),
+            pytest.param(pod(limits={"memory": "0"}), memory_of(), None, id="a limit of zero is none"),
+        ],
+    )
+    def test_the_limit_or_the_request_of_the_same_containers_stands_behind_usage(
+        self, one: Pod, metric: Metric, capacity: str | None
+    ) -> None:
+        used = {part.name: {"memory": NANO} for part in one.containers}
+        samples = Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, used)}))
+        assert sample(metric, one, samples, {}, NOW).capacity == (None if capacity is None else nano(capacity))
 
     def test_a_pod_without_a_limit_is_missing_and_counts_with_the_average_one(self) -> None:
         pods = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(("2Gi", "4Gi"))]
@@ -401,9 +393,6 @@ class TestCapacity:
         assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
         assessment, _ = assess_and_decide(policy(memory_of()), [*pods, bare], samples)
         assert [*assessment.with_usage(assessment.pods)][2].missing == {"memory": "container app has no memory limit"}
-
-    def test_a_limit_of_zero_counts_as_no_limit(self) -> None:
-        assert self.capacity(pod(limits={"memory": "0"}), memory_of()) is None
 
     def test_the_average_capacity_decides_the_recount(self) -> None:
         # 2 pods at 0.9 of 10 Gi; a third without a limit counts as 10 Gi: 18/30 = 0.6 is not above 0.8.
@@ -444,20 +433,11 @@ class TestUsage:
         pods = [pod("a"), out("b"), pod("c", deleting=True)]
         assert measured(cpu(), pods, usage({"a": "3", "b": "1", "c": "9"})).raw == Fraction(nano("2"))
 
-    def test_total_is_the_sum(self) -> None:
-        pods, loads = same(3, "400m")
-        assert measured(cpu(), pods, usage(loads), average=Average.TOTAL).usage == Fraction(nano("1200m"))
-
     def test_a_service_total_is_shared_by_the_pods_that_serve(self) -> None:
         found = measured(queue("10"), [pod("a"), pod("b"), out("c")], total("30"))
         assert (found.n, found.missing, found.total_value) == (2, 0, 30 * NANO)
         assert found.usage == 15 * NANO
         assert found.raw == 10 * NANO
-
-    def test_usage_is_exact(self) -> None:
-        pods = [pod(f"web-{i}") for i in range(3)]
-        found = measured(cpu(), pods, usage({"web-0": "1n", "web-1": "1n", "web-2": "2n"}))
-        assert found.usage == Fraction(4, 3)
 
     def test_the_oldest_sample_dates_the_metric(self) -> None:
         old, new = usage({"web-0": "1"}, at=NOW - 60), usage({"web-1": "1"}, at=NOW - 5)
@@ -475,16 +455,17 @@ class TestErrors:
         assert assessment.metrics[0].error in decision.error or not assessment.pods  # type: ignore[operator]
         return decision.error
 
-    def test_without_pods_the_target_is_named(self) -> None:
-        _, decision = assess_and_decide(policy(), [], usage({}), current=3)
+    @pytest.mark.parametrize("pods", [[], [pod(deleting=True)]], ids=["none", "one that is gone"])
+    def test_without_pods_the_target_is_named(self, pods: list[Pod]) -> None:
+        _, decision = assess_and_decide(policy(), pods, usage({"web-0": "1"}), current=3)
         assert decision.error == "no pods of Deployment web exist"
 
-    def test_pods_that_are_gone_are_no_pods(self) -> None:
-        _, decision = assess_and_decide(policy(), [pod(deleting=True)], usage({"web-0": "1"}), current=3)
-        assert decision.error == "no pods of Deployment web exist"
-
-    def test_pods_that_all_start_serve_nothing_yet(self) -> None:
-        assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], usage({}))
+    @pytest.mark.parametrize(
+        "one", [pod(age=5, ready=False, ready_for=5), pod(ready=False, ready_for=900)], ids=["starting", "unready"]
+    )
+    @pytest.mark.parametrize(("metric", "samples"), [(cpu(), usage({})), (queue("10"), total("30"))])
+    def test_no_pod_serves(self, one: Pod, metric: Metric, samples: Samples) -> None:
+        assert "no pod serves" in self.error([one], samples, metric)
 
     def test_the_error_names_the_sources_own_error(self) -> None:
         failing = Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100))
@@ -507,9 +488,6 @@ class TestErrors:
         assert "no fresh sample" in self.error([pod()], total("30", at=NOW - 91), queue("10"))
         _, decision = assess_and_decide(policy(queue("10")), [pod()], total("30", at=NOW - 90))
         assert decision.desired == 3
-
-    def test_a_service_total_without_a_serving_pod_is_an_error(self) -> None:
-        assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], total("30"), queue("10"))
 
 
 def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:

@@ -29,14 +29,32 @@ def decided(
     return assess_and_decide(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
 
 
-def test_it_does_not_fall_on_samples_from_before_its_last_rise() -> None:
-    decision = decided(FAST, SAMPLED + 1)
+def test_it_does_not_fall_on_samples_from_before_its_last_rise_and_says_so() -> None:
+    known = Memory(last_replicas=10, last_scale=SAMPLED + 1, last_rise=SAMPLED + 1)
+    samples = usage(dict.fromkeys(NAMES, "200m"))
+    assessment, decision = assess_and_decide(FAST, [pod(n) for n in NAMES], samples, memory=known)
     assert (decision.desired, decision.held_by) == (10, HeldBy.FAST_SCALE_UP)
+    assert "newer ones only" in "\n".join(explain(assessment, decision, BOUNDS, NOW))
 
 
-@pytest.mark.parametrize("changed_at", [None, SAMPLED - 1, SAMPLED])
-def test_it_falls_on_newer_ones(changed_at: float | None) -> None:
-    assert decided(FAST, changed_at, by_hpa=changed_at).desired == 5
+@pytest.mark.parametrize(
+    ("changed_at", "by_hpa"),
+    [
+        (None, None),
+        (SAMPLED - 1, SAMPLED - 1),
+        (SAMPLED, SAMPLED),
+        pytest.param(SAMPLED, SAMPLED - 5, id="seen 5 s after the HPA's date"),
+    ],
+)
+def test_it_falls_on_newer_ones(changed_at: float | None, by_hpa: float | None) -> None:
+    assert decided(FAST, changed_at, by_hpa=by_hpa).desired == 5
+
+
+@pytest.mark.parametrize(
+    ("rule", "load", "expected"), [(replace(FAST, fast_scale_up=False), "200m", 5), (FAST, "2400m", 20)]
+)
+def test_a_policy_without_it_and_a_rise_wait_for_none(rule: Policy, load: str, expected: int) -> None:
+    assert decided(rule, SAMPLED + 1, usage(dict.fromkeys(NAMES, load))).desired == expected
 
 
 @pytest.mark.parametrize("by_hpa", [None, SAMPLED - 3600, SAMPLED - 25.1])
@@ -45,19 +63,6 @@ def test_a_change_that_is_not_the_hpas_stays_until_the_hpa_was_asked_for_it(
     by_hpa: float | None, ago: float, expected: int
 ) -> None:
     assert decided(FAST, SAMPLED - ago, by_hpa=by_hpa).desired == expected
-
-
-@pytest.mark.parametrize("seen_after", [0.0, 2.0, 5.0])
-def test_a_change_by_the_hpa_may_be_observed_after_its_date(seen_after: float) -> None:
-    assert decided(FAST, SAMPLED, by_hpa=SAMPLED - seen_after).desired == 5
-
-
-def test_a_policy_without_it_does_not_wait() -> None:
-    assert decided(replace(FAST, fast_scale_up=False), SAMPLED + 1).desired == 5
-
-
-def test_it_rises_on_older_samples_too() -> None:
-    assert decided(FAST, SAMPLED + 1, usage(dict.fromkeys(NAMES, "2400m"))).desired == 20
 
 
 @pytest.mark.parametrize(("fast", "expected"), [(True, 5), (False, 1)])
@@ -76,12 +81,3 @@ def test_after_a_fall_the_departed_load_is_enough() -> None:
         FAST, [pod(n) for n in left], usage(dict.fromkeys(left, "200m")), memory=first.memory, now=NOW + 1
     )  # fmt: skip
     assert (then.desired, then.held_by) == (5, None)
-
-
-def test_the_hold_is_explained() -> None:
-    known = Memory(last_replicas=10, last_rise=NOW - 1)
-    assessment, decision = assess_and_decide(
-        FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known
-    )
-    sentences = explain(assessment, decision, BOUNDS, NOW)
-    assert any("newer ones only" in sentence for sentence in sentences)

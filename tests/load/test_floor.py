@@ -30,6 +30,7 @@ from tests.load.scenarios import Choices, DrawnService, scenarios
 
 PLAN = Metric(name="plan", query=Query(name="plan"), high=Fraction(nano("100")), floor=True)
 CPU = cpu("1200m", "400m")
+BOTH = policy(CPU, PLAN)
 
 
 def with_plan(samples: Samples, plan: str | None, *, age: float = 10.0, **more: object) -> Samples:
@@ -55,29 +56,32 @@ def desired(count: int, load: str | None, plan: str | None, rule: Policy | None 
 class TestWhatItProposes:
     """⌈S/high⌉, whatever the band, and never the current count."""
 
-    @pytest.mark.parametrize(("plan", "count"), [("550", 6), ("600", 6), ("601", 7), ("1", 4), ("0", 4), ("1200", 12)])
-    def test_the_count_does_not_fall_below_what_the_total_needs(self, plan: str, count: int) -> None:
-        assert desired(6, "300m", plan) == count
-
-    def test_a_floor_below_the_current_count_does_not_hold_it(self) -> None:
-        assert desired(10, "100m", "450") == 5
+    @pytest.mark.parametrize(
+        ("count", "load", "plan", "rule", "expected"),
+        [
+            pytest.param(6, "300m", "600", BOTH, 6, id="what it needs exactly"),
+            pytest.param(6, "300m", "601", BOTH, 7, id="a little more"),
+            pytest.param(6, "300m", "1", BOTH, 4, id="less than the others"),
+            pytest.param(6, "300m", "0", BOTH, 4, id="nothing"),
+            pytest.param(10, "100m", "450", BOTH, 5, id="less than there is: it does not hold the count"),
+            pytest.param(5, "2400m", "550", BOTH, 10, id="a larger need of another metric wins"),
+            pytest.param(4, "800m", "550", policy(CPU, PLAN, multiple_of=4), 8, id="rounded up to a multiple"),
+            pytest.param(6, "800m", "550", policy(CPU, PLAN, multiple_of=4), 6, id="but a count that it allows stays"),
+        ],
+    )
+    def test_the_count_does_not_fall_below_what_the_total_needs(
+        self, count: int, load: str, plan: str, rule: Policy, expected: int
+    ) -> None:
+        assert desired(count, load, plan, rule) == expected
 
     def test_a_floor_raises_a_count_that_is_inside_the_band(self) -> None:
         assessment, decision = decided(4, "800m", "550")
         assert (decision.desired, decision.verdict, decision.held_by) == (6, Verdict.ABOVE, None)
         assert headline(assessment, decision) == "asks for 6, now 4: plan: a floor for 550 at 100 a pod"
 
-    def test_a_larger_need_of_another_metric_wins(self) -> None:
-        assert desired(5, "2400m", "550") == 10
-
     def test_with_average_total_its_high_watermark_is_still_the_load_of_one_pod(self) -> None:
         demand = replace(CPU, high=Fraction(nano("100")), low=Fraction(nano("1")))
         assert desired(4, "10", "550", policy(demand, PLAN, average=Average.TOTAL)) == 6
-
-    def test_it_is_rounded_up_to_a_multiple_but_does_not_raise_a_count_that_it_allows(self) -> None:
-        rule = policy(CPU, PLAN, multiple_of=4)
-        assert desired(4, "800m", "550", rule) == 8
-        assert desired(6, "800m", "550", rule) == 6
 
     def test_pulled_out_pods_are_not_added_to_it(self) -> None:
         pods, loads = same(6, "300m")
@@ -108,23 +112,22 @@ class TestWhatItProposes:
 class TestThePace:
     """A floor's proposal is paced and bounded like any other."""
 
-    def test_velocity_limits_it(self) -> None:
-        _, decision = decided(4, "800m", "1200", policy(CPU, PLAN, velocity=Velocity(up=50)))
-        assert (decision.desired, decision.held_by) == (6, HeldBy.VELOCITY)
-
-    def test_velocity_zero_switches_the_way_up_off(self) -> None:
-        assert desired(4, "800m", "1200", policy(CPU, PLAN, velocity=Velocity(up=0))) == 4
-
-    def test_cooldown_delays_it(self) -> None:
-        rule = policy(CPU, PLAN, cooldown=Cooldown(up=60))
-        _, decision = decided(4, "800m", "1200", rule, bounds=Bounds(maximum=100, last_scale=NOW - 59))
-        assert (decision.desired, decision.held_by) == (4, HeldBy.COOLDOWN)
-
-    def test_the_hpas_maximum_bounds_it(self) -> None:
-        assert desired(4, "800m", "1200", bounds=Bounds(maximum=8)) == 8
-
-    def test_a_resting_policy_ignores_it(self) -> None:
-        assert desired(4, "800m", "1200", policy(CPU, PLAN, mode=Mode.OBSERVE)) == 4
+    @pytest.mark.parametrize(
+        ("changes", "bounds", "expected", "held_by"),
+        [
+            ({"velocity": Velocity(up=50)}, BOUNDS, 6, HeldBy.VELOCITY),
+            ({"velocity": Velocity(up=0)}, BOUNDS, 4, HeldBy.VELOCITY),
+            ({"cooldown": Cooldown(up=60)}, Bounds(maximum=100, last_scale=NOW - 59), 4, HeldBy.COOLDOWN),
+            ({"mode": Mode.OBSERVE}, BOUNDS, 4, HeldBy.MODE),
+            ({}, Bounds(maximum=8), 8, HeldBy.BOUNDS),
+        ],
+        ids=["velocity", "no velocity", "cooldown", "a policy that observes", "the maximum"],
+    )
+    def test_each_stage_after_the_metrics_limits_it(
+        self, changes: dict[str, object], bounds: Bounds, expected: int, held_by: HeldBy
+    ) -> None:
+        _, decision = decided(4, "800m", "1200", policy(CPU, PLAN, **changes), bounds=bounds)
+        assert (decision.desired, decision.held_by) == (expected, held_by)
 
     def test_too_few_serving_pods_hold_a_fall_and_a_floor_still_raises(self) -> None:
         pods = [*same(1, "")[0], *(pod(f"ill-{index}", ready=False, ready_for=900) for index in range(5))]
@@ -145,12 +148,6 @@ class TestWhenItFails:
                 "a floor has no answer and keeps nothing up: query plan: it answered with status 500"
             )
         }
-
-    def test_one_that_is_too_old_fails(self) -> None:
-        pods, loads = same(6, "300m")
-        assessment, decision = assess_and_decide(policy(CPU, PLAN), pods, with_plan(usage(loads), "550", age=91))
-        assert decision.desired == 4
-        assert ConditionType.FLOOR_MISSING in assessment.conditions
 
     @pytest.mark.parametrize(("age", "count"), [(10, 6), (90, 6), (91, 4)])
     def test_last_weeks_same_hour_is_as_old_as_its_answer(self, age: float, count: int) -> None:
@@ -227,22 +224,25 @@ class TestZero:
             samples = replace(samples, queries={**samples.queries, "queue": answer})
         return assess_and_decide(policy(metric, PLAN), [], samples, bounds=bounds)[1]
 
-    def test_a_floor_wakes_a_sleeping_service(self) -> None:
-        assert self.asleep("550").desired == 6
-        assert self.asleep("550", "0").desired == 6
-        assert self.asleep("50", "700").desired == 1
-
-    def test_a_floor_of_zero_says_nothing(self) -> None:
-        assert "is scaled to zero" in (self.asleep("0").error or "")
-        assert self.asleep("0", "0").desired == 0
-
-    def test_a_failing_floor_says_nothing(self) -> None:
-        assert self.asleep(None, "0").desired == 0
-        assert "is scaled to zero" in (self.asleep(None).error or "")
-
-    def test_an_hpa_that_is_switched_off_stays_off(self) -> None:
-        assert self.asleep("550", "0", bounds=Bounds(minimum=1, maximum=100)).desired == 0
-        assert self.asleep("550", bounds=Bounds(minimum=1, maximum=100)).desired is None
+    @pytest.mark.parametrize(
+        ("plan", "queue", "bounds", "expected"),
+        [
+            pytest.param("550", None, BOUNDS, 6, id="it wakes a service whose metrics need pods"),
+            pytest.param("550", "0", BOUNDS, 6, id="it wakes one whose total is nothing"),
+            pytest.param("50", "700", BOUNDS, 1, id="a total asks for one pod"),
+            pytest.param("0", None, BOUNDS, None, id="a floor of 0 says nothing"),
+            pytest.param("0", "0", BOUNDS, 0, id="a floor of 0 says nothing beside a total"),
+            pytest.param(None, None, BOUNDS, None, id="one that fails says nothing"),
+            pytest.param(None, "0", BOUNDS, 0, id="one that fails says nothing beside a total"),
+            pytest.param("550", "0", Bounds(minimum=1, maximum=100), 0, id="an HPA that is switched off stays off"),
+            pytest.param("550", None, Bounds(minimum=1, maximum=100), None, id="and so without a total"),
+        ],
+    )
+    def test_a_floor_wakes_a_sleeping_service_with_what_it_needs(
+        self, plan: str | None, queue: str | None, bounds: Bounds, expected: int | None
+    ) -> None:
+        found = self.asleep(plan, queue, bounds)
+        assert (found.desired, "is scaled to zero" in (found.error or "")) == (expected, expected is None)
 
     def test_a_floor_keeps_a_service_from_falling_asleep(self) -> None:
         pods, _ = same(3, None)

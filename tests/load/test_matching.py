@@ -25,50 +25,48 @@ def found(*instances: Instance, pods: Sequence[Pod] | None = None, registry: Reg
     return dict(registrations(pods, Roster(at=NOW, instances=instances), registry))
 
 
-class TestOwners:
-    def test_a_deployment_owns_through_the_replica_set_of_the_pods_own_template(self) -> None:
-        assert owned_by(pod(owner=Owner("ReplicaSet", "web-abc"), template_hash="abc"), TARGET)
+ROLLOUT = target("Rollout", api_version="argoproj.io/v1alpha1")
+CUSTOM = target("Worker", api_version="example.com/v1")
+SET = target("StatefulSet")
 
-    def test_an_argo_rollout_owns_the_same_way(self) -> None:
-        rollout = target("Rollout", api_version="argoproj.io/v1alpha1")
-        assert owned_by(pod(owner=Owner("ReplicaSet", "web-abc"), template_hash="abc"), rollout)
 
-    @pytest.mark.parametrize(
-        ("owner", "template_hash"),
-        [
-            (Owner("ReplicaSet", "web-canary-abc"), "abc"),  # deployment web-canary, same labels
-            (Owner("ReplicaSet", "web-abc"), "xyz"),
-            (Owner("ReplicaSet", "web-abc"), ""),
-            (Owner("ReplicaSet", "other-abc"), "abc"),
-            (Owner("StatefulSet", "web"), ""),
-            (Owner("Job", "web-abc"), "abc"),
-            (None, "abc"),
-        ],
-    )
-    def test_a_deployment_owns_no_pod_of_another_controller(self, owner: Owner | None, template_hash: str) -> None:
-        assert not owned_by(pod(owner=owner, template_hash=template_hash), TARGET)
-
-    @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "ReplicationController"])
-    def test_a_controller_of_pods_owns_by_being_their_controller(self, kind: str) -> None:
-        assert owned_by(pod(owner=Owner(kind, "web", "target")), target(kind))
-        assert not owned_by(pod(owner=Owner(kind, "other", "target")), target(kind))
-        assert not owned_by(pod(owner=None), target(kind))
-
-    def test_a_stateful_set_owns_no_pod_of_a_replica_set_that_looks_like_its_own(self) -> None:
-        assert not owned_by(pod(owner=Owner("ReplicaSet", "web-abc"), template_hash="abc"), target("StatefulSet"))
-
-    def test_a_namesake_of_another_life_owns_nothing(self) -> None:
-        assert not owned_by(pod(owner=Owner("StatefulSet", "web", "earlier")), target("StatefulSet"))
-        assert owned_by(pod(owner=Owner("StatefulSet", "web", "earlier")), target("StatefulSet", uid=""))
-
-    def test_pods_of_an_unknown_kind_are_taken_by_selector_alone(self) -> None:
-        custom = target("Worker", api_version="example.com/v1")
-        assert owned_by(pod(owner=None), custom)
-        assert owned_by(pod(owner=Owner("WorkerSet", "web-1")), custom)
-
-    def test_an_unknown_kind_may_own_through_a_deployment_of_another_name(self) -> None:
-        custom = target("Worker", api_version="example.com/v1")
-        assert owned_by(pod(owner=Owner("ReplicaSet", "web-main-abc"), template_hash="abc"), custom)
+@pytest.mark.parametrize(
+    ("owner", "template_hash", "by", "owned"),
+    [
+        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", TARGET, True, id="its replica set of the pod's template"),
+        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", ROLLOUT, True, id="that of an Argo rollout"),
+        pytest.param(Owner("ReplicaSet", "web-canary-abc"), "abc", TARGET, False, id="that of web-canary, same labels"),
+        pytest.param(Owner("ReplicaSet", "web-abc"), "xyz", TARGET, False, id="another template"),
+        pytest.param(Owner("ReplicaSet", "web-abc"), "", TARGET, False, id="no template"),
+        pytest.param(Owner("ReplicaSet", "other-abc"), "abc", TARGET, False, id="another deployment's"),
+        pytest.param(Owner("StatefulSet", "web"), "", TARGET, False, id="a stateful set of the deployment's name"),
+        pytest.param(Owner("Job", "web-abc"), "abc", TARGET, False, id="a job"),
+        pytest.param(None, "abc", TARGET, False, id="no owner"),
+        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", SET, False, id="a replica set like the stateful set's own"),
+        pytest.param(Owner("StatefulSet", "web", "earlier"), "", SET, False, id="a namesake of another life"),
+        pytest.param(
+            Owner("StatefulSet", "web", "earlier"), "", target("StatefulSet", uid=""), True, id="its UID is not known"
+        ),
+        pytest.param(None, "abc", CUSTOM, True, id="an unknown kind: the selector alone"),
+        pytest.param(Owner("WorkerSet", "web-1"), "", CUSTOM, True, id="an unknown kind's own controller"),
+        pytest.param(
+            Owner("ReplicaSet", "web-main-abc"), "abc", CUSTOM, True, id="an unknown kind by a deployment of its own"
+        ),
+        *(
+            row
+            for kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
+            for row in (
+                pytest.param(Owner(kind, "web", "target"), "", target(kind), True, id=f"the {kind} itself"),
+                pytest.param(Owner(kind, "other", "target"), "", target(kind), False, id=f"another {kind}"),
+                pytest.param(None, "", target(kind), False, id=f"no {kind}"),
+            )
+        ),
+    ],
+)
+def test_a_target_owns_the_pods_that_it_controls(
+    owner: Owner | None, template_hash: str, by: Target, *, owned: bool
+) -> None:
+    assert owned_by(pod(owner=owner, template_hash=template_hash), by) is owned
 
 
 class TestRegistrations:
@@ -137,14 +135,11 @@ class TestRegistrations:
         first, _ = match_registrations([restarted], Roster(at=NOW, instances=(old, new)), REGISTRY)
         assert first.mismatch is Mismatch.REPLACED
 
-    def test_a_uid_beats_a_name_beats_an_address(self) -> None:
+    def test_a_uid_beats_a_name_beats_an_address_though_no_pod_has_it(self) -> None:
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2"), pod("c", ip="10.0.0.3")]
         by_uid = Instance(ip="10.0.0.3", pod_name="b", pod_uid="uid-c")
-        by_name = Instance(pod_name="b")
         assert found(by_uid, pods=pods) == {"uid-c": (by_uid,)}
-        assert found(by_name, pods=pods) == {"uid-b": (by_name,)}
-
-    def test_a_registration_of_an_unknown_uid_matches_no_pod_by_its_address(self) -> None:
+        assert set(found(Instance(pod_name="b"), pods=pods)) == {"uid-b"}
         assert found(Instance(ip="10.0.0.1", pod_uid="uid-of-another-life")) == {}
         assert found(Instance(ip="10.0.0.1", pod_name="web-99")) == {}
 
@@ -152,40 +147,41 @@ class TestRegistrations:
         pods = [pod("a", ip="192.168.0.1"), pod("b", ip="192.168.0.1")]
         assert found(Instance(ip="192.168.0.1"), pods=pods) == {}
 
-    def test_a_pod_on_the_hosts_network_is_known_by_a_port_of_its_own(self) -> None:
+    @pytest.mark.parametrize(
+        ("port", "registry", "known"),
+        [
+            pytest.param(8080, REGISTRY, True, id="a port of its own"),
+            pytest.param(9090, REGISTRY, False, id="another port"),
+            pytest.param(None, REGISTRY, False, id="no port"),
+            pytest.param(20880, replace(REGISTRY, port=20880), True, id="the policy's port need not be declared"),
+            pytest.param(None, replace(REGISTRY, port=20880), False, id="the policy's port and none"),
+            pytest.param(1, replace(REGISTRY, match=Match.IP), True, id="by address alone the node's only pod"),
+        ],
+    )
+    def test_a_pod_on_the_hosts_network_is_known_by_its_port(
+        self, port: int | None, registry: Registry, *, known: bool
+    ) -> None:
         hosted = pod("a", ip="192.168.0.1", host_network=True, containers=(Container("app", ports=(8080,)),))
-        assert set(found(Instance(ip="192.168.0.1", port=8080), pods=[hosted])) == {"uid-a"}
-        assert found(Instance(ip="192.168.0.1", port=9090), pods=[hosted]) == {}
-        assert found(Instance(ip="192.168.0.1"), pods=[hosted]) == {}
-        assert set(found(Instance(ip="192.168.0.1", pod_name="a"), pods=[hosted])) == {"uid-a"}
+        assert bool(found(Instance(ip="192.168.0.1", port=port), pods=[hosted], registry=registry)) is known
+        assert found(Instance(ip="192.168.0.1", pod_name="a"), pods=[hosted])
 
-    def test_a_port_that_the_policy_names_need_not_be_declared(self) -> None:
-        hosted = pod("a", ip="192.168.0.1", host_network=True)
-        by_port = replace(REGISTRY, port=20880)
-        assert set(found(Instance(ip="192.168.0.1", port=20880), pods=[hosted], registry=by_port)) == {"uid-a"}
-        assert found(Instance(ip="192.168.0.1"), pods=[hosted], registry=by_port) == {}
-
-    def test_two_pods_of_one_node_are_distinguished_by_their_ports(self) -> None:
+    def test_two_pods_of_one_node_are_distinguished_by_their_ports_and_never_by_address_alone(self) -> None:
         pods = [
             pod(name, ip="192.168.0.1", host_network=True, containers=(Container("app", ports=(port,)),))
             for name, port in (("a", 8080), ("b", 8081))
         ]
-        assert set(found(Instance(ip="192.168.0.1", port=8081), pods=pods)) == {"uid-b"}
+        record = Instance(ip="192.168.0.1", port=8081)
+        assert set(found(record, pods=pods)) == {"uid-b"}
+        assert found(record, pods=pods, registry=replace(REGISTRY, match=Match.IP)) == {}
 
-    def test_by_address_alone_a_node_stands_for_its_only_pod(self) -> None:
-        by_ip = replace(REGISTRY, match=Match.IP)
-        hosted = pod("a", ip="192.168.0.1", host_network=True)
-        assert set(found(Instance(ip="192.168.0.1", port=1), pods=[hosted], registry=by_ip)) == {"uid-a"}
-        two = [hosted, pod("b", ip="192.168.0.1", host_network=True)]
-        assert found(Instance(ip="192.168.0.1", port=1), pods=two, registry=by_ip) == {}
-
-    def test_metadata_under_the_policys_key_names_the_pod(self) -> None:
+    def test_metadata_under_the_policys_key_names_the_pod_and_without_it_the_address_does(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")]
         elsewhere = Instance(ip="web.example", metadata={"k8s.pod": "b"})
         assert found(elsewhere, pods=pods, registry=by_key) == {"uid-b": (elsewhere,)}
         assert found(elsewhere, pods=pods) == {}
         assert found(replace(elsewhere, metadata={"k8s.pod": "gone"}), pods=pods, registry=by_key) == {}
+        assert set(found(Instance(ip="10.0.0.1"), pods=pods, registry=by_key)) == {"uid-a"}
 
     def test_a_namesake_in_another_namespace_is_another_pod(self) -> None:
         assert found(Instance(pod_name="web-0", pod_namespace="shop"))
@@ -196,29 +192,19 @@ class TestRegistrations:
         )
         assert match.mismatch is Mismatch.NAMESPACE
 
-    def test_an_instance_without_that_metadata_is_known_by_its_address(self) -> None:
-        by_key = replace(REGISTRY, pod_name_key="k8s.pod")
-        assert set(found(Instance(ip="10.0.0.1"), registry=by_key)) == {"uid-web-0"}
-
     @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
     def test_an_address_reused_after_a_pod_finished_is_the_new_pods(self, phase: str) -> None:
         pods = [pod("old", ip="10.0.0.1", phase=phase, ready=False), pod("new", ip="10.0.0.1")]
         assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
 
-    def test_a_registration_older_than_the_pods_start_is_a_leftover(self) -> None:
-        young = pod(ip="10.0.0.1", age=100)
-        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 131), pods=[young]) == {}
-        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 100), pods=[young])
-        assert found(Instance(ip="10.0.0.1", registered_at=None), pods=[young])
-
-    def test_a_registry_whose_clock_is_half_a_minute_behind_hides_no_pod(self) -> None:
-        young = pod(ip="10.0.0.1", age=100)
-        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 130), pods=[young])
-
-    def test_a_leftover_is_no_evidence_by_name_either(self) -> None:
-        young = pod("web-0", age=100)
-        assert found(Instance(pod_name="web-0", registered_at=NOW - 500, enabled=False), pods=[young]) == {}
-
-    def test_a_pod_that_has_not_started_counts_from_its_creation(self) -> None:
-        pending = pod(ip="10.0.0.1", age=100, started_at=None)
-        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 131), pods=[pending]) == {}
+    @pytest.mark.parametrize(
+        ("ago", "counts"),
+        [(131, False), (130, True), (100, True), (None, True)],
+        ids=["before the start", "by a clock half a minute behind", "at the start", "undated"],
+    )
+    def test_a_registration_older_than_the_pods_start_is_a_leftover(self, ago: float | None, *, counts: bool) -> None:
+        at = None if ago is None else NOW - ago
+        started = pod(ip="10.0.0.1", age=100)
+        for young in (started, replace(started, started_at=None)):
+            for record in (Instance(ip="10.0.0.1", registered_at=at), Instance(pod_name="web-0", registered_at=at)):
+                assert bool(found(record, pods=[young])) is counts

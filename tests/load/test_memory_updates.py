@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.memory import Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import (
     after_replacement_request,
@@ -14,7 +14,6 @@ from adapter.load.remembering import (
     after_roster,
     after_scale,
     last_scaled,
-    lasting,
     replacement_ineffective,
     rolling_out,
     since_first_step,
@@ -49,29 +48,6 @@ def hear(memory: Memory, *ips: str, at: float = NOW - 1, pods: list[Pod] | None 
 
 
 class TestRosters:
-    def test_a_pod_is_seen_once_the_registry_lists_it(self) -> None:
-        memory = hear(Memory(), "10.0.0.1", at=NOW - 9)
-        assert memory.pods[A].seen == NOW - 9
-        assert memory.pods[B].seen is None
-        assert memory.ever_in_roster
-        assert hear(memory, "10.0.0.1", at=NOW - 1).pods[A].seen == NOW - 9
-
-    def test_absence_is_counted_from_the_first_roster_without_the_pod(self) -> None:
-        memory = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW - 40)
-        for ago in (30, 20, 10):
-            memory = hear(memory, "10.0.0.2", at=NOW - ago)
-        assert (memory.pods[A].absent_since, memory.pods[A].absent_count) == (NOW - 30, 3)
-        assert (memory.pods[B].absent_since, memory.pods[B].absent_count) == (None, 0)
-
-    def test_a_pod_that_was_never_listed_is_not_absent(self) -> None:
-        memory = hear(hear(Memory(), "10.0.0.2", at=NOW - 20), "10.0.0.2", at=NOW - 10)
-        assert memory.pods[A] == PodMemory()
-
-    def test_being_listed_ends_absence(self) -> None:
-        memory = hear(Memory(), "10.0.0.1", at=NOW - 40)
-        memory = hear(hear(memory, at=NOW - 30), "10.0.0.1", at=NOW - 20)
-        assert memory.pods[A] == PodMemory(seen=NOW - 40, listing="In")
-
     def test_what_the_latest_roster_says_of_a_pod_is_remembered(self) -> None:
         memory = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW - 40)
         assert [memory.pods[uid].listing for uid in (A, B)] == ["In", "In"]
@@ -113,19 +89,6 @@ class TestRosters:
         assert A not in memory.pods
         assert memory.ever_in_roster
 
-    def test_empty_answers_are_dated_at_the_first_in_a_row(self) -> None:
-        memory = hear(Memory(), at=NOW - 40)
-        assert hear(memory, at=NOW - 30).empty_since == NOW - 40
-        assert hear(hear(memory, "10.9.9.9", at=NOW - 30), at=NOW - 20).empty_since == NOW - 20
-        assert hear(memory, "10.9.9.9", at=NOW - 30).empty_since is None
-
-    @pytest.mark.parametrize(("after", "held"), [(700, False), (699, True), (0, True), (2000, False)])
-    def test_losing_more_than_30_percent_of_the_registry_holds_for_90_s(self, after: int, held: bool) -> None:
-        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
-        memory = hear(memory, "10.0.0.1", at=NOW - 10, registry_total=after)
-        assert memory.hold_until == (NOW + 90 if held else None)
-        assert memory.roster_total == after
-
     def test_an_unknown_registry_total_is_not_a_loss(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
         memory = hear(memory, "10.0.0.1", at=NOW - 10)
@@ -153,11 +116,6 @@ class TestStates:
         then, _ = assess_and_decide(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
         assert set(then.memory.pods) == {A}
 
-    def test_samples_are_remembered_of_pods_that_serve(self) -> None:
-        assessment, _ = assess_and_decide(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
-        assert assessment.memory.last_samples(A) == {"cpu": LastSample(at=NOW - 10, value=10**9)}
-        assert assessment.memory.last_samples(B) == {}
-
 
 class TestScale:
     def test_a_change_of_the_count_is_dated_when_it_is_seen(self) -> None:
@@ -175,24 +133,30 @@ class TestScale:
         memory = after_scale(memory, scale(4), NOW + 9)
         assert last_scaled(memory, bounds, NOW + 9, earliest=True) == NOW + 9, "it saw that itself"
 
-    def test_the_hpas_last_scale_time_counts_if_it_is_later(self) -> None:
-        told = replace(BOUNDS, last_scale=NOW - 30)
-        assert last_scaled(Memory(), told, NOW) == NOW - 30
-        assert last_scaled(Memory(last_scale=NOW - 10), told, NOW) == NOW - 10
-        assert last_scaled(Memory(last_scale=NOW - 60), told, NOW) == NOW - 30
-        assert last_scaled(Memory(), BOUNDS, NOW) is None
+    @pytest.mark.parametrize(
+        ("memory", "by_hpa", "expected"),
+        [
+            pytest.param(Memory(), None, None, id="none"),
+            pytest.param(Memory(), NOW - 30, NOW - 30, id="the HPA's"),
+            pytest.param(Memory(last_scale=NOW - 10), NOW - 30, NOW - 10, id="the remembered one is later"),
+            pytest.param(Memory(last_scale=NOW - 60), NOW - 30, NOW - 30, id="the HPA's is later"),
+            pytest.param(Memory(), NOW + 10**9, NOW, id="one in the future is of now"),
+            # The HPA keeps that time until it scales, which the cooldown forbids.
+            pytest.param(Memory(observing_since=NOW - 60), NOW + 3600, NOW - 60, id="or of when it was first seen"),
+            pytest.param(
+                Memory(observing_since=NOW - 60, last_scale=NOW - 20), NOW + 3600, NOW - 20, id="or of a later change"
+            ),
+        ],
+    )
+    def test_the_later_of_the_hpas_and_the_remembered_scaling_counts(
+        self, memory: Memory, by_hpa: float | None, expected: float | None
+    ) -> None:
+        assert last_scaled(memory, replace(BOUNDS, last_scale=by_hpa), NOW) == expected
 
-    def test_a_scaling_in_the_future_counts_as_now_until_it_is_corrected(self) -> None:
+    def test_a_scaling_in_the_future_counts_until_it_is_corrected(self) -> None:
         ahead = replace(BOUNDS, last_scale=NOW + 10**9)
-        assert last_scaled(Memory(), ahead, NOW) == NOW
         first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
         assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
-
-    def test_an_hpas_scaling_in_the_future_counts_from_when_this_process_began_to_observe(self) -> None:
-        """The controller's clock was ahead: the HPA keeps that time until it scales, which the cooldown forbids."""
-        ahead = replace(BOUNDS, last_scale=NOW + 3600)
-        assert last_scaled(Memory(observing_since=NOW - 60), ahead, NOW) == NOW - 60
-        assert last_scaled(Memory(observing_since=NOW - 60, last_scale=NOW - 20), ahead, NOW) == NOW - 20
 
     def test_a_remembered_time_in_the_future_is_now_at_the_next_assessment(self) -> None:
         wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)
@@ -246,15 +210,14 @@ class TestReplacing:
         memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
         assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
         assert after_replacement_request(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
-        assert after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement == Replacement(
-            noted_at=NOW + 5, noted_current=5
-        )
+        later = after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement
+        assert later == Replacement(noted_at=NOW + 5, noted_current=5)
 
     @pytest.mark.parametrize(("replaced", "desired"), [(0, 9), (1, 4), (1, 3), (1, None)])
     def test_nothing_is_noted_without_a_request_to_replace_pods(self, replaced: int, desired: int | None) -> None:
         assert after_replacement_request(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
 
-    def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note(self) -> None:
+    def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note_of_the_first(self) -> None:
         memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
         assert after_replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
         memory = after_replacing_step(memory, scale(5), is_away=True)
@@ -264,7 +227,7 @@ class TestReplacing:
 
     def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW))
-        assert after_replacing_step(memory, scale(5), is_away=True).replacement.first_step == NOW
+        assert after_replacing_step(memory, scale(5), is_away=True) == memory
         assert after_replacing_step(memory, scale(5), is_away=False).replacement == Replacement()
 
     def test_pods_are_dated_by_the_whole_second(self) -> None:
@@ -288,23 +251,8 @@ class TestReplacing:
         }
         assert replacement_ineffective(memory, readings(*new, *old, **states)) is ineffective
 
-    def test_the_condition_says_so_and_newcomers_are_not_replaced(self) -> None:
-        memory = Memory(replacement=Replacement(first_step=NOW - 300))
-        serving, loads = same(3, "1600m")
-        old, new = out("old"), [out(f"new-{i}", age=250) for i in range(2)]
-        assessment, decision = assess_and_decide(policy(), [*serving, old, *new], usage(loads), memory=memory)
-        assert decision.desired == 6  # 4 needed + the old one
-        assert "ReplacementIneffective" in assessment.conditions
-        _, without = assess_and_decide(policy(), [*serving, old, *new], usage(loads))
-        assert without.desired == 7
-
 
 class TestErrors:
-    def test_they_are_dated_at_their_beginning_and_end_with_an_answer(self) -> None:
-        since = lasting(None, True, NOW)
-        assert lasting(since, True, NOW + 5) == NOW
-        assert lasting(since, False, NOW + 5) is None
-
     def test_one_metric_that_answers_is_enough(self) -> None:
         pods, loads = same(2, "1")
         both = policy(cpu(), queue("85"))

@@ -82,28 +82,30 @@ class TestCooldown:
     def test_a_count_that_never_changed_cools_nothing(self) -> None:
         assert paced(8, 5, self.RULE) == (8, None)
 
-    def test_without_a_cooldown_the_last_scaling_does_not_matter(self) -> None:
-        assert paced(8, 5, last=NOW) == (8, None)
 
-
-class TestSchedules:
-    def test_a_floor_raises_and_a_cap_lowers_the_wanted_count(self) -> None:
-        assert paced(5, 5, limits=ScheduleLimits(floor=20)) == (20, HeldBy.SCHEDULE)
-        assert paced(50, 5, limits=ScheduleLimits(cap=8)) == (8, HeldBy.SCHEDULE)
-        assert paced(6, 5, limits=ScheduleLimits(floor=3, cap=8)) == (6, None)
-
-    def test_a_floor_beats_a_cap(self) -> None:
-        assert paced(5, 5, limits=ScheduleLimits(floor=20, cap=8)) == (20, HeldBy.SCHEDULE)
-
-    def test_a_floor_waits_for_nothing(self) -> None:
-        slow = replace(up(10), cooldown=Cooldown(up=600))
-        assert paced(5, 5, slow, ScheduleLimits(floor=20), last=NOW) == (20, HeldBy.SCHEDULE)
-
-    def test_above_the_floor_the_pace_holds(self) -> None:
-        assert paced(100, 30, up(10), ScheduleLimits(floor=20)) == (33, HeldBy.VELOCITY)
-
-    def test_a_cap_is_reached_at_the_policys_pace(self) -> None:
-        assert paced(30, 30, down(10), ScheduleLimits(cap=20)) == (27, HeldBy.VELOCITY)
+@pytest.mark.parametrize(
+    ("wanted", "current", "rule", "limits", "expected"),
+    [
+        pytest.param(5, 5, BAND, ScheduleLimits(floor=20), (20, HeldBy.SCHEDULE), id="a floor raises"),
+        pytest.param(50, 5, BAND, ScheduleLimits(cap=8), (8, HeldBy.SCHEDULE), id="a cap lowers"),
+        pytest.param(6, 5, BAND, ScheduleLimits(floor=3, cap=8), (6, None), id="between both"),
+        pytest.param(5, 5, BAND, ScheduleLimits(floor=20, cap=8), (20, HeldBy.SCHEDULE), id="a floor beats a cap"),
+        pytest.param(
+            5, 5, replace(up(10), cooldown=Cooldown(up=600)), ScheduleLimits(floor=20), (20, HeldBy.SCHEDULE),
+            id="a floor waits for nothing",
+        ),
+        pytest.param(
+            100, 30, up(10), ScheduleLimits(floor=20), (33, HeldBy.VELOCITY), id="above the floor the pace holds"
+        ),
+        pytest.param(
+            30, 30, down(10), ScheduleLimits(cap=20), (27, HeldBy.VELOCITY), id="a cap is reached at the pace"
+        ),
+    ],
+)  # fmt: skip
+def test_schedules(
+    wanted: int, current: int, rule: Policy, limits: ScheduleLimits, expected: tuple[int, HeldBy | None]
+) -> None:
+    assert paced(wanted, current, rule, limits, last=NOW) == expected
 
 
 def lunch(low: int | None = 20, high: int | None = None) -> Policy:
@@ -118,26 +120,14 @@ def decided(rule: Policy, load: str = "800m", pods: int = 5, **changes: object) 
     return decision
 
 
-def without_metrics(rule: Policy, **changes: object) -> Decision:
-    made, _ = same(5, "1")
-    _, decision = assess_and_decide(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
-    return decision
+def fallback(rule: Policy, after: float, replicas: int) -> Policy:
+    return replace(rule, fallback=Fallback(after=after, replicas=replicas))
 
 
 class TestDecisions:
-    def test_the_hpas_bounds_come_after_the_pace(self) -> None:
-        rule = replace(BAND, velocity=Velocity(up=20))
-        assert decided(rule, "2400m", 3, bounds=Bounds(maximum=7)).desired == 4
-        decision = decided(rule, "2400m", 3, bounds=Bounds(maximum=3))
-        assert (decision.desired, decision.held_by) == (3, HeldBy.BOUNDS)
-
     def test_a_schedule_is_bounded_by_the_hpa_too(self) -> None:
         decision = decided(lunch(20), bounds=Bounds(maximum=10))
         assert (decision.desired, decision.held_by) == (10, HeldBy.BOUNDS)
-
-    def test_a_schedule_that_is_open_is_the_count(self) -> None:
-        decision = decided(lunch(20))
-        assert (decision.desired, decision.held_by, decision.verdict) == (20, HeldBy.SCHEDULE, Verdict.INSIDE)
 
     def test_the_hpas_last_scaling_counts_for_the_cooldown(self) -> None:
         rule = replace(BAND, cooldown=Cooldown(up=60))
@@ -177,43 +167,35 @@ class TestDecisions:
 
 
 class TestErrors:
-    def test_a_floor_is_kept_even_where_no_metric_answers(self) -> None:
-        decision = without_metrics(lunch(20))
-        assert (decision.desired, decision.held_by, decision.verdict) == (20, HeldBy.SCHEDULE, Verdict.ERROR)
-        assert decision.served == 20_000
-
-    def test_a_floor_below_the_count_leaves_the_error(self) -> None:
-        assert "503" in (without_metrics(lunch(5)).error or "")
-
-    def test_a_cap_shrinks_nothing_that_no_metric_speaks_of(self) -> None:
-        assert without_metrics(lunch(None, 2)).desired is None
-
-    def test_the_fallback_raises_once_the_error_has_lasted(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 299)).desired is None
-        decision = without_metrics(rule, memory=Memory(error_since=NOW - 300))
-        assert (decision.desired, decision.held_by) == (10, HeldBy.METRIC_ERROR)
+    @pytest.mark.parametrize(
+        ("rule", "failed_for", "maximum", "desired", "held_by"),
+        [
+            pytest.param(lunch(20), 0, 1000, 20, HeldBy.SCHEDULE, id="a floor is kept"),
+            pytest.param(lunch(5), 0, 1000, None, None, id="but none that is no rise"),
+            pytest.param(lunch(None, 2), 0, 1000, None, None, id="a cap shrinks nothing"),
+            pytest.param(fallback(BAND, 300, 10), 299, 1000, None, None, id="a fallback waits for its time"),
+            pytest.param(fallback(BAND, 300, 10), 300, 1000, 10, HeldBy.METRIC_ERROR, id="a fallback after its time"),
+            pytest.param(fallback(BAND, 300, 3), 3000, 1000, None, None, id="it never lowers"),
+            pytest.param(fallback(lunch(20), 0, 30), 1, 1000, 30, HeldBy.METRIC_ERROR, id="a fallback above a floor"),
+            pytest.param(fallback(lunch(20), 0, 10), 1, 1000, 20, HeldBy.SCHEDULE, id="a floor above a fallback"),
+            pytest.param(fallback(BAND, 0, 30), 1, 8, 8, HeldBy.BOUNDS, id="the HPA's bounds come last"),
+        ],
+    )
+    def test_without_any_answer_floors_and_fallbacks_raise_and_nothing_lowers(
+        self, rule: Policy, failed_for: float, maximum: int, desired: int | None, held_by: HeldBy | None
+    ) -> None:
+        made, _ = same(5, "1")
+        failing = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
+        memory = Memory(error_since=NOW - failed_for)
+        _, decision = assess_and_decide(rule, made, failing, memory=memory, bounds=Bounds(maximum=maximum))
+        assert (decision.desired, decision.held_by, decision.verdict) == (desired, held_by, Verdict.ERROR)
+        assert ("503" in (decision.error or "")) is (desired is None)
 
     def test_one_metric_with_an_answer_is_enough_to_do_without_the_fallback(self) -> None:
         rule = replace(policy(cpu("1200m", "400m"), queue("100")), fallback=Fallback(after=0, replicas=10))
         made, loads = same(5, "100m")
         _, decision = assess_and_decide(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
         assert (decision.desired, decision.held_by) == (5, HeldBy.METRIC_ERROR)
-
-    def test_the_fallback_never_lowers(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=300, replicas=3))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 3000)).desired is None
-
-    def test_the_larger_of_floor_and_fallback_is_kept(self) -> None:
-        rule = replace(lunch(20), fallback=Fallback(after=0, replicas=30))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 1)).desired == 30
-        rule = replace(lunch(20), fallback=Fallback(after=0, replicas=10))
-        assert without_metrics(rule, memory=Memory(error_since=NOW - 1)).desired == 20
-
-    def test_the_hpas_bounds_hold_for_the_fallback(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=0, replicas=30))
-        decision = without_metrics(rule, memory=Memory(error_since=NOW - 1), bounds=Bounds(maximum=8))
-        assert (decision.desired, decision.held_by) == (8, HeldBy.BOUNDS)
 
 
 class TestZero:
@@ -228,29 +210,6 @@ class TestZero:
     def test_a_service_scaled_to_zero_by_hand_stays_at_zero(self) -> None:
         rule = replace(lunch(3), metrics=(queue("100"),))
         assert self.asleep(rule, "50", minimum=1).desired == 0
-
-    def test_the_fallback_wakes_no_service_whose_metrics_need_pods(self) -> None:
-        rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
-        asleep, _ = assess_and_decide(rule, [], usage({}), current=0, bounds=Bounds(minimum=0, maximum=50))
-        later = assess_and_decide(
-            rule, [], usage({}), current=0, bounds=Bounds(maximum=50), memory=asleep.memory, now=NOW + 400
-        )[0]
-        _, awake = assess_and_decide(
-            rule, [pod("new", ready=False, age=5)], usage({}), memory=later.memory, now=NOW + 401
-        )
-        assert (awake.desired, later.memory.error_since) == (None, None)
-
-    def test_the_fallback_wakes_a_service_whose_total_is_lost(self) -> None:
-        rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
-        bounds, lost = Bounds(minimum=0, maximum=50), total("5", at=NOW - 500)
-        assessment, before = assess_and_decide(rule, [], lost, current=0, bounds=bounds)
-        assert before.desired is None
-        assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
-
-    def test_pods_that_are_left_at_zero_are_no_answer(self) -> None:
-        pods, loads = same(2, "800m")
-        _, decision = assess_and_decide(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
-        assert decision.error == "Deployment web is scaled to zero"
 
     def test_a_failing_source_is_an_error_at_zero_and_the_fallback_wakes(self) -> None:
         rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))

@@ -4,14 +4,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
-from adapter.load.pods import PodState
-from adapter.load.served import served_value
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, ResourceMetric
-from tests.load.kit import BOUNDS, REGISTRY, cpu, policy
+from tests.load.kit import REGISTRY, cpu, policy
 from tests.load.scenarios import DOUBTS, HIGH, LOW, Choices, DrawnPod, DrawnService, SeenAs, loads, scenarios, subsets
 
 DOUBTFUL = (
@@ -57,29 +55,26 @@ def unequal(kind: SeenAs, loads_and_limits: list[tuple[int, int]]) -> tuple[Draw
 
 
 class TestDoubt:
-    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), multiples=(1, 3))))
-    def test_it_never_asks_for_fewer_than_any_way_of_being_sure(self, scenario: DrawnService) -> None:
-        assert scenario.desired() >= max(surest(scenario).values(), default=0)
-
-    @given(scenarios(Choices(kinds=OLD, replaces=(True,), multiples=(1, 3))))
-    def test_old_doubt_with_replacing_never_changes_the_count(self, scenario: DrawnService) -> None:
-        assert scenario.desired() >= max(surest(scenario).values(), default=0)
-
-    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), averages=(Average.TOTAL,))))
-    def test_doubt_never_changes_the_count_with_watermarks_for_the_whole_service(self, scenario: DrawnService) -> None:
-        assert scenario.desired() >= max(surest(scenario).values(), default=0)
-
-    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), totals=True)))
-    def test_nor_with_a_service_total(self, scenario: DrawnService) -> None:
-        assert scenario.desired() >= max(surest(scenario).values(), default=0)
-
-    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(2,))))
-    def test_nor_with_utilization_of_equal_limits(self, scenario: DrawnService) -> None:
-        assert scenario.desired() >= max(surest(scenario).values(), default=0)
-
-    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(1, 2, 7))))
-    def test_with_utilization_of_unequal_limits_one_pod_may_be_missed(self, scenario: DrawnService) -> None:
-        assert scenario.desired() >= max(surest(scenario).values(), default=0) - 1
+    @pytest.mark.parametrize(
+        ("drawn", "missed"),
+        [
+            pytest.param(Choices(kinds=DOUBTFUL, replaces=(False,), multiples=(1, 3)), 0, id="young doubt"),
+            pytest.param(Choices(kinds=OLD, replaces=(True,), multiples=(1, 3)), 0, id="old doubt with replacing"),
+            pytest.param(Choices(kinds=DOUBTFUL, replaces=(False,), averages=(Average.TOTAL,)), 0, id="Total"),
+            pytest.param(Choices(kinds=DOUBTFUL, replaces=(False,), totals=True), 0, id="a service total"),
+            pytest.param(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(2,)), 0, id="of equal limits"),
+            pytest.param(
+                Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(1, 2, 7)), 1, id="of unequal ones"
+            ),
+        ],
+    )
+    @given(data=st.data())
+    def test_it_never_asks_for_fewer_than_any_way_of_being_sure(
+        self, drawn: Choices, missed: int, data: st.DataObject
+    ) -> None:
+        """Of unequal limits one pod may be missed."""
+        scenario = data.draw(scenarios(drawn))
+        assert scenario.desired() >= max(surest(scenario).values(), default=0) - missed
 
     def test_ranking_by_share_misses_a_pod_where_limits_differ_much(self) -> None:
         """A large pod in pulls the share of all toward its own; the ranking by share alone tries it last.
@@ -99,29 +94,24 @@ ANY = Choices(lightest=1, multiples=(1, 3), averages=(Average.PER_POD, Average.T
 
 
 class TestMoreLoad:
-    def more(self, scenario: DrawnService, data: st.DataObject, missed: int = 0) -> None:
+    @pytest.mark.parametrize(
+        ("drawn", "missed"),
+        [
+            pytest.param(ANY, 0, id="of any pod"),
+            pytest.param(Choices(lightest=1, converge=(Converge.HIGH, Converge.LOW)), 0, id="where the count drifts"),
+            pytest.param(Choices(lightest=1, of=True, limits=(2,)), 0, id="of equal limits"),
+            pytest.param(Choices(lightest=1, of=True, limits=(1, 2, 7)), 1, id="of unequal limits, one may be missed"),
+        ],
+    )
+    @given(data=st.data())
+    def test_it_never_asks_for_fewer(self, drawn: Choices, missed: int, data: st.DataObject) -> None:
+        scenario = data.draw(scenarios(drawn))
         loaded = [index for index, one in enumerate(scenario.pods) if one.load is not None]
         assume(loaded)
         index = data.draw(st.sampled_from(loaded))
         by = data.draw(st.sampled_from([1, 3, 10, 400, 1200]) | st.integers(1, 6000))
         more = scenario.with_pod(index, load=(scenario.pods[index].load or 0) + by)
         assert more.desired() >= scenario.desired() - missed
-
-    @given(scenarios(ANY), st.data())
-    def test_on_any_pod_never_asks_for_fewer(self, scenario: DrawnService, data: st.DataObject) -> None:
-        self.more(scenario, data)
-
-    @given(scenarios(Choices(lightest=1, converge=(Converge.HIGH, Converge.LOW))), st.data())
-    def test_nor_where_the_count_drifts(self, scenario: DrawnService, data: st.DataObject) -> None:
-        self.more(scenario, data)
-
-    @given(scenarios(Choices(lightest=1, of=True, limits=(2,))), st.data())
-    def test_nor_of_equal_limits(self, scenario: DrawnService, data: st.DataObject) -> None:
-        self.more(scenario, data)
-
-    @given(scenarios(Choices(lightest=1, of=True, limits=(1, 2, 7))), st.data())
-    def test_of_unequal_limits_one_pod_may_be_missed(self, scenario: DrawnService, data: st.DataObject) -> None:
-        self.more(scenario, data, missed=1)
 
     def test_where_limits_differ_much_a_pod_is_missed_as_the_ranking_changes(self) -> None:
         """The other face of ranking by share (see above): more load on one doubtful pod takes another's place."""
@@ -261,56 +251,3 @@ class TestOneAmongSeveral:
         lost = replace(high, name="lost", resource=ResourceMetric(name="gpu"))
         beside = replace(one, rule=replace(one.rule, metrics=(high, lost)))
         assert beside.desired() == max(one.current, one.desired())
-
-
-def hpa(served: int, current: int, status: int, tolerance: float) -> int:
-    """The stock HPA's count for an Object metric with target AverageValue 1, in its own floating-point arithmetic."""
-    ratio = float(served) / (1000.0 * float(status)) if status else float("inf")
-    if 1.0 - tolerance <= ratio <= 1.0 + tolerance:
-        return status
-    return -(-served // 1000)
-
-
-class TestServedValue:
-    @given(desired=st.integers(0, 5000), status=st.integers(0, 5000))
-    @settings(max_examples=500)
-    def test_at_tolerance_0_the_hpa_sets_exactly_the_count(self, desired: int, status: int) -> None:
-        assert hpa(served_value(desired, status), status, status, 0.0) == desired
-
-    @pytest.mark.parametrize("tolerance", [0.1, 0.05, 0.2])
-    def test_elsewhere_every_reachable_count_is_reached_and_the_others_hold(self, tolerance: float) -> None:
-        for status in (*range(1, 60), 99, 100, 101, 1000):
-            for desired in range(1, 2 * status + 20):
-                # The values that round up to this count; the band being one interval, its ends tell.
-                ends = 1000 * (desired - 1) + 1, 1000 * desired
-                reachable = desired in {hpa(end, status, status, tolerance) for end in ends}
-                expected = desired if reachable else status
-                assert hpa(served_value(desired, status), status, status, tolerance) == expected, (desired, status)
-
-    def test_the_documented_values(self) -> None:
-        assert [served_value(*each) for each in ((12, 10), (10, 10), (9, 10), (1, 10), (0, 10), (0, 0), (1, 0))] == [
-            12000,
-            10000,
-            8001,
-            1,
-            0,
-            0,
-            1000,
-        ]
-
-
-def test_made_up_services_have_their_states() -> None:
-    """The drawn services have the states that they are drawn with."""
-    every = DrawnService(tuple(DrawnPod(kind, 500) for kind in SeenAs), policy(registry=REGISTRY))
-    assessment, _ = every.decided()
-    assert [one.state for one in assessment.pods] == [
-        PodState.SERVING,
-        PodState.PULLED_OUT,
-        PodState.DOUBTFUL,
-        PodState.DOUBTFUL,
-        PodState.STARTING,
-        PodState.UNREADY,
-        PodState.UNREADY,
-    ]
-    assert every.rule.tolerance == Fraction(1, 100)
-    assert every.bounds == BOUNDS

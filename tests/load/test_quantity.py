@@ -90,18 +90,13 @@ def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> 
             "1e19",
             "8Ei",
         ),
-        *("1" * 65, "-1e400"),
+        *("1" * 65, "9" * 10_000, "-1e400"),
     ],
 )
 def test_an_unusable_quantity_is_refused_and_named(text: str) -> None:
     with pytest.raises(QuantityError) as refused:
         parse_quantity(text)
     assert repr(text[:64]) in str(refused.value)
-
-
-def test_a_very_long_text_is_shortened_in_the_sentence() -> None:
-    with pytest.raises(QuantityError) as refused:
-        parse_quantity("9" * 10_000)
     assert len(str(refused.value)) < 200
 
 

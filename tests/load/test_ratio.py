@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.assessment import Decision, HeldBy
 from adapter.load.pods import Pod
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Metric, Policy, Query, ResourceMetric, Strategy
+from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Strategy
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, total, usage
-
-MEMORY = ResourceMetric(name="memory", of=Capacity.LIMIT)
 
 
 def ratio(*metrics: Metric, tolerance: str = "0.1", **changes: object) -> Policy:
@@ -35,15 +33,11 @@ def decided(loads: list[str | int | None], rule: Policy | None = None, **changes
 
 
 class TestTheRule:
-    def test_beyond_the_tolerance_the_count_is_in_proportion_in_both_directions(self) -> None:
-        assert decided(["150m"]).desired == 2
-        assert decided(["110000001n"] * 10).desired == 12
-        assert decided(["89999999n"] * 10).desired == 9
-        assert decided(["20m"] * 10).desired == 2
-
-    def test_both_bounds_are_exact_and_equality_is_near(self) -> None:
-        assert decided(["110m"] * 10).verdict is Verdict.INSIDE
-        assert decided(["90m"] * 10).verdict is Verdict.INSIDE
+    @pytest.mark.parametrize(
+        ("load", "count"), [("110000001n", 12), ("110m", 10), ("90m", 10), ("89999999n", 9), ("20m", 2)]
+    )
+    def test_beyond_the_tolerance_the_count_is_in_proportion_and_equality_is_near(self, load: str, count: int) -> None:
+        assert decided([load] * 10).desired == count
 
     @given(n=st.integers(1, 60), each=st.integers(1, 10**9))
     def test_at_the_new_count_the_same_load_asks_for_no_other(self, n: int, each: int) -> None:
@@ -63,49 +57,35 @@ def queue_aim() -> Metric:
     return replace(queue(), target=Fraction(nano("100m")))
 
 
-class TestGaps:
-    def test_a_pod_without_a_sample_counts_as_idle_on_the_way_up(self) -> None:
-        assert decided(["150m", "150m", None]).desired == 3
-        held = decided(["160m", None])
-        assert (held.desired, held.held_by) == (2, HeldBy.MISSING)
-
-    def test_a_pod_without_a_sample_counts_as_full_on_the_way_down(self) -> None:
-        assert decided([*["20m"] * 5, None]).desired == 3  # (100 + 110)/100, up
-        held = decided(["85m", "85m", None])
-        assert (held.desired, held.held_by) == (3, HeldBy.MISSING)
-
-    def test_pulled_out_pods_are_replaced_on_the_way_up_and_kept_on_the_way_down(self) -> None:
-        served = {f"web-{i}": "150m" for i in range(2)}
-        there = [*pods(2), *(out(f"out-{i}") for i in range(2))]
-        assert assess_and_decide(ratio(aim()), there, usage(served))[1].desired == 5
-        idle = dict.fromkeys(served, "10m")
-        assert assess_and_decide(ratio(aim()), there, usage(idle))[1].desired == 3
+@pytest.mark.parametrize(
+    ("loads", "desired", "held_by"),
+    [
+        pytest.param(["150m", "150m", None], 3, HeldBy.MISSING, id="above, and idle it is the target"),
+        pytest.param(["160m", None], 2, HeldBy.MISSING, id="above, and idle it brings the rest near"),
+        pytest.param([*["20m"] * 5, None], 3, None, id="below, and full it adds one: (100 + 110)/100, up"),
+        pytest.param(["85m", "85m", None], 3, HeldBy.MISSING, id="below, and full it brings the rest near"),
+    ],
+)
+def test_a_pod_without_a_sample_counts_as_idle_on_the_way_up_and_as_full_on_the_way_down(
+    loads: list[str | int | None], desired: int, held_by: HeldBy | None
+) -> None:
+    found = decided(loads)
+    assert (found.desired, found.held_by) == (desired, held_by)
 
 
-class TestMemoryOfAllContainers:
-    """The memory autoscaler: memory of all containers over the sum of limits."""
+@pytest.mark.parametrize(("load", "desired"), [("150m", 5), ("10m", 3)])
+def test_pulled_out_pods_are_replaced_on_the_way_up_and_kept_on_the_way_down(load: str, desired: int) -> None:
+    there = [*pods(2), out("out-0"), out("out-1")]
+    assert assess_and_decide(ratio(aim()), there, usage({"web-0": load, "web-1": load}))[1].desired == desired
 
-    RULE = ratio(cpu(None, name="memory", resource=MEMORY, target=Fraction(nano("800m"))))
 
-    def test_it_is_the_sum_over_the_sum_and_not_a_mean_of_shares(self) -> None:
-        limits = ["6Gi", "2Gi", "1Gi", "1Gi"]
-        there = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(limits)]
-        used = {"web-0": "6Gi", "web-1": "2Gi", "web-2": "512Mi", "web-3": "512Mi"}
-        samples = usage(used, resource="memory")  # type: ignore[arg-type]
-        decision = assess_and_decide(self.RULE, there, samples)[1]
-        assert decision.outcome is not None
-        assert decision.outcome.scenario.usage == nano("900m")
-        assert decision.desired == 5
-
-    @pytest.mark.parametrize("extra", [{}, {"web-0-canary": "99Gi", "web-10": "99Gi", "web": "99Gi"}])
-    def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped(self, extra: dict[str, str]) -> None:
-        query = Query(name="memory", of=Capacity.LIMIT, resource="memory")
-        rule = ratio(cpu(None, name="memory", resource=None, query=query, target=Fraction(nano("800m"))))
-        there = [pod(f"web-{i}", limits={"memory": "2560Mi"}) for i in range(4)]
-        values = {"web-0": "2304Mi", "web-1": "2304Mi", "web-2": "2560Mi", "web-3": "2048Mi"} | extra
-        points = {name: Point(NOW - 10, nano(value)) for name, value in values.items()}
-        samples = Samples(ResourceSamples(), {"memory": QuerySamples(pods=points, fetched_at=NOW)})
-        decision = assess_and_decide(rule, there, samples)[1]
-        assert decision.outcome is not None
-        assert (decision.desired, decision.outcome.scenario.usage) == (5, nano("900m"))
-        assert (decision.outcome.scenario.n, decision.outcome.metric.raw) == (4, nano("900m"))
+def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> None:
+    query = Query(name="memory", of=Capacity.LIMIT, resource="memory")
+    rule = ratio(cpu(None, name="memory", resource=None, query=query, target=Fraction(nano("800m"))))
+    there = [pod(f"web-{i}", limits={"memory": "2560Mi"}) for i in range(4)]
+    values = dict.fromkeys((one.name for one in there), "2304Mi") | {"web-0-canary": "99Gi", "web-10": "99Gi"}
+    points = {name: Point(NOW - 10, nano(value)) for name, value in values.items()}
+    samples = Samples(ResourceSamples(), {"memory": QuerySamples(pods=points, fetched_at=NOW)})
+    decision = assess_and_decide(rule, there, samples)[1]
+    assert decision.outcome is not None
+    assert (decision.desired, decision.outcome.scenario.n, decision.outcome.metric.raw) == (5, 4, nano("900m"))

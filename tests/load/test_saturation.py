@@ -31,11 +31,6 @@ def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load
     assert asked(policy(cpu("1500m", "400m")), load).desired == desired
 
 
-@pytest.mark.parametrize(("factor", "desired"), [("1", 13), ("1.25", 16), ("2", 25)])
-def test_the_factor_is_for_what_they_do_not_show(factor: str, desired: int) -> None:
-    assert asked(policy(cpu("1200m", "400m"), saturation_factor=Fraction(factor)), "1480m").desired == desired
-
-
 def test_without_a_limit_of_each_pod_nothing_is_saturated() -> None:
     pods = [*limited(9), pod("web-9")]
     assert asked(policy(cpu("2", "400m")), "1480m", pods).desired == 10

@@ -11,7 +11,7 @@ from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Departed, LastSample, Memory
-from adapter.load.pods import Pod, PodCondition
+from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import (
     Bounds,
@@ -45,7 +45,9 @@ from tests.load.kit import usage as samples_of
 
 SHARE = ResourceMetric(name="cpu", of=Capacity.LIMIT)
 DEFAULT = Step()
+FREE = Bounds(minimum=0, maximum=100)
 AVERAGE = Step(trigger=Trigger.AVERAGE)
+IN_RATIO = Step(tolerance_in=ToleranceIn.RATIO)
 
 
 def metric(target: str = "60%") -> Metric:
@@ -69,54 +71,48 @@ def decided(
     return assess_and_decide(by or rule(), there, samples, **changes)[1]  # type: ignore[arg-type]
 
 
-class TestUp:
-    def test_one_pod_beyond_its_bound_is_enough(self) -> None:
-        assert decided([73, 75, 82]).desired == 6
-        assert decided([75, 75, 75]).verdict is Verdict.INSIDE
+@pytest.mark.parametrize(
+    ("loads", "by", "desired", "verdict", "held_by"),
+    [
+        pytest.param([75, 75, 75], DEFAULT, 3, Verdict.INSIDE, None, id="equality with the upper bound"),
+        pytest.param([60, 60, 100], AVERAGE, 3, Verdict.INSIDE, None, id="by average, one pod beyond"),
+        pytest.param([60, 70, 100], AVERAGE, 6, Verdict.ABOVE, None, id="by average, the average beyond"),
+        pytest.param([100, 5, 5, 5], DEFAULT, 4, Verdict.ABOVE, None, id="up comes before down"),
+        pytest.param([100, *[5] * 9], DEFAULT, 10, Verdict.ABOVE, None, id="up never asks for fewer"),
+        pytest.param([90, 90, None], DEFAULT, 5, Verdict.ABOVE, None, id="a missing pod does not dilute a single pod"),
+        pytest.param([80, None, None], AVERAGE, 3, Verdict.ABOVE, HeldBy.MISSING, id="it dilutes an average"),
+        pytest.param([90, 90], Step(up=0), 3, Verdict.ABOVE, None, id="stepUp of nothing"),
+        pytest.param([45] * 6, DEFAULT, 6, Verdict.INSIDE, None, id="equality with the lower bound"),
+        pytest.param([44, 44, 62], DEFAULT, 2, Verdict.BELOW, None, id="150/2 is carried by those left"),
+        pytest.param([44, 44, 63], DEFAULT, 3, Verdict.BELOW, None, id="151/2 is not"),
+        pytest.param([30, 50, 50, 50], DEFAULT, 4, Verdict.BELOW, None, id="180/2 is not"),
+        pytest.param([20, 30, 30, 30], DEFAULT, 2, Verdict.BELOW, None, id="110/2 is"),
+        pytest.param([5, 5, 5], DEFAULT, 2, Verdict.BELOW, None, id="never below minPods"),
+        pytest.param([5, 5], Step(min_pods=1), 1, Verdict.BELOW, None, id="and the policy says how many these are"),
+        pytest.param([5, 5, 5, 5, None], DEFAULT, 5, Verdict.BELOW, HeldBy.MISSING, id="a gap holds"),
+        pytest.param([5, 5, 5, 5, None], AVERAGE, 5, Verdict.BELOW, HeldBy.MISSING, id="a gap holds, by average"),
+        pytest.param([0] * 6, DEFAULT, 6, Verdict.INSIDE, None, id="pods that all use nothing are not believed"),
+        pytest.param([76, 60], DEFAULT, 5, Verdict.ABOVE, None, id="in points of a share"),
+        pytest.param([69, 51], IN_RATIO, 2, Verdict.INSIDE, None, id="in percent of the target, at its bounds"),
+        pytest.param([70, 60], IN_RATIO, 5, Verdict.ABOVE, None, id="in percent of the target, above"),
+        pytest.param([60, 50], IN_RATIO, 2, Verdict.BELOW, None, id="in percent of the target, below"),
+    ],
+)
+def test_it_steps_up_by_what_is_needed_and_down_while_those_left_carry_the_load(
+    loads: list[int | None], by: Step, desired: int, verdict: Verdict, held_by: HeldBy | None
+) -> None:
+    found = decided(loads, rule(by))
+    assert (found.desired, found.verdict, found.held_by) == (desired, verdict, held_by)
 
-    def test_with_trigger_average_the_average_has_to_be_beyond(self) -> None:
-        assert decided([60, 60, 100], rule(AVERAGE)).verdict is Verdict.INSIDE
-        assert decided([60, 70, 100], rule(AVERAGE)).desired == 6
 
-    def test_up_comes_before_down(self) -> None:
-        assert decided([100, 5, 5, 5]).verdict is Verdict.ABOVE
-
-    def test_a_pod_without_a_sample_dilutes_an_average_but_no_single_pod(self) -> None:
-        assert decided([90, 90, None]).desired == 5
-        held = decided([80, None, None], rule(AVERAGE))
-        assert (held.desired, held.held_by) == (3, HeldBy.MISSING)
-
-    def test_it_never_asks_for_fewer(self) -> None:
-        assert decided([100, *[5] * 9]).desired == 10
-
-    def test_pulled_out_pods_are_replaced_too(self) -> None:
-        assert decided([90, 90], more=[out("out-0"), out("out-1")]).desired == 7
-
-    def test_step_up_may_be_nothing(self) -> None:
-        assert decided([90, 90], rule(Step(up=0))).desired == 3
+def test_pulled_out_pods_are_replaced_too() -> None:
+    assert decided([90, 90], more=[out("out-0"), out("out-1")]).desired == 7
 
 
 class TestDown:
-    def test_one_pod_under_its_bound_is_enough_while_the_others_can_carry_the_load(self) -> None:
-        assert decided([50, 45, 47, 52, 43, 40]).desired == 4
-        assert decided([45] * 6).verdict is Verdict.INSIDE
-        assert decided([74, 74, 74, 74, 10]).desired == 5
-
-    def test_equality_with_the_bound_is_carried(self) -> None:
-        assert decided([44, 44, 62]).desired == 2  # 150/2
-        assert decided([44, 44, 63]).desired == 3
-
-    def test_never_below_min_pods(self) -> None:
-        assert decided([5, 5]).desired == 2
-        assert decided([5, 5, 5]).desired == 2
-        assert decided([5], rule(Step(min_pods=1))).desired == 1
-
-    @pytest.mark.parametrize("step", [Step(), AVERAGE])
-    def test_a_gap_holds(self, step: Step) -> None:
-        held = decided([5, 5, 5, 5, None], rule(step))
-        assert (held.desired, held.held_by) == (5, HeldBy.MISSING)
-        young = pod("young", ready=False, ready_for=60)
-        held = decided([5, 5, 5, 5], rule(step), more=[replace(young, ready=PodCondition(False, NOW - 60))])
+    @pytest.mark.parametrize("step", [DEFAULT, AVERAGE])
+    def test_a_young_pod_that_does_not_serve_holds(self, step: Step) -> None:
+        held = decided([5, 5, 5, 5], rule(step), more=[pod("young", ready=False, ready_for=60)])
         assert (held.desired, held.held_by) == (5, HeldBy.MISSING)
 
     def test_the_count_may_be_ahead_of_its_pods(self) -> None:
@@ -149,20 +145,11 @@ class TestDeparted:
         assert (held.desired, held.held_by) == (4, HeldBy.DEPARTED)
 
     def test_those_left_have_to_carry_it_too(self) -> None:
-        assert decided([30, 50, 50, 50]).desired == 4  # 180/2
-        assert decided([20, 30, 30, 30]).desired == 2
         held = decided([20, 30, 30, 30], memory=self.memory(45))
         assert (held.desired, held.held_by) == (4, HeldBy.DEPARTED)
 
 
 class TestTolerance:
-    def test_in_points_of_a_share_and_in_percent_of_the_target(self) -> None:
-        assert decided([76, 60]).verdict is Verdict.ABOVE
-        in_ratio = Step(tolerance_in=ToleranceIn.RATIO)
-        assert decided([69, 51], rule(in_ratio)).verdict is Verdict.INSIDE
-        assert decided([70, 60], rule(in_ratio)).verdict is Verdict.ABOVE
-        assert decided([60, 50], rule(in_ratio)).verdict is Verdict.BELOW
-
     def test_points_of_a_query_are_units_of_its_values(self) -> None:
         asked = replace(queue(), query=Query(name="queue"), target=Fraction(nano(60)))
         by = rule(Step(), asked)
@@ -177,24 +164,19 @@ class TestTolerance:
         assert near.verdict is Verdict.INSIDE
 
 
-class TestToZero:
-    FREE = Bounds(minimum=0, maximum=100)
-
-    def decided(self, value: str, count: int, min_pods: int, bounds: Bounds = FREE) -> int | None:
-        by = rule(Step(min_pods=min_pods), replace(queue(), target=Fraction(nano(60))))
-        return assess_and_decide(by, pods(count), total(value), bounds=bounds)[1].desired
-
-    def test_an_idle_service_goes_down_to_min_pods_by_steps(self) -> None:
-        assert [self.decided("0", count, 2) for count in (6, 4, 3, 2)] == [4, 2, 2, 2]
-
-    def test_and_to_zero_only_where_min_pods_is_zero_and_the_minimum_is(self) -> None:
-        assert [self.decided("0", count, 0) for count in (5, 3, 2, 1)] == [3, 1, 0, 0]
-        assert [self.decided("0", count, 0, BOUNDS) for count in (3, 2, 1)] == [1, 1, 1]
-        assert self.decided("1", 2, 0) == 1
-
-
-def test_pods_that_all_use_nothing_are_not_believed() -> None:
-    assert decided([0] * 6).verdict is Verdict.INSIDE
+@pytest.mark.parametrize(
+    ("load", "min_pods", "bounds", "counts"),
+    [
+        pytest.param("0", 2, FREE, {6: 4, 4: 2, 3: 2, 2: 2}, id="down to minPods by steps"),
+        pytest.param("0", 0, FREE, {5: 3, 3: 1, 2: 0, 1: 0}, id="to zero where minPods is zero and the minimum is"),
+        pytest.param("0", 0, BOUNDS, {3: 1, 2: 1, 1: 1}, id="not where the minimum is one"),
+        pytest.param("1", 0, FREE, {2: 1}, id="not with any load"),
+    ],
+)
+def test_an_idle_service_goes_down(load: str, min_pods: int, bounds: Bounds, counts: dict[int, int]) -> None:
+    by = rule(Step(min_pods=min_pods), replace(queue(), target=Fraction(nano(60))))
+    found = {count: assess_and_decide(by, pods(count), total(load), bounds=bounds)[1].desired for count in counts}
+    assert found == counts
 
 
 def test_the_pace_comes_after_the_step() -> None:
@@ -233,41 +215,28 @@ def test_losing_samples_never_lowers_the_count(loads: list[int], data: st.DataOb
     assert without.desired is None or without.desired >= min(len(loads), with_all.desired or 0)
 
 
-class TestSentences:
-    @pytest.mark.parametrize(
-        ("loads", "words"),
-        [
-            (
-                [73, 75, 82],
-                (
-                    "one of them 82%, above the target 60% (acts beyond 75%)",
-                    "needs 6 serving pods (2 of them by stepUp): proposes 6 (now 3)",
-                ),
-            ),
-            (
-                [50, 45, 47, 52, 43, 40],
-                (
-                    "one of them 40%, below the target 60% (acts under 45%)",
-                    "proposes 4 (now 6): 2 pods fewer (stepDown 2)",
-                ),
-            ),
-            ([5, 5], ("proposes 2 (minPods 2)",)),
-            ([74, 74, 74, 74, 10], ("proposes 5 (2 pods fewer would leave the others above 75%)",)),
-            ([60, 60], ("near the target 60% (45% … 75%)",)),
-            ([5, 5, 5, None], ("proposes 4 (1 pod without a fresh sample)",)),
-        ],
-    )
-    def test_every_step_says_why(self, loads: list[int | None], words: tuple[str, ...]) -> None:
-        samples = samples_of({f"web-{i}": None if load is None else f"{load}m" for i, load in enumerate(loads)})
-        assessment, decision = assess_and_decide(rule(), pods(len(loads)), samples)
-        told = "\n".join(explain(assessment, decision, BOUNDS, NOW))
-        assert [word for word in words if word not in told] == [], told
-
-    def test_departed_pods_are_named(self) -> None:
-        samples = samples_of({f"web-{i}": "30m" for i in range(4)} | {"web-0": "20m"})
-        assessment, decision = assess_and_decide(rule(), pods(4), samples, memory=TestDeparted.memory(45))
-        told = "\n".join(explain(assessment, decision, BOUNDS, NOW))
-        assert "1 pod left or went out since these samples began, whose load the others have now" in told
+@pytest.mark.parametrize(
+    ("loads", "memory", "words"),
+    [
+        ([73, 75, 82], None, "one of them 82%, above the target 60% (acts beyond 75%)"),
+        ([73, 75, 82], None, "needs 6 serving pods (2 of them by stepUp): proposes 6 (now 3)"),
+        ([50, 45, 47, 52, 43, 40], None, "one of them 40%, below the target 60% (acts under 45%)"),
+        ([50, 45, 47, 52, 43, 40], None, "proposes 4 (now 6): 2 pods fewer (stepDown 2)"),
+        ([5, 5], None, "proposes 2 (minPods 2)"),
+        ([74, 74, 74, 74, 10], None, "proposes 5 (2 pods fewer would leave the others above 75%)"),
+        ([60, 60], None, "near the target 60% (45% … 75%)"),
+        ([5, 5, 5, None], None, "proposes 4 (1 pod without a fresh sample)"),
+        (
+            [20, 30, 30, 30],
+            TestDeparted.memory(45),
+            "1 pod left or went out since these samples began, whose load the others have now",
+        ),
+    ],
+)
+def test_every_step_says_why(loads: list[int | None], memory: Memory | None, words: str) -> None:
+    samples = samples_of({f"web-{i}": None if load is None else f"{load}m" for i, load in enumerate(loads)})
+    assessment, decision = assess_and_decide(rule(), pods(len(loads)), samples, memory=memory)
+    assert words in "\n".join(explain(assessment, decision, BOUNDS, NOW))
 
 
 class TestSameSamples:

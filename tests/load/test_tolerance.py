@@ -7,14 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.hpa.controller import Controller
 from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain
 from adapter.load.pacing import Paced
 from adapter.load.served import served_value, within_hpa_tolerance
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
-from adapter.policy.behavior import count_metric
-from adapter.policy.hpa import parse_hpa
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
@@ -118,11 +115,6 @@ def test_a_swallowed_step_is_held_and_explained() -> None:
     assert "the HPA's tolerance of 10 % swallows the step from 20 to 21" in told
 
 
-def test_a_step_that_the_hpa_takes_is_made() -> None:
-    found = decision(20, "1500m")
-    assert (found.desired, found.held_by, found.swallowed) == (25, None, 0)
-
-
 def test_with_as_much_tolerance_in_the_policy_nothing_is_swallowed() -> None:
     for milli in range(300, 1600, 7):
         assert decision(20, f"{milli}m", tolerance=Fraction(1, 10)).swallowed == 0
@@ -138,10 +130,6 @@ def test_a_rollout_that_would_ratchet_has_no_answer_even_while_the_policy_rests(
 def test_a_scale_up_that_has_no_pods_yet_is_not_taken_back() -> None:
     found = decision(11, "800m", status=10)
     assert "pods are still being made" in (found.error or "")
-
-
-def test_a_great_step_is_made_in_the_middle_of_a_rollout() -> None:
-    assert decision(100, "2400m", status=110).desired == 200
 
 
 @pytest.mark.parametrize(
@@ -186,32 +174,3 @@ class TestFloats:
         flag = Fraction(0.118)
         bounds = replace(BOUNDS, tolerance=HpaTolerance(flag, flag))
         assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 0.118, 0.118)
-
-
-def test_every_step_of_1_to_200_pods_by_1_to_100_percent_is_made_exactly_or_held_by_the_model_of_the_hpa() -> None:
-    """The HPA of `hpa` (`adapter/hpa`), which is the real controller decision by decision."""
-    hpa = parse_hpa(
-        {
-            "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "minReplicas": 1,
-                "maxReplicas": 1000,
-                "behavior": {
-                    "scaleUp": {"policies": [{"type": "Percent", "value": 900, "periodSeconds": 1}]},
-                    "scaleDown": {"stabilizationWindowSeconds": 0},
-                },
-                "metrics": [count_metric("web")],
-            },
-        }
-    )
-    bounds = replace(COARSE, maximum=1000)
-    for current in range(1, 201):
-        steps = {max(1, current * percent // 100) for percent in range(1, 101)}
-        for wanted in (current + sign * step for step in steps for sign in (1, -1) if current + sign * step >= 1):
-            decided = settled(wanted, current, bounds=bounds)
-            assert decided is not None
-            value = served_value(decided, current)
-            assert Controller(hpa).sync(100.0, current, [[value]], ()).replicas == decided
-            within = served_value(wanted, current) / (1000 * current)
-            assert decided == (current if 0.9 <= within <= 1.1 else wanted)
