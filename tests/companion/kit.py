@@ -82,9 +82,13 @@ class Leader:
                 self.state = plan.missed(self.state, action, self.outcome, case.now)
         return actions
 
+    def written(self, case: Context) -> list[WriteEvent]:
+        """The Events that are written after a look."""
+        return [action for action in self.look(case) if isinstance(action, WriteEvent)]
+
     def events(self, case: Context) -> list[str]:
-        """The Events that are written after a look: type, reason, note, and the count where it is repeated."""
-        return [told(action) for action in self.look(case) if isinstance(action, WriteEvent)]
+        """The same as text: type, reason, note, and the count where it is repeated."""
+        return [told(action) for action in self.written(case)]
 
     def notices(self, case: Context) -> list[Notification]:
         """What people are told after a look."""

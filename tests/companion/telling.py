@@ -29,8 +29,6 @@ class Stand:
         self.asked = 0
         self.metrics = Metrics()
         self.settings = CompanionSettings()
-        self.counts: dict[tuple[str, str], float] = {}
-        self._ended = asyncio.Event()
 
     def now(self) -> float:
         return self.time
@@ -45,9 +43,7 @@ class Stand:
 
     def route(self, *urls: str, production: Production | None = None, queue: int = 200, **changes: Any) -> None:
         """One route for all policies; in a hurry, unless told otherwise."""
-        given = {"name": "oncall", "default": True, "namespaces": ("*",), "urls": urls, "attempts": 2}
-        route = NotificationRoute(**{**given, **changes})
-        self.configure(route, production=production, queue=queue)
+        self.configure(routed(*urls, **{"attempts": 2, **changes}), production=production, queue=queue)
 
     def configure(self, *routes: NotificationRoute, production: Production | None = None, queue: int = 200) -> None:
         notifications = Notifications(cluster="north", routes=routes, queue=queue)
@@ -65,6 +61,11 @@ class Stand:
         async with asyncio.timeout(60):
             while self.count(result, route) < count:  # noqa: ASYNC110  a counter tells nobody
                 await asyncio.sleep(0.005)
+
+
+def routed(*urls: str, **changes: Any) -> NotificationRoute:
+    """A route for all policies of all namespaces."""
+    return NotificationRoute(**{"name": "oncall", "default": True, "namespaces": ("*",), "urls": urls, **changes})
 
 
 @contextlib.asynccontextmanager

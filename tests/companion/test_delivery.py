@@ -12,9 +12,9 @@ import pytest
 import requests
 
 from adapter.companion.notifier import Delivery, Message, NoLibraryError, deliver
-from adapter.settings.companion import NotificationRoute, Severity, Topic
+from adapter.settings.companion import Severity, Topic
 from tests.companion.receivers import hook, mailbox
-from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
+from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, routed, telling
 from tests.load.kit import NOW
 
 # The library's own, at its import.
@@ -64,9 +64,8 @@ async def test_a_mail_is_sent(stand: Stand) -> None:
 async def test_a_receiver_that_hangs_delays_neither_the_loop_nor_another_route(stand: Stand) -> None:
     async with hook() as silent, hook() as other, notifying(stand) as notifier:
         silent.answers.clear()
-        url = f"{silent.url}?rto=60"
-        hanging = NotificationRoute(name="hanging", default=True, namespaces=("*",), urls=(url,), timeout_seconds=60)
-        stand.configure(hanging, NotificationRoute(name="oncall", default=True, namespaces=("*",), urls=(other.url,)))
+        hanging = routed(f"{silent.url}?rto=60", name="hanging", timeout_seconds=60)
+        stand.configure(hanging, routed(other.url))
         notifier.add(telling())
         await silent.told(1)
         notifier.add(telling(notice(2)))
@@ -154,15 +153,8 @@ async def test_the_services_that_are_named_get_title_and_text(
     assert "5 < 6 & *7*" in html.unescape(body)
 
 
-async def test_a_route_without_addresses_stops_no_other_route(stand: Stand) -> None:
-    async with notifying(stand) as notifier:
-        stand.route("json://127.0.0.1:9/hook", attempts=1)
-        notifier.add(telling())
-        await stand.ended("failed")
-
-
-@pytest.mark.parametrize("url", ["nonsense", "json://", "unknown://a/b"])
-async def test_an_invalid_address_is_a_failure(stand: Stand, url: str) -> None:
+@pytest.mark.parametrize("url", ["json://127.0.0.1:9/hook", "nonsense", "json://", "unknown://a/b"])
+async def test_an_address_that_nobody_answers_or_that_is_invalid_is_a_failure(stand: Stand, url: str) -> None:
     async with notifying(stand) as notifier:
         stand.route(url, attempts=1)
         notifier.add(telling())
@@ -173,17 +165,12 @@ async def test_an_invalid_address_is_a_failure(stand: Stand, url: str) -> None:
 
 
 async def test_only_those_that_did_not_take_it_are_tried_again(stand: Stand) -> None:
-    tries: list[str] = []
-
-    def answers(url: str) -> bool:
-        tries.append(url)
-        return url == "json://good" or tries.count(url) > 1
-
-    async with notifying(stand, Sent(answers)) as notifier:
+    sent = Sent(lambda url: url == "json://good" or [one[0] for one in sent.all].count(url) > 1)
+    async with notifying(stand, sent) as notifier:
         stand.route("json://good", "json://bad")
         notifier.add(telling())
         await stand.ended("sent")
-    assert sorted(tries) == ["json://bad", "json://bad", "json://good"]
+    assert sorted(url for url, *_ in sent.all) == ["json://bad", "json://bad", "json://good"]
 
 
 async def test_no_attempt_begins_while_another_at_the_same_address_hangs(stand: Stand) -> None:
@@ -204,36 +191,24 @@ async def test_no_attempt_begins_while_another_at_the_same_address_hangs(stand: 
         await stand.ended("sent")
 
 
-TOLD = Message(key=KEY, severity=Severity.INFO, at=NOW, title="", body="")
-
-
-async def late() -> tuple[Delivery, threading.Event, list[Any]]:
-    """A delivery whose first attempt is over its time, and ends well once the event is set; what was begun."""
+@pytest.mark.parametrize("ended", [False, True], ids=["it is waited for", "it has ended"])
+async def test_an_attempt_that_ends_well_after_its_time_is_not_made_again(ended: bool) -> None:
     gate, began = threading.Event(), list[Any]()
 
     def waits(*told: Any) -> bool:
         began.append(told)
         return gate.wait(60)
 
+    message = Message(key=KEY, severity=Severity.INFO, at=NOW, title="", body="")
     made = Delivery(waits)
-    assert await made.send(["json://a"], TOLD, 0.05) == ("json://a",)
-    return made, gate, began
-
-
-async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_next_one() -> None:
-    made, gate, began = await late()
-    again = asyncio.create_task(made.send(["json://a"], TOLD, 10))
+    assert await made.send(["json://a"], message, 0.05) == ("json://a",)
+    if ended:
+        gate.set()
+        await in_threads(0)
+    again = asyncio.create_task(made.send(["json://a"], message, 10))
     await asyncio.sleep(0)
     gate.set()
     assert await again == ()
-    assert len(began) == 1
-
-
-async def test_an_attempt_that_ended_well_after_its_time_is_not_made_again() -> None:
-    made, gate, began = await late()
-    gate.set()
-    await in_threads(0)
-    assert await made.send(["json://a"], TOLD, 10) == ()
     assert len(began) == 1
 
 

@@ -104,253 +104,182 @@ def raised_to(case: Context) -> int | None:
     return found[0].to if found else None
 
 
-def test_the_count_is_raised_to_what_is_decided() -> None:
-    assert list(fast_scale_up.plan(context())) == [RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)]
+def shown(case: Context) -> tuple[bool, str] | None:
+    """Whether its condition is true, and why; None without a condition."""
+    found = next(fast_scale_up.conditions(case), None)
+    return (found.is_true, found.reason) if found else None
 
 
-def test_it_waits_for_nothing_else() -> None:
-    assert isinstance(next(plan.urgent(context())), RaiseScale)
+RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
 
 
-def test_switched_off_nothing_is_raised() -> None:
-    case = replace(context(), settings=CompanionSettings())
+def test_the_count_is_raised_to_what_is_decided_before_anything_else() -> None:
+    assert list(fast_scale_up.plan(context())) == [RAISE]
+    assert next(plan.urgent(context())) == RAISE
+    assert shown(context()) == (True, "Ready")
+
+
+def test_it_is_off_by_default_and_a_policy_that_asks_for_it_says_so() -> None:
+    case = context(settings=CompanionSettings())
     assert not [one for one in plan.urgent(case) if isinstance(one, RaiseScale)]
+    assert shown(case) == (False, "SwitchedOff")
 
 
-def test_it_is_off_by_default() -> None:
-    assert not CompanionFeatures().fast_scale_up
+def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa_and_has_no_condition() -> None:
+    case = context(rule=replace(FAST, fast_scale_up=False))
+    assert raised_to(case) is None
+    assert shown(case) is None
 
 
-def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa() -> None:
-    assert raised_to(context(rule=replace(FAST, fast_scale_up=False))) is None
-
-
-@pytest.mark.parametrize("load", ["800m", "100m"])
-def test_a_count_is_never_kept_or_lowered(load: str) -> None:
-    assert raised_to(context(load)) is None
-
-
-@pytest.mark.parametrize("changes", [{"mode": Mode.OBSERVE}, {"mode": Mode.PAUSED}, {"hold_until": NOW + 60}])
-def test_nothing_is_raised_while_a_policy_rests(changes: dict[str, Any]) -> None:
-    assert raised_to(context(rule=replace(FAST, **changes))) is None
+def test_a_policy_that_was_not_assessed_raises_and_says_nothing() -> None:
+    case = context(decision=None)
+    assert raised_to(case) is None
+    assert shown(replace(case, view=replace(case.view, assessment=None))) is None
 
 
 def test_an_error_raises_nothing() -> None:
     case = context()
     assert case.decision is not None
-    failed = replace(case.decision, desired=None, served=None, error="metric cpu: nobody answers")
-    assert raised_to(replace(case, decision=failed)) is None
+    assert raised_to(replace(case, decision=replace(case.decision, desired=None, served=None, error="no"))) is None
 
 
-def test_a_policy_that_was_not_assessed_raises_nothing() -> None:
-    assert raised_to(replace(context(), decision=None)) is None
+def bounded(minimum: int, maximum: int, tolerance: str = "0") -> Bounds:
+    return Bounds(minimum=minimum, maximum=maximum, tolerance=HpaTolerance(Fraction(tolerance), Fraction(0)))
 
 
-def test_the_hpas_maximum_is_not_exceeded() -> None:
-    assert raised_to(context(above=hpa(bounds=Bounds(minimum=1, maximum=6)))) == 6
-
-
-# --- the HPA must agree at its next sync
-
-
-@pytest.mark.parametrize("metric", [DESIRED, EXTERNAL, replace(DESIRED, described=DEPLOYMENT)])
-def test_an_hpa_that_takes_the_count_as_it_is_allows_a_raise(metric: HpaMetric) -> None:
-    assert raised_to(context(above=hpa(metrics=(metric,)))) == 8
+CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70)
 
 
 @pytest.mark.parametrize(
-    "metric",
+    ("changes", "expected"),
     [
-        replace(DESIRED, described=POLICY._replace(name="other")),
-        replace(EXTERNAL, match_labels={"policy": "other"}),
-        replace(DESIRED, name="effective_cpu"),
-        replace(DESIRED, aim=2 * NANO),
-        replace(DESIRED, target=MetricTargetType.VALUE),
-        HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70),
+        pytest.param({"load": "800m"}, None, id="a count is never kept"),
+        pytest.param({"load": "100m"}, None, id="nor lowered"),
+        pytest.param({"rule": replace(FAST, mode=Mode.OBSERVE)}, None, id="a policy observes"),
+        pytest.param({"rule": replace(FAST, mode=Mode.PAUSED)}, None, id="is paused"),
+        pytest.param({"rule": replace(FAST, hold_until=NOW + 60)}, None, id="is held"),
+        pytest.param(
+            {"rule": replace(FAST, metrics=(cpu("1200m", "400m", delay=Delay(up=60)),))}, None,
+            id="a metric waits for its delay",
+        ),
+        pytest.param({"hpa": None}, None, id="there is no HPA"),
+        pytest.param({"above": hpa(scaling_active=ScalingActive("False"))}, None, id="the HPA does not act"),
+        pytest.param({"above": hpa(bounds=bounded(1, 6))}, 6, id="the HPA's maximum is not exceeded"),
+        pytest.param({"above": hpa(bounds=bounded(5, 100))}, None, id="a count below the HPA's minimum is left to it"),
+        pytest.param({"above": hpa(bounds=bounded(1, 3))}, None, id="and one above its maximum"),
+        pytest.param({"above": hpa(metrics=(EXTERNAL,))}, 8, id="the HPA may follow by an External metric"),
+        pytest.param({"above": hpa(metrics=(replace(DESIRED, described=DEPLOYMENT),))}, 8, id="or by the target's"),
+        pytest.param({"above": hpa(metrics=(CPU, DESIRED))}, 8, id="other metrics do not matter: the largest wins"),
+        pytest.param({"state": State()}, None, id="a count that was never watched is left to the HPA"),
+        pytest.param({"seen": watched(since=NOW - 14.9)}, None, id="a target is watched for 15 s"),
+        pytest.param({"seen": watched(since=NOW - 15)}, 8, id="before it is raised"),
+        pytest.param({"raised": LastRaise(at=NOW - 14.9)}, None, id="a target is raised once"),
+        pytest.param({"raised": LastRaise(at=NOW - 15)}, 8, id="in 15 s"),
+        pytest.param({"raised": LastRaise(at=NOW + 0.5)}, None, id="also where the clock was put back a little"),
+        pytest.param({"raised": LastRaise(at=NOW + 3600)}, 8, id="but not for an hour"),
+        pytest.param(
+            {"seen": watched(4, ReplicaChange(NOW - 10, 1)), "leads_since": NOW - 5}, None,
+            id="a raise before this replica led may be its predecessor's",
+        ),
+        pytest.param(
+            {"seen": watched(4, ReplicaChange(NOW - 10, 1)), "leads_since": NOW - 11}, 8,
+            id="one since then was the HPA's",
+        ),
+        pytest.param({"seen": watched(4, ReplicaChange(NOW - 1, 1))}, 8, id="which is no reason to wait"),
+    ],
+)  # fmt: skip
+def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], expected: int | None) -> None:
+    assert raised_to(context(**changes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("above", "reason"),
+    [
+        *(
+            pytest.param(hpa(metrics=(metric,)), "NotFollowed", id=sentence)
+            for sentence, metric in {
+                "another policy's count": replace(DESIRED, described=POLICY._replace(name="other")),
+                "another policy's External metric": replace(EXTERNAL, match_labels={"policy": "other"}),
+                "another metric of the policy": replace(DESIRED, name="effective_cpu"),
+                "half of the count": replace(DESIRED, aim=2 * NANO),
+                "the count as a Value": replace(DESIRED, target=MetricTargetType.VALUE),
+                "the pods' cpu": CPU,
+            }.items()
+        ),
+        pytest.param(hpa(replace(FREE, stabilization=1)), "ScaleUpStabilized", id="scale up is stabilized"),
+        pytest.param(hpa(replace(FREE, select="Disabled")), "ScaleUpDisabled", id="scale up is disabled"),
     ],
 )
-def test_an_hpa_that_does_not_take_the_count_is_left_alone(metric: HpaMetric) -> None:
-    assert raised_to(context(above=hpa(metrics=(metric,)))) is None
-    assert obstacle(hpa(metrics=(metric,))) == "NotFollowed"
-
-
-def test_other_metrics_of_the_hpa_do_not_matter_for_the_largest_wins() -> None:
-    other = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70)
-    assert raised_to(context(above=hpa(metrics=(other, DESIRED)))) == 8
-
-
-def test_without_an_hpa_nothing_is_raised() -> None:
-    assert raised_to(replace(context(), hpa=None)) is None
-
-
-def test_nothing_is_raised_while_the_hpa_does_not_act() -> None:
-    assert raised_to(context(above=hpa(scaling_active=ScalingActive("False")))) is None
+def test_an_hpa_that_would_not_agree_is_left_alone_and_the_condition_says_why(above: Hpa, reason: str) -> None:
+    assert raised_to(context(above=above)) is None
+    assert shown(context(above=above)) == (False, reason)
 
 
 @pytest.mark.parametrize(("tolerance", "expected"), [("0.1", None), ("0.01", None), ("0.0099", 8), ("0", 8)])
 def test_a_tolerance_that_could_swallow_a_pod_at_the_maximum_forbids_a_raise(
     tolerance: str, expected: int | None
 ) -> None:
-    above = hpa(bounds=Bounds(minimum=1, maximum=100, tolerance=HpaTolerance(Fraction(tolerance), Fraction(0))))
-    assert obstacle(above) == (None if expected else "Tolerance")
-    case = context()
-    assert raised_to(replace(case, hpa=above)) == expected
-
-
-def test_a_scale_up_that_the_hpa_stabilizes_is_left_to_it() -> None:
-    pace = replace(FREE, stabilization=1)
-    assert raised_to(context(above=hpa(pace))) is None
-    assert obstacle(hpa(pace)) == "ScaleUpStabilized"
-
-
-def test_a_scale_up_that_is_disabled_stays_so() -> None:
-    pace = replace(FREE, select="Disabled")
-    assert raised_to(context(above=hpa(pace))) is None
-    assert obstacle(hpa(pace)) == "ScaleUpDisabled"
-
-
-def obstacle(above: Hpa) -> str | None:
-    (found,) = fast_scale_up.conditions(context(above=above))
-    return None if found.is_true else found.reason
-
-
-@pytest.mark.parametrize("bounds", [Bounds(minimum=5, maximum=100), Bounds(minimum=1, maximum=3)])
-def test_a_count_outside_of_the_hpas_bounds_is_left_to_it(bounds: Bounds) -> None:
-    assert raised_to(context(above=hpa(bounds=bounds))) is None
+    above = hpa(bounds=bounded(1, 100, tolerance))
+    assert shown(context(above=above)) == ((True, "Ready") if expected else (False, "Tolerance"))
+    assert raised_to(context(hpa=above)) == expected
 
 
 def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
-    case = context(above=hpa(bounds=Bounds(minimum=0, maximum=100)))
+    case = context(above=hpa(bounds=bounded(0, 100)))
     assert case.decision is not None
-    assert case.view.scale is not None
     view = replace(case.view, scale=scale(0))
     assert raised_to(replace(case, view=view, decision=replace(case.decision, current=0, desired=1))) is None
 
 
 # --- what the HPA's behavior would still allow
 
+PODS, PERCENT = ScalingPolicy("Pods", 3, 60), ScalingPolicy("Percent", 50, 60)
+
 
 @pytest.mark.parametrize(
-    ("pace", "expected"),
+    ("pace", "changes", "expected"),
     [
-        (replace(FREE, policies=(ScalingPolicy("Pods", 2, 60),)), 6),
-        (replace(FREE, policies=(ScalingPolicy("Percent", 50, 60),)), 6),
-        (replace(FREE, policies=(ScalingPolicy("Pods", 3, 60), ScalingPolicy("Percent", 50, 60))), 7),
-        (replace(FREE, select="Min", policies=(ScalingPolicy("Pods", 3, 60), ScalingPolicy("Percent", 50, 60))), 6),
-        (replace(FREE, policies=()), 8),
+        pytest.param({"policies": (ScalingPolicy("Pods", 2, 60),)}, {}, 6, id="by pods"),
+        pytest.param({"policies": (PERCENT,)}, {}, 6, id="by percent"),
+        pytest.param({"policies": (PODS, PERCENT)}, {}, 7, id="the larger of two"),
+        pytest.param({"policies": (PODS, PERCENT), "select": "Min"}, {}, 6, id="or the smaller"),
+        pytest.param({"policies": ()}, {"load": "4800m"}, 8, id="without any behavior it may double"),
+        pytest.param(
+            {"policies": ()}, {"seen": watched(scaled_before=NOW - 1)}, 8,
+            id="whatever was before",
+        ),
+        pytest.param({"policies": (PODS,)}, {"seen": watched(4, ReplicaChange(NOW - 59, 2))}, 5, id="rises count"),
+        pytest.param({"policies": (PODS,)}, {"seen": watched(4, ReplicaChange(NOW - 59, 3))}, None, id="all of them"),
+        pytest.param({"policies": (PODS,)}, {"seen": watched(4, ReplicaChange(NOW - 61, 3))}, 7, id="in the period"),
+        pytest.param(
+            {"policies": (PODS,)}, {"seen": watched(scaled_before=NOW - 60)}, None,
+            id="a scaling before the first observation may have used it up",
+        ),
+        pytest.param({"policies": (PODS,)}, {"seen": watched(scaled_before=NOW - 61)}, 7, id="but not a longer one"),
     ],
-)
-def test_the_hpas_policies_limit_it(pace: ScalingRules, expected: int) -> None:
-    assert raised_to(context(above=hpa(pace))) == expected
-
-
-def test_without_any_behavior_it_may_double() -> None:
-    assert raised_to(context("4800m", above=hpa(replace(FREE, policies=())))) == 8
-
-
-def test_every_rise_within_the_period_counts() -> None:
-    pace = replace(FREE, policies=(ScalingPolicy("Pods", 3, 60),))
-    assert raised_to(context(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 59, 2)))) == 5
-    assert raised_to(context(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 59, 3)))) is None
-    assert raised_to(context(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 61, 3)))) == 7
-
-
-def test_a_scaling_before_the_first_observation_may_have_used_up_the_period() -> None:
-    pace = replace(FREE, policies=(ScalingPolicy("Pods", 3, 60),))
-    for ago, expected in ((60.0, None), (61.0, 7)):
-        assert raised_to(context(above=hpa(pace), seen=watched(4, scaled_before=NOW - ago))) == expected
-
-
-def test_without_any_behavior_nothing_before_matters() -> None:
-    pace = replace(FREE, policies=())
-    assert raised_to(context(above=hpa(pace), seen=watched(4, scaled_before=NOW - 1))) == 8
-
-
-def test_a_count_that_was_never_watched_is_left_to_the_hpa() -> None:
-    assert raised_to(replace(context(), state=State())) is None
+)  # fmt: skip
+def test_the_hpas_policies_limit_it(pace: dict[str, Any], changes: dict[str, Any], expected: int | None) -> None:
+    assert raised_to(context(above=hpa(replace(FREE, **pace)), **changes)) == expected
 
 
 def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None:
     pace = replace(FREE, policies=(ScalingPolicy("Percent", 900, 300),))
     assert raised_to(context("15600m", pods=1, above=hpa(pace))) == 10
-    later = context("1560m", pods=10, above=hpa(pace), seen=watched(10, ReplicaChange(NOW - 299, 9)))
-    assert raised_to(later) is None
-    assert raised_to(replace(later, state=State(history=watched(10, ReplicaChange(NOW - 300, 9))))) == 13
-
-
-# --- once in 15 s
-
-
-@pytest.mark.parametrize(("ago", "expected"), [(14.9, None), (15.0, 8), (-0.5, None), (-3600.0, 8)])
-def test_a_target_is_raised_once_in_15_seconds(ago: float, expected: int | None) -> None:
-    assert raised_to(context(raised=LastRaise(at=NOW - ago))) == expected
-
-
-@pytest.mark.parametrize(("led_for", "expected"), [(5.0, None), (11.0, 8)])
-def test_a_raise_before_this_replica_led_may_be_its_predecessors(led_for: float, expected: int | None) -> None:
-    case = context(seen=watched(4, ReplicaChange(NOW - 10, 1)))
-    assert raised_to(replace(case, leads_since=NOW - led_for)) == expected
-
-
-def test_a_raise_by_the_hpa_is_no_reason_to_wait() -> None:
-    assert raised_to(context(seen=watched(4, ReplicaChange(NOW - 1, 1)))) == 8
-
-
-def test_a_target_is_watched_for_15_seconds_first() -> None:
-    assert raised_to(context(seen=watched(4, since=NOW - 14.9))) is None
-    assert raised_to(context(seen=watched(4, since=NOW - 15))) == 8
+    for ago, expected in ((299, None), (300, 13)):
+        seen = watched(10, ReplicaChange(NOW - ago, 9))
+        assert raised_to(context("1560m", pods=10, above=hpa(pace), seen=seen)) == expected
 
 
 # --- what is remembered of it
 
-RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
 
-
-def test_a_raise_is_remembered() -> None:
-    assert plan.after(State(), RAISE, NOW).raised == LastRaise(at=NOW, to=RAISE.to)
-
-
-def test_a_raise_without_an_answer_counts_as_made() -> None:
+def test_a_raise_counts_as_made_unless_it_was_overtaken() -> None:
+    assert plan.after(State(), RAISE, NOW).raised == LastRaise(at=NOW, to=8)
     assert plan.missed(State(), RAISE, ActionResult.FAILED, NOW).raised.at == NOW
-
-
-def test_a_raise_that_was_overtaken_may_be_made_again_at_once() -> None:
     assert plan.missed(State(), RAISE, ActionResult.OVERTAKEN, NOW) == State()
 
 
-def test_where_the_right_for_it_lacks_a_condition_says_so_until_it_is_there() -> None:
+def test_a_missing_right_is_shown_until_it_is_granted() -> None:
     state = plan.missed(State(), RAISE, ActionResult.REFUSED, NOW)
-    (found,) = fast_scale_up.conditions(replace(context(), state=state))
-    assert (found.is_true, found.reason) == (False, "Forbidden")
-    (mended,) = fast_scale_up.conditions(replace(context(), state=plan.after(state, RAISE, NOW)))
-    assert mended.is_true
-
-
-# --- its condition
-
-
-def test_a_policy_that_may_be_raised_fast_says_so() -> None:
-    (found,) = fast_scale_up.conditions(context())
-    assert (found.type, found.is_true, found.reason) == ("FastScaleUp", True, "Ready")
-
-
-def test_a_policy_that_asks_for_what_is_switched_off_says_so() -> None:
-    (found,) = fast_scale_up.conditions(replace(context(), settings=CompanionSettings()))
-    assert (found.is_true, found.reason) == (False, "SwitchedOff")
-    assert "companion.features.fastScaleUp" in found.message
-
-
-def test_a_policy_that_does_not_ask_for_it_has_no_such_condition() -> None:
-    assert not list(fast_scale_up.conditions(context(rule=replace(FAST, fast_scale_up=False))))
-
-
-def test_a_policy_that_was_not_assessed_says_nothing_of_it() -> None:
-    case = context()
-    case = replace(case, decision=None, view=replace(case.view, assessment=None))
-    assert not list(fast_scale_up.conditions(case))
-
-
-def test_a_metric_that_waits_for_its_delay_raises_nothing() -> None:
-    waiting = cpu("1200m", "400m", delay=Delay(up=60))
-    assert not list(fast_scale_up.plan(context(rule=replace(FAST, metrics=(waiting,)))))
-    assert list(fast_scale_up.plan(context()))
+    assert shown(context(state=state)) == (False, "Forbidden")
+    assert shown(context(state=plan.after(state, RAISE, NOW))) == (True, "Ready")

@@ -39,6 +39,15 @@ def raw(document: Any, status: int = 200) -> web.Response:
     )
 
 
+def always(answer: Callable[[], web.Response]) -> Handler:
+    """A handler that answers the same whatever it is asked."""
+
+    async def handler(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+        return answer()
+
+    return handler
+
+
 def asks_times(query: str) -> bool:
     """Whether a query is the adapter's own one for the times of samples."""
     return "timestamp(" in query

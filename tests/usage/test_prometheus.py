@@ -17,7 +17,8 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import PollGroup
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
-from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw, values_of
+from adapter.usage.query_results import QueryResult
+from tests.usage.fakes import NOW, Changes, FakePrometheus, always, named, raw, values_of
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
@@ -63,6 +64,11 @@ class Source:
     def of(self, wanted: WorkloadQuery) -> QuerySamples:
         return self.source.samples(*wanted)
 
+    def named(self, name: str) -> QueryResult:
+        found = self.source.named_result(name)
+        assert found is not None
+        return found
+
     async def change(self, number: int = 1) -> None:
         await self.changes.until(lambda: len(self.changes.seen) >= number)
 
@@ -75,21 +81,34 @@ def rps(**more: Any) -> NamedQuery:
     return named("rps", RPS, **{"interval_seconds": 0.01, **more})
 
 
-async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
-    return web.Response(status=503, text="upstream down")
+async def polled(
+    fake: FakePrometheus, *queries: NamedQuery, wanted: Iterable[WorkloadQuery] = (), changes: int = 1, **more: Any
+) -> Source:
+    """A source after so many changes."""
+    world = Source(fake.settings(), queries=queries, **more)
+    world.source.set_queries(wanted)
+    async with world.running():
+        await world.change(changes)
+    return world
+
+
+def of(name: str, workload: str = "web") -> WorkloadQuery:
+    """The query of this name for a workload of `shop`."""
+    return WorkloadQuery(Query(name=name), "shop", workload)
+
+
+failing = always(lambda: web.Response(status=503, text="upstream down"))
 
 
 class TestSamples:
     async def test_policies_get_the_samples_of_their_pods_with_the_times_of_the_inputs(
         self, fake: FakePrometheus
     ) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        world.source.set_queries([SHOP, OTHER])
-        async with world.running():
-            await world.change()
+        world = await polled(fake, rps(), wanted=[SHOP, OTHER])
         assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO)}
         assert world.of(OTHER).pods == {"b": Point(NOW - 5, 2 * NANO)}
         assert (world.of(SHOP).fetched_at, world.of(SHOP).max_age, world.of(SHOP).error) == (NOW, 90.0, None)
+        assert world.changes.seen[0] == frozenset({SHOP, OTHER}), "all users are told at once"
 
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps(max_age_seconds=60)])
@@ -97,9 +116,7 @@ class TestSamples:
         assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True)
 
     async def test_the_sample_times_are_queried_at_the_time_of_the_evaluation(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
+        await polled(fake, rps())
         value, times = fake.asked[:2]
         assert "time" not in value
         assert times["time"] == f"{NOW:.3f}"
@@ -108,50 +125,39 @@ class TestSamples:
 
     async def test_an_empty_result_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {}
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
+        world = await polled(fake, rps())
         assert {values_of(form["query"]) for form in fake.asked} == {RPS}
         assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, by_pod=True)
 
     async def test_an_expression_without_selectors_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {"vector(3)": [({}, "3")]}
-        world = Source(fake.settings(), queries=[named("three", "vector(3)", scope="Service")])
-        async with world.running():
-            await world.change()
+        world = await polled(fake, named("three", "vector(3)", scope="Service"))
         assert len(fake.asked) == 1
-        assert world.of(WorkloadQuery(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
+        assert world.of(of("three")).total == Point(NOW, 3 * NANO)
 
     async def test_a_query_of_scope_service_has_one_number(self, fake: FakePrometheus) -> None:
-        text = 'sum(queue_depth{namespace="shop",workload="web"})'
-        fake.rows = {text: [({}, "80")]}
-        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
-        wanted = WorkloadQuery(Query(name="depth"), "shop", "web")
-        world.source.set_queries([wanted])
-        async with world.running():
-            await world.change()
-        assert world.of(wanted).total == Point(NOW - 5, 80 * NANO)
+        fake.rows = {'sum(queue_depth{namespace="shop",workload="web"})': [({}, "80")]}
+        world = await polled(fake, named("depth", DEPTH, scope="Service"), wanted=[of("depth")])
+        assert world.of(of("depth")).total == Point(NOW - 5, 80 * NANO)
 
     async def test_a_faulty_query_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[named("bad", "x{")])
-        inline = WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web")
-        world.source.set_queries(
-            [inline, WorkloadQuery(Query(name="bad"), "shop", "web"), WorkloadQuery(Query(name="none"), "shop", "web")]
-        )
+        faults = {
+            WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web"): "not allowed",
+            of("bad"): "never closed",
+            of("none"): "no such query",
+        }
+        world.source.set_queries(faults)
         async with world.running():
             await asyncio.sleep(0)
-        assert "not allowed" in (world.of(inline).error or "")
-        assert "never closed" in (world.of(WorkloadQuery(Query(name="bad"), "shop", "web")).error or "")
-        assert "no such query" in (world.of(WorkloadQuery(Query(name="none"), "shop", "web")).error or "")
+        for wanted, sentence in faults.items():
+            assert sentence in (world.of(wanted).error or "")
         assert not fake.asked
 
     async def test_inline_promql_is_sent_if_it_is_allowed(self, fake: FakePrometheus) -> None:
         fake.rows = {'x{n="shop"}': [(A, "7")]}
-        world = Source(fake.settings(), inline=True)
         inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
-        world.source.set_queries([inline])
-        async with world.running():
-            await world.change()
+        world = await polled(fake, inline=True, wanted=[inline])
         assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
 
     async def test_rejected_sample_times_are_an_error(self, fake: FakePrometheus) -> None:
@@ -161,36 +167,18 @@ class TestSamples:
             return await fake.by_rows(request, form)
 
         fake.handler = no_times
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
-        assert "the times of its samples cannot be had (name one metric in each selector)" in (
-            world.of(SHOP).error or ""
-        )
-        assert world.of(SHOP).pods == {}
+        found = (await polled(fake, rps())).of(SHOP)
+        assert "the times of its samples cannot be had (name one metric in each selector)" in (found.error or "")
+        assert found.pods == {}
 
 
 class TestSharing:
-    async def test_policies_with_equal_queries_cost_one_request_an_interval(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps(interval_seconds=3600)])
-        world.source.set_queries([WorkloadQuery(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
-        async with world.running():
-            await world.change()
-        assert fake.questions == [RPS]
-
-    async def test_two_names_for_one_expression_are_one_query(self, fake: FakePrometheus) -> None:
+    async def test_equal_expressions_cost_one_request_an_interval_whatever_their_names_and_policies(
+        self, fake: FakePrometheus
+    ) -> None:
         one, two = (named(name, RPS, interval_seconds=3600) for name in ("one", "two"))
-        world = Source(fake.settings(), queries=[one, two])
-        async with world.running():
-            await world.change()
+        await polled(fake, one, two, wanted=[WorkloadQuery(Query(name="one"), f"ns-{n}", "web") for n in range(50)])
         assert fake.questions == [RPS]
-
-    async def test_all_users_of_a_query_are_notified(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        world.source.set_queries([SHOP, OTHER])
-        async with world.running():
-            await world.change()
-        assert world.changes.seen == [frozenset({SHOP, OTHER})]
 
     async def test_an_equal_result_is_no_change(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps()])
@@ -204,13 +192,12 @@ class TestSharing:
     async def test_a_value_without_a_window_is_that_of_the_answer(self, fake: FakePrometheus) -> None:
         fake.rows = {"x / y": [(A, "1")]}
         world = Source(fake.settings(), queries=[named("ratio", "x / y", interval_seconds=0.01)])
-        wanted = WorkloadQuery(Query(name="ratio"), "shop", "web")
-        world.source.set_queries([wanted])
+        world.source.set_queries([of("ratio")])
         async with world.running():
             await world.change()
             fake.rows = {"x / y": [(A, "2")]}
             await world.change(2)
-        assert world.of(wanted).pods["a"] == Point(NOW - 5, 2 * NANO)
+        assert world.of(of("ratio")).pods["a"] == Point(NOW - 5, 2 * NANO)
 
     async def asked(self, fake: FakePrometheus, times: int) -> None:
         async with asyncio.timeout(20):
@@ -221,14 +208,14 @@ class TestSharing:
     async def test_a_query_with_variables_is_sent_for_each_workload_that_needs_it(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
         async with world.running():
-            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "web")])
+            world.source.set_queries([of("depth")])
             await world.change()
-            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "api")])
+            world.source.set_queries([of("depth", "api")])
             await world.change(2)
             fake.asked.clear()
             await self.asked(fake, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
-        assert world.of(WorkloadQuery(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
+        assert world.of(of("depth")) == QuerySamples(by_pod=False)
 
     async def test_the_requests_in_progress_at_a_server_are_limited(self, fake: FakePrometheus) -> None:
         most = under_way = 0
@@ -245,17 +232,15 @@ class TestSharing:
             return await fake.by_rows(request, form)
 
         fake.handler = slow
-        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
-        world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
-        async with world.running():
-            await world.change(40)
+        depth = named("depth", DEPTH, scope="Service", interval_seconds=3600)
+        await polled(fake, depth, wanted=[of("depth", f"w-{n}") for n in range(40)], changes=40)
         assert most == 8
 
 
 class TestTogether:
     """Named queries of one server and interval are polled together, and their changes are reported once."""
 
-    TWO = WorkloadQuery(Query(name="depth"), "shop", "web")
+    TWO = of("depth")
 
     def world(self, fake: FakePrometheus, **more: Any) -> Source:
         fake.rows = {RPS: [(A, "1")], "depth": [(A, "2")]}
@@ -291,21 +276,15 @@ class TestTogether:
 
     async def test_queries_of_workloads_are_polled_at_times_of_their_own(self, fake: FakePrometheus) -> None:
         fake.rows = {f'sum(queue_depth{{namespace="shop",workload="{name}"}})': [({}, "1")] for name in ("web", "api")}
-        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
-        users = [WorkloadQuery(Query(name="depth"), "shop", name) for name in ("web", "api")]
-        world.source.set_queries(users)
-        async with world.running():
-            await world.change(2)
+        users = [of("depth", "web"), of("depth", "api")]
+        world = await polled(fake, named("depth", DEPTH, scope="Service"), wanted=users, changes=2)
         assert sorted(map(len, world.changes.seen)) == [1, 1]
 
 
 class TestNamed:
     async def test_a_query_without_variables_needs_no_policy(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps(), named("depth", DEPTH)])
-        async with world.running():
-            await world.change()
-        found = world.source.named_result("rps")
-        assert found is not None
+        world = await polled(fake, rps(), named("depth", DEPTH))
+        found = world.named("rps")
         assert {namespace: [s.value for s in series] for namespace, series in found.series.items()} == {
             "shop": [NANO],
             "other": [2 * NANO],
@@ -315,65 +294,47 @@ class TestNamed:
         assert [result.name for result in world.source.named_results()] == ["rps"]
         assert world.source.named_result("depth") is None
         assert world.source.named_result("unknown") is None
-        assert world.changes.seen == [frozenset()]
+        assert world.changes.seen[0] == frozenset()
 
     async def test_before_the_first_result_it_is_empty(self, fake: FakePrometheus) -> None:
-        found = Source(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.named_result("rps")
-        assert found is not None
+        found = Source(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).named("rps")
         assert (found.fetched_at, found.error, found.series) == (None, None, {})
         assert (found.pod_label, found.namespace_label) == ("p", "n")
 
     async def test_it_has_the_error_of_its_failure(self, fake: FakePrometheus) -> None:
         fake.handler = failing
-        world = Source(fake.settings(), queries=[rps(), named("bad", "x{")])
-        async with world.running():
-            await world.change()
-        for name, sentence in (("rps", "HTTP 503"), ("bad", "never closed")):
-            found = world.source.named_result(name)
-            assert found is not None
-            assert sentence in (found.error or "")
-
-    async def test_a_result_without_the_labels_is_an_error(self, fake: FakePrometheus) -> None:
-        fake.rows = {RPS: [({"pod": "a"}, "1")]}
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
-        found = world.source.named_result("rps")
-        assert found is not None
-        assert "lack the label 'namespace'" in (found.error or "")
+        world = await polled(fake, rps(), named("bad", "x{"))
+        assert "HTTP 503" in (world.named("rps").error or "")
+        assert "never closed" in (world.named("bad").error or "")
+        fake.handler, fake.rows = fake.by_rows, {RPS: [({"pod": "a"}, "1")]}
+        assert "lack the label 'namespace'" in ((await polled(fake, rps())).named("rps").error or "")
 
 
 class TestFailing:
-    async def test_the_last_samples_stay_with_their_times_and_the_error_has_the_time_of_the_answer(
+    async def test_the_last_samples_stay_until_the_server_is_back_and_the_error_has_their_time(
         self, fake: FakePrometheus
     ) -> None:
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
+            assert world.value("source_up") == 1
+            assert world.value("source_last_success_timestamp_seconds") == NOW
             fake.handler = failing
             await world.change(2)
-        world.time += 33
-        found = world.of(SHOP)
-        assert found.pods == {"a": Point(NOW - 5, NANO)}
-        assert found.fetched_at == NOW
-        assert found.error == f"Prometheus main: HTTP 503 (last answer at {time_text(NOW)})"
-
-    async def test_without_any_answer_so_far_it_says_so(self, fake: FakePrometheus) -> None:
-        fake.handler = failing
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
-        assert world.of(SHOP).error == "Prometheus main: HTTP 503 (no answer so far)"
-
-    async def test_recovery_is_a_change_even_with_the_same_samples(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
-            fake.handler = failing
-            await world.change(2)
+            world.time += 33
+            found = world.of(SHOP)
+            assert found.pods == {"a": Point(NOW - 5, NANO)}
+            assert found.fetched_at == NOW
+            assert found.error == f"Prometheus main: HTTP 503 (last answer at {time_text(NOW)})"
+            assert world.value("source_up") == 0
+            assert (world.value("source_errors_total", reason="failing") or 0) >= 1
             fake.handler = fake.by_rows
             await world.change(3)
         assert world.of(SHOP).error is None
+
+    async def test_without_any_answer_so_far_it_says_so(self, fake: FakePrometheus) -> None:
+        fake.handler = failing
+        assert (await polled(fake, rps())).of(SHOP).error == "Prometheus main: HTTP 503 (no answer so far)"
 
     async def test_a_failing_server_does_not_affect_the_other(self, fake: FakePrometheus) -> None:
         async with FakePrometheus() as second:
@@ -384,28 +345,14 @@ class TestFailing:
             async with world.running():
                 await world.change(2)
         assert world.of(SHOP).error is None
-        assert "Prometheus second" in (world.of(WorkloadQuery(Query(name="slow"), "shop", "web")).error or "")
-
-    async def test_failures_are_counted_by_reason(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change()
-            assert world.value("source_up") == 1
-            assert world.value("source_last_success_timestamp_seconds") == NOW
-            fake.handler = failing
-            await world.change(2)
-            assert world.value("source_up") == 0
-        assert (world.value("source_errors_total", reason="failing") or 0) >= 1
+        assert "Prometheus second" in (world.of(of("slow")).error or "")
 
 
 class TestPauses:
     async def test_a_rejected_query_keeps_its_interval(self, fake: FakePrometheus) -> None:
         """The server is well; only this question is wrong, and somebody may be mending its data."""
 
-        async def refused(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
-            return raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400)
-
-        fake.handler = refused
+        fake.handler = always(lambda: raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400))
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await TestSharing().asked(fake, 4)
@@ -476,23 +423,18 @@ class TestReload:
     async def test_a_removed_query_is_not_sent_any_more_and_is_an_error(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps()])
         world.source.set_queries([SHOP])
+        second = fake.settings("second")
         async with world.running():
             await world.change()
-            self.reload(world, fake.settings(), queries=[named("other", "vector(1)", interval_seconds=0.01)])
+            self.reload(world, second, queries=[rps(), named("other", "vector(1)", server="second")])
             await world.change(2)
+            assert "no Prometheus server 'main'" in (world.of(SHOP).error or "")
+            other = named("other", "vector(1)", server="second", interval_seconds=0.01)
+            self.reload(world, second, queries=[other])
             fake.asked.clear()
             await TestSharing().asked(fake, 3)
         assert set(fake.questions) == {"vector(1)"}
         assert "they have other" in (world.of(SHOP).error or "")
-
-    async def test_queries_of_a_removed_server_are_errors(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        world.source.set_queries([SHOP])
-        async with world.running():
-            await world.change()
-            self.reload(world, fake.settings("second"), queries=[rps(), named("other", "vector(1)", server="second")])
-            await world.change(2)
-        assert "no Prometheus server 'main'" in (world.of(SHOP).error or "")
 
     async def test_settings_that_change_twice_in_a_row_end_with_the_last(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps()])

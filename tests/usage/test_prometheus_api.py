@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.concurrency import Slices
-from adapter.runtime.source_errors import QueryRejected, SourceFailing, WrongAnswer
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.usage.prometheus_api import Sample, error_from_response, read_samples
 from adapter.usage.query_results import Vector
 from adapter.usage.series import SeriesTable
@@ -37,14 +37,19 @@ async def read(raw: bytes) -> list[PlainSample]:
 
 
 class TestVectors:
-    async def test_a_vector_is_labels_time_and_the_value_as_text(self) -> None:
-        assert await read(body([series({"pod": "a"}, "NaN")])) == [PlainSample({"pod": "a"}, AT, "NaN")]
-
-    async def test_an_empty_vector_is_no_sample(self) -> None:
-        assert await read(body([])) == []
-
-    async def test_a_scalar_is_one_sample_without_labels(self) -> None:
-        assert await read(body([AT, "5"], "scalar")) == [PlainSample({}, AT, "5")]
+    @pytest.mark.parametrize(
+        ("answer", "samples"),
+        [
+            pytest.param(body([series({"pod": "a"}, "NaN")]), [PlainSample({"pod": "a"}, AT, "NaN")], id="a vector"),
+            pytest.param(body([]), [], id="an empty vector"),
+            pytest.param(body([AT, "5"], "scalar"), [PlainSample({}, AT, "5")], id="a scalar"),
+            pytest.param(body([series({})], infos=["it might be no counter"]), [PlainSample({}, AT, "1")], id="infos"),
+        ],
+    )
+    async def test_an_answer_is_labels_times_and_values_as_text(
+        self, answer: bytes, samples: list[PlainSample]
+    ) -> None:
+        assert await read(answer) == samples
 
     async def test_whitespace_in_the_json_is_ignored(self) -> None:
         raw = json.dumps(json.loads(body([series({"pod": "a"})] * 2)), indent=4).encode()
@@ -62,19 +67,14 @@ class TestVectors:
         many = [series(labels, str(index)) for index, labels in enumerate(some * 400)]
         assert [sample.labels for sample in await read(body(many))] == some * 400
 
-    async def test_infos_are_no_error(self) -> None:
-        assert len(await read(body([series({})], infos=["PromQL info: metric might not be a counter"]))) == 1
-
 
 class TestRefusals:
-    async def test_a_warning_is_an_error(self) -> None:
+    @pytest.mark.parametrize("count", [1, 3000])
+    async def test_a_warning_is_an_error(self, count: int) -> None:
         """A store behind a querier that did not answer is only a warning, and its pods are simply not there."""
+        many = [series({"pod": f"web-{n}"}) for n in range(count)]
         with pytest.raises(SourceFailing, match="warning: fetch series from store x: deadline"):
-            await read(body([series({})], warnings=["fetch series from store x: deadline"]))
-
-    async def test_a_warning_after_a_large_vector_is_an_error(self) -> None:
-        with pytest.raises(SourceFailing, match="partial"):
-            await read(body([series({"pod": f"web-{n}"}) for n in range(3000)], warnings=["partial"]))
+            await read(body(many, warnings=["fetch series from store x: deadline"]))
 
     async def test_a_rejected_query_says_why(self) -> None:
         raw = json.dumps({"status": "error", "errorType": "bad_data", "error": "parse error: unexpected end"}).encode()
@@ -120,25 +120,17 @@ class TestRefusals:
 
 
 class TestStatus:
-    def test_the_message_of_prometheus_is_kept(self) -> None:
-        error = error_from_response(
-            422, b'{"status":"error","errorType":"execution","error":"many-to-many matching not allowed"}'
-        )
-        assert isinstance(error, QueryRejected)
-        assert str(error) == "HTTP 422: execution: many-to-many matching not allowed"
-
-    @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-    def test_statuses_that_are_faults_of_the_server(self, status: int) -> None:
-        assert isinstance(error_from_response(status, b"upstream down"), SourceFailing)
-        assert "upstream down" in str(error_from_response(status, b"upstream down"))
-
-    @pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
-    def test_statuses_that_are_faults_of_the_query(self, status: int) -> None:
-        assert isinstance(error_from_response(status, b""), QueryRejected)
-        assert f"HTTP {status}" in str(error_from_response(status, b""))
-
-    def test_a_redirect_is_not_followed_but_named(self) -> None:
-        assert "redirect" in str(error_from_response(302, b"<a href='/login'>"))
+    @pytest.mark.parametrize(
+        ("statuses", "kind"), [((429, 500, 502, 503, 504), SourceFailing), ((400, 401, 403, 404, 405), QueryRejected)]
+    )
+    def test_a_status_is_a_fault_of_the_server_or_of_the_query(
+        self, statuses: tuple[int, ...], kind: type[SourceError]
+    ) -> None:
+        for status in statuses:
+            error = error_from_response(status, b"upstream down")
+            assert type(error) is kind
+            assert f"HTTP {status}" in str(error)
+            assert "upstream down" in str(error)
 
 
 @pytest.mark.parametrize("labels", ['{"a":1}', "[]", '"pod"', "null"])

@@ -1,6 +1,5 @@
 """PromQL: names put in safely, selectors found, the query for their sample times."""
 
-import contextlib
 import re
 
 import pytest
@@ -191,11 +190,6 @@ class TestSelectors:
     )
     def test_invalid_promql_is_an_error_with_its_position(self, text: str, message: str) -> None:
         with pytest.raises(PromqlError, match=message):
-            parse_inputs(text)
-
-    @given(st.text("xy{}[]()\"'`=~!,@ 5mo:#\n$\\", max_size=30))
-    def test_random_text_raises_no_other_error(self, text: str) -> None:
-        with contextlib.suppress(PromqlError):
             parse_inputs(text)
 
     @given(st.lists(st.sampled_from(['x{a="b"}', "sum", " by ", "(", ")", "[5m]", "1e5", "# c\n", "'s'"]), max_size=12))

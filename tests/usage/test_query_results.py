@@ -67,17 +67,17 @@ async def of(asked: InstantQuery, found: list[PlainSample], namespace: str = "sh
 
 
 class TestPods:
-    async def test_pods_are_matched_by_namespace_and_name(self) -> None:
-        found = await of(
-            question(),
-            [row(1, namespace="shop", pod="a"), row(2, namespace="shop", pod="b"), row(9, namespace="other", pod="a")],
-        )
-        assert found.pods == {"a": Point(NOW, NANO), "b": Point(NOW, 2 * NANO)}
-        assert found.error is None
-
-    async def test_a_namespace_that_is_not_in_the_answer_has_no_sample(self) -> None:
-        found = await of(question(), [row(1, namespace="other", pod="a")])
-        assert (found.pods, found.total, found.error) == ({}, None, None)
+    async def test_pods_are_matched_by_namespace_and_name_and_dated(self) -> None:
+        rows = [
+            row(1, namespace="shop", pod="a"),
+            row(2, namespace="shop", pod="b"),
+            row(9, namespace="other", pod="a"),
+            row(9, namespace="shop", pod="without a time"),
+        ]
+        times = [time_of(0, NOW - 3, namespace="shop", pod=pod) for pod in ("a", "b")]
+        found = (await answered(question(), rows, *times)).of("shop", 90)
+        assert found.pods == {"a": Point(NOW - 3, NANO), "b": Point(NOW - 3, 2 * NANO)}
+        assert (found.error, found.fetched_at) == (None, NOW)
 
     async def test_the_names_of_the_labels_can_be_set(self) -> None:
         asked = question(namespace_label="k8s_ns", pod_label="k8s_pod")
@@ -90,16 +90,33 @@ class TestPods:
         for rows in (found, [*reversed(found)]):
             assert (await of(question(), rows)).pods == {"b": Point(NOW, NANO)}
 
-    async def test_two_series_of_one_pod_are_an_error_for_its_namespace_alone(self) -> None:
-        found = await answered(
-            question(),
-            [
-                row(1, namespace="shop", pod="a", path="/"),
-                row(2, namespace="shop", pod="a", path="/b"),
-                row(3, namespace="other", pod="a"),
-            ],
-        )
-        assert "several series of pod a; write it as sum by (namespace, pod)" in (found.of("shop", 90).error or "")
+    @pytest.mark.parametrize(
+        ("rows", "pods"),
+        [
+            pytest.param([], {}, id="an empty result"),
+            pytest.param([row(1, namespace="other", pod="a")], {}, id="only another namespace is in the answer"),
+            # cAdvisor's root cgroup has neither label, a pod's own cgroup sums stand beside it.
+            pytest.param(
+                [row(100, id="/"), row(5, namespace="shop"), row(1, namespace="shop", pod="a")],
+                {"a": Point(NOW, NANO)},
+                id="series without a pod are ignored",
+            ),
+        ],
+    )
+    async def test_what_is_no_error(self, rows: list[PlainSample], pods: dict[str, Point]) -> None:
+        found = await of(question(), rows)
+        assert (found.pods, found.total, found.error) == (pods, None, None)
+
+    @pytest.mark.parametrize(
+        ("rows", "error"),
+        [
+            ([row(1, namespace="shop", pod="a", q="1"), row(2, namespace="shop", pod="a")], "several series of pod a"),
+            ([row(1, namespace="shop")], "lack the label 'pod'"),
+        ],
+    )
+    async def test_an_error_in_one_namespace_is_none_in_another(self, rows: list[PlainSample], error: str) -> None:
+        found = await answered(question(), [*rows, row(3, namespace="other", pod="a")])
+        assert error in (found.of("shop", 90).error or "")
         assert found.of("shop", 90).pods == {}
         assert found.of("other", 90).error is None
 
@@ -107,21 +124,6 @@ class TestPods:
         found = await of(question(), [row(1, pod="a"), row(2, pod="b")])
         assert "lack the label 'namespace'" in (found.error or "")
         assert found.pods == {}
-
-    async def test_no_pod_label_in_the_namespace_is_an_error_that_names_it(self) -> None:
-        found = await answered(question(), [row(1, namespace="shop"), row(2, namespace="other", pod="b")])
-        assert "lack the label 'pod'" in (found.of("shop", 90).error or "")
-        assert found.of("other", 90).error is None
-
-    async def test_a_series_without_a_pod_is_ignored(self) -> None:
-        """cAdvisor's root cgroup has neither label, a pod's own cgroup sums stand beside it."""
-        found = await of(question(), [row(100, id="/"), row(5, namespace="shop"), row(1, namespace="shop", pod="a")])
-        assert found.pods == {"a": Point(NOW, NANO)}
-        assert found.error is None
-
-    async def test_an_empty_result_is_no_error(self) -> None:
-        found = await of(question(), [])
-        assert (found.pods, found.error, found.fetched_at) == ({}, None, NOW)
 
     @given(st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", ""]), st.integers(0, 9)), max_size=8))
     async def test_no_sample_of_another_namespace_is_ever_taken(self, rows: list[tuple[str, str, int]]) -> None:
@@ -132,18 +134,21 @@ class TestPods:
 
 
 class TestServices:
-    async def test_one_series_is_the_number(self) -> None:
-        found = await of(question(by_pod=False), [row("12.5")])
-        assert found.total == Point(NOW, 12_500_000_000)
-        assert found.pods == {}
-
-    async def test_only_the_series_of_the_own_namespace_counts(self) -> None:
-        found = await of(question(by_pod=False), [row(5, namespace="shop"), row(7, namespace="other")])
-        assert found.total == Point(NOW, 5 * NANO)
-
-    async def test_a_number_of_another_namespace_is_not_taken(self) -> None:
-        found = await of(question(by_pod=False), [row(7, namespace="other")])
-        assert (found.total, found.error) == (None, None)
+    @pytest.mark.parametrize(
+        ("rows", "value"),
+        [
+            pytest.param([row("12.5")], 12.5, id="one series is the number"),
+            pytest.param([row("0")], 0, id="zero is a number"),
+            pytest.param([row("NaN")], None, id="NaN is no sample"),
+            pytest.param([row(5, namespace="shop"), row(7, namespace="other")], 5, id="only the own namespace counts"),
+            pytest.param([row(7, namespace="other")], None, id="no other's number is taken"),
+            pytest.param([row(5, namespace="shop", pod="exporter-0")], 5, id="its pod label is ignored"),
+        ],
+    )
+    async def test_a_service_has_one_number(self, rows: list[PlainSample], value: float | None) -> None:
+        found = await of(question(by_pod=False), rows)
+        expected = None if value is None else Point(NOW, int(value * NANO))
+        assert (found.total, found.pods, found.error) == (expected, {}, None)
 
     @pytest.mark.parametrize(
         "rows",
@@ -158,85 +163,59 @@ class TestServices:
         assert "answers 2 series where one number is wanted" in (found.error or "")
         assert found.total is None
 
-    async def test_nan_is_no_sample_and_no_error(self) -> None:
-        found = await of(question(by_pod=False), [row("NaN")])
-        assert (found.total, found.error) == (None, None)
-
-    async def test_zero_is_a_number(self) -> None:
-        assert (await of(question(by_pod=False), [row("0")])).total == Point(NOW, 0)
-
-    async def test_the_pod_label_of_a_single_series_is_ignored(self) -> None:
-        found = await of(question(by_pod=False), [row(5, namespace="shop", pod="exporter-0")])
-        assert found.total == Point(NOW, 5 * NANO)
-
-
-class TestInline:
-    async def test_labels_show_that_it_is_by_pod(self) -> None:
-        found = await of(question(by_pod=None), [row(5, namespace="shop", pod="a")])
-        assert list(found.pods) == ["a"]
-
-    async def test_an_answer_without_pod_labels_is_one_number(self) -> None:
+    async def test_the_labels_of_inline_promql_show_whether_it_is_by_pod(self) -> None:
+        assert list((await of(question(by_pod=None), [row(5, namespace="shop", pod="a")])).pods) == ["a"]
         assert (await of(question(by_pod=None), [row(5)])).total == Point(NOW, 5 * NANO)
 
 
+SHOP, POD_A, POD_B = ({"namespace": "shop", **pod} for pod in ({}, {"pod": "a"}, {"pod": "b"}))
+
+
 class TestTimes:
-    async def at(self, text: str, place: dict[str, str], *times: PlainSample) -> float | None:
+    """A time of an input is its selector, how long it is ago, and its labels."""
+
+    @pytest.mark.parametrize(
+        ("text", "times", "place", "ago"),
+        [
+            *(
+                pytest.param(
+                    "x",
+                    [(0, 5, POD_A), (0, 70, POD_B), (0, 0, {"namespace": "other", "pod": "a"})],
+                    place,
+                    ago,
+                    id=says,
+                )
+                for place, ago, says in (
+                    (POD_A, 5, "a pod is dated by its own series"),
+                    (POD_B, 70, "and another by its own"),
+                    ({"namespace": "shop", "pod": "c"}, None, "a third has none"),
+                )
+            ),
+            pytest.param("x / y", [(0, 5, POD_A), (1, 40, POD_A)], POD_A, 40, id="the oldest input dates the value"),
+            pytest.param("x + y", [(0, 5, POD_A)], POD_A, None, id="an input has ended: no time"),
+            pytest.param("x or y", [(0, 5, POD_A)], POD_A, 5, id="an alternative needs one live input"),
+            # A zero that nobody measured, while x is gone.
+            pytest.param("sum(x) or vector(0)", [], {}, None, id="an alternative without any live input"),
+            pytest.param(
+                "x", [(0, 5, SHOP), (0, 9, {"namespace": "other"})], POD_A, 5, id="a namespace dates its pods"
+            ),
+            pytest.param("x", [(0, 5, SHOP)], {"namespace": "third", "pod": "a"}, None, id="but those of no other"),
+            pytest.param("x * scalar(y)", [(0, 5, POD_A), (1, 9, {})], POD_A, 9, id="no label at all dates everything"),
+            pytest.param("x", [(0, 0, {}), (0, 80, POD_A)], POD_A, 80, id="a series of no pod dates no pod"),
+            pytest.param("x", [(0, 0, {}), (0, 80, POD_A)], POD_B, None, id="nor one without a series"),
+            pytest.param("sum(x)", [(0, 30, SHOP), (0, 7, {"namespace": "other"})], {}, 7, id="a total by its newest"),
+            pytest.param("sum(x)", [(0, 30, SHOP), (0, 7, {"namespace": "other"})], SHOP, 30, id="of its namespace"),
+            pytest.param("vector(1)", [], {}, 0, id="without selectors it is the time of the evaluation"),
+        ],
+    )
+    async def test_a_value_is_as_old_as_what_it_was_computed_from(
+        self, text: str, times: list[tuple[int, float, dict[str, str]]], place: dict[str, str], ago: float | None
+    ) -> None:
         asked = question(text)
         vector = await vector_of(asked, [row(1, **place)])
-        return (await dated(asked, vector, *times).column(vector.sets, Slices()))[0]
-
-    async def test_a_pod_is_dated_by_its_own_series(self) -> None:
-        times = [
-            time_of(0, NOW - 5, namespace="shop", pod="a"),
-            time_of(0, NOW - 70, namespace="shop", pod="b"),
-            time_of(0, NOW, namespace="other", pod="a"),
-        ]
-        assert await self.at("x", {"namespace": "shop", "pod": "a"}, *times) == NOW - 5
-        assert await self.at("x", {"namespace": "shop", "pod": "b"}, *times) == NOW - 70
-        assert await self.at("x", {"namespace": "shop", "pod": "c"}, *times) is None
-
-    async def test_the_oldest_input_dates_the_value(self) -> None:
-        times = [time_of(0, NOW - 5, namespace="shop", pod="a"), time_of(1, NOW - 40, namespace="shop", pod="a")]
-        assert await self.at("x / y", {"namespace": "shop", "pod": "a"}, *times) == NOW - 40
-
-    async def test_a_value_with_an_ended_input_has_no_time(self) -> None:
-        times = [time_of(0, NOW - 5, namespace="shop", pod="a")]
-        assert await self.at("x + y", {"namespace": "shop", "pod": "a"}, *times) is None
-
-    async def test_a_value_with_an_alternative_needs_one_live_input(self) -> None:
-        times = [time_of(0, NOW - 5, namespace="shop", pod="a")]
-        assert await self.at("x or y", {"namespace": "shop", "pod": "a"}, *times) == NOW - 5
-
-    async def test_an_alternative_without_any_live_input_has_no_time(self) -> None:
-        """`sum(x) or vector(0)` while x is gone: a zero that nobody measured."""
-        assert await self.at("sum(x) or vector(0)", {}) is None
-
-    async def test_series_without_pod_labels_date_their_namespace(self) -> None:
-        times = [time_of(0, NOW - 5, namespace="shop"), time_of(0, NOW - 9, namespace="other")]
-        assert await self.at("x", {"namespace": "shop", "pod": "a"}, *times) == NOW - 5
-        assert await self.at("x", {"namespace": "third", "pod": "a"}, *times) is None
-
-    async def test_series_without_any_label_date_everything(self) -> None:
-        times = [time_of(0, NOW - 5, namespace="shop", pod="a"), time_of(1, NOW - 9)]
-        assert await self.at("x * scalar(y)", {"namespace": "shop", "pod": "a"}, *times) == NOW - 9
-
-    async def test_a_series_of_no_pod_does_not_date_the_pods(self) -> None:
-        times = [time_of(0, NOW), time_of(0, NOW - 80, namespace="shop", pod="a")]
-        assert await self.at("x", {"namespace": "shop", "pod": "a"}, *times) == NOW - 80
-        assert await self.at("x", {"namespace": "shop", "pod": "b"}, *times) is None
-
-    async def test_a_total_is_dated_by_the_newest_of_its_inputs(self) -> None:
-        times = [time_of(0, NOW - 30, namespace="shop"), time_of(0, NOW - 7, namespace="other")]
-        assert await self.at("sum(x)", {}, *times) == NOW - 7
-        assert await self.at("sum(x)", {"namespace": "shop"}, *times) == NOW - 30
-
-    async def test_an_expression_without_selectors_has_the_time_of_its_evaluation(self) -> None:
-        assert await self.at("vector(1)", {}) == NOW
-
-    async def test_a_pod_without_a_time_has_no_sample(self) -> None:
-        rows = [row(1, namespace="shop", pod="a"), row(2, namespace="shop", pod="b")]
-        found = await answered(question(), rows, time_of(0, NOW - 3, namespace="shop", pod="a"))
-        assert found.of("shop", 90).pods == {"a": Point(NOW - 3, NANO)}
+        dates = dated(asked, vector, *(time_of(number, NOW - age, **labels) for number, age, labels in times))
+        (at,) = await dates.column(vector.sets, Slices())
+        assert at == (None if ago is None else NOW - ago)
 
     async def test_no_time_for_any_series_is_an_error(self) -> None:
         """Series whose labels were renamed on the way, or targets that are all down behind a long range."""
@@ -246,44 +225,44 @@ class TestTimes:
         assert found.of("shop", 90).error == sentence
 
     @pytest.mark.parametrize(
-        "sample",
+        ("labels", "value"),
         [
-            PlainSample({}, NOW, "1"),
-            PlainSample({"effective_load_input": "7"}, NOW, "1"),
-            PlainSample({"effective_load_input": "-1"}, NOW, "1"),
-            PlainSample({"effective_load_input": "0"}, NOW, "x"),
-            PlainSample({"effective_load_input": "0"}, NOW, "NaN"),
-            PlainSample({"effective_load_input": "0"}, NOW, "+Inf"),
+            ({}, "1"),
+            *(({"effective_load_input": number}, "1") for number in ("7", "-1")),
+            *(({"effective_load_input": "0"}, value) for value in ("x", "NaN", "+Inf")),
         ],
     )
-    async def test_malformed_sample_times_are_an_error(self, sample: PlainSample) -> None:
+    async def test_malformed_sample_times_are_an_error(self, labels: dict[str, str], value: str) -> None:
         asked = question("x / y")
         with pytest.raises(WrongAnswer, match="not what was asked for"):
-            dated(asked, await vector_of(asked, []), sample)
+            dated(asked, await vector_of(asked, []), PlainSample(labels, NOW, value))
 
 
 class TestSame:
-    async def test_the_same_values_at_the_same_times_are_the_same_in_any_order(self) -> None:
-        rows = [row(1, namespace="shop", pod="a"), row(2, namespace="shop", pod="b")]
-        table = new_table(question())
-        first = await answered(question(), rows, table=table)
-        assert first.same(await answered(question(), rows[::-1], table=table))
-
     @pytest.mark.parametrize(
-        "rows",
-        [[], [row(2, namespace="shop", pod="a")], [row(1, namespace="shop", pod="b")], [row(1, pod="a")]],
+        ("rows", "ago", "same"),
+        [
+            pytest.param([("shop", "b", 2), ("shop", "a", 1)], 0, True, id="in another order"),
+            pytest.param([], 0, False, id="nothing"),
+            pytest.param([("shop", "a", 1), ("shop", "b", 1)], 0, False, id="another value"),
+            pytest.param([("shop", "a", 1), ("shop", "c", 2)], 0, False, id="another pod"),
+            pytest.param([("other", "a", 1), ("shop", "b", 2)], 0, False, id="another namespace"),
+            pytest.param([("shop", "a", 1), ("shop", "b", 2)], 1, False, id="another time"),
+        ],
     )
-    async def test_other_values_are_another_result(self, rows: list[PlainSample]) -> None:
+    async def test_results_are_the_same_that_have_the_same_values_and_times(
+        self, rows: list[tuple[str, str, int]], ago: float, same: bool
+    ) -> None:
         table = new_table(question())
-        first = await answered(question(), [row(1, namespace="shop", pod="a")], table=table)
-        assert not first.same(await answered(question(), rows, table=table))
-        assert not first.same(None)
 
-    async def test_another_sample_time_is_another_result(self) -> None:
-        rows = [row(1, namespace="shop", pod="a")]
-        table = new_table(question())
-        older = await answered(question(), rows, time_of(0, NOW - 1, namespace="shop", pod="a"), table=table)
-        assert not (await answered(question(), rows, table=table)).same(older)
+        async def result(rows: list[tuple[str, str, int]], at: float) -> QueryResult:
+            times = [time_of(0, at, namespace=namespace, pod=pod) for namespace, pod, _ in rows]
+            found = [row(value, namespace=namespace, pod=pod) for namespace, pod, value in rows]
+            return await answered(question(), found, *times, table=table)
+
+        first = await result([("shop", "a", 1), ("shop", "b", 2)], NOW)
+        assert first.same(await result(rows, NOW - ago)) is same
+        assert not first.same(None)
 
 
 class TestNumbers:
