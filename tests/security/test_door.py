@@ -67,13 +67,6 @@ async def test_a_client_without_a_certificate_gets_no_http(service: Service) -> 
     assert service.cluster.reviews() == 0
 
 
-async def test_a_certificate_of_another_authority_gets_no_http_whatever_its_name(
-    service: Service, client_authority: trustme.CA
-) -> None:
-    imposter = client_authority.issue_cert("front-proxy.test", common_name="front-proxy-client")
-    assert await answered(service, imposter) == b""
-
-
 async def test_another_name_of_the_authority_is_refused_after_the_handshake(
     service: Service, front_proxy: trustme.CA, capsys: pytest.CaptureFixture[str]
 ) -> None:
