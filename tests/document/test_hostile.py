@@ -11,8 +11,6 @@ import yaml
 
 from adapter.cli import INVALID, main
 from adapter.commands.decide import decision, reader
-from adapter.policy import status_memory
-from adapter.policy.memory_json import MemoryDecodeError
 from adapter.runtime import document_text
 from tests.effort import effort
 
@@ -24,6 +22,12 @@ CALLS = 12_000_000
 def vector(name: str = "08-overloaded-and-out") -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((VECTORS / f"{name}.yaml").read_text())
     return found
+
+
+def pods(count: int) -> list[dict[str, Any]]:
+    """So many pods like the first one of the vector."""
+    one = vector()["pods"][0]
+    return [one | {"metadata": one["metadata"] | {"name": f"w-{n}", "uid": f"u-{n}"}} for n in range(count)]
 
 
 def put(data: Any, path: tuple[str | int, ...], value: object) -> str:
@@ -92,50 +96,37 @@ def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "kind"),
+    ("key", "value", "advice"),
     [
-        ("weight", "x", "float"),
-        ("weight", True, "float"),
-        ("port", "80", "int"),
-        ("ip", 5, "str"),
-        ("enabled", 1, "bool"),
+        ("weight", "x", "must be of type float"),
+        ("weight", True, "must be of type float"),
+        *(("weight", value, "must be a finite number below 2^63") for value in (float("nan"), float("inf"), 1e300)),
+        ("port", "80", "must be of type int"),
+        ("ip", 5, "must be of type str"),
+        ("enabled", 1, "must be of type bool"),
     ],
 )
-def test_a_registration_of_wrong_types_is_named(key: str, value: object, kind: str) -> None:
+def test_a_wrong_value_of_a_registration_is_named(key: str, value: object, advice: str) -> None:
     given = vector()
     given["roster"] = {"at": given["now"], "instances": [{"ip": "10.0.0.1", "port": 80, key: value}]}
-    assert faults_of(json.dumps(given)) == [f"roster.instances[0].{key}: {value!r}: must be of type {kind}"]
+    assert faults_of(json.dumps(given)) == [f"roster.instances[0].{key}: {value!r}: {advice}"]
 
 
-@pytest.mark.parametrize("weight", [float("nan"), float("inf"), 1e300])
-def test_a_weight_that_is_no_amount_is_named(weight: float) -> None:
+@pytest.mark.parametrize(
+    ("key", "names"), [("pods", {"name": "web-1", "uid": "uid-web-1"}), ("usage", {"name": "web-1"})]
+)
+def test_a_pod_or_its_usage_twice_is_named(key: str, names: dict[str, str]) -> None:
     given = vector()
-    given["roster"] = {"at": given["now"], "instances": [{"ip": "10.0.0.1", "weight": weight}]}
+    given[key].append(given[key][1])
     assert faults_of(json.dumps(given)) == [
-        f"roster.instances[0].weight: {weight!r}: must be a finite number below 2^63"
-    ]
-
-
-def test_the_same_pod_twice_is_named() -> None:
-    given = vector()
-    given["pods"].append(given["pods"][1])
-    assert faults_of(json.dumps(given)) == [
-        "pods[10].metadata.name: 'web-1': is a duplicate of pods[1].metadata.name; keep one of them",
-        "pods[10].metadata.uid: 'uid-web-1': is a duplicate of pods[1].metadata.uid; keep one of them",
+        f"{key}[10].metadata.{name}: {value!r}: is a duplicate of {key}[1].metadata.{name}; keep one of them"
+        for name, value in names.items()
     ]
 
 
 def test_two_pods_of_one_uid_are_named() -> None:
     assert faults_of(put(vector(), ("pods", 2, "metadata", "uid"), "uid-web-1")) == [
         "pods[2].metadata.uid: 'uid-web-1': is a duplicate of pods[1].metadata.uid; keep one of them"
-    ]
-
-
-def test_the_usage_of_a_pod_twice_is_named() -> None:
-    given = vector()
-    given["usage"].append(given["usage"][1])
-    assert faults_of(json.dumps(given)) == [
-        "usage[10].metadata.name: 'web-1': is a duplicate of usage[1].metadata.name; keep one of them"
     ]
 
 
@@ -247,21 +238,21 @@ def test_a_memory_of_more_than_there_can_be_is_refused_soon(memory: dict[str, An
     assert "items; at most 5000 are read" in fault
 
 
-def calls_for(pods: int) -> int:
-    """The calls that reading and deciding a document with so many pods takes."""
-    given = vector()
-    pod, usage = given["pods"][0], given["usage"][0]
-    names = [f"w-{n}" for n in range(pods)]
-    given["pods"] = [pod | {"metadata": pod["metadata"] | {"name": name, "uid": name}} for name in names]
-    given["usage"] = [usage | {"metadata": {"name": name}} for name in names]
-    text = json.dumps(given)
+def calls_for(document: dict[str, Any]) -> int:
+    """The calls that reading and deciding a document takes, of which every pod is decided."""
+    text = json.dumps(document)
     with effort() as done:
-        assert len(decision.decision_json(reader.read_document(text))["pods"]) == pods
+        assert len(decision.decision_json(reader.read_document(text))["pods"]) == len(document["pods"])
     return done.calls
 
 
+def with_pods(count: int) -> dict[str, Any]:
+    usage = vector()["usage"][0]
+    return vector() | {"pods": pods(count), "usage": [usage | {"metadata": {"name": f"w-{n}"}} for n in range(count)]}
+
+
 def test_ten_times_as_many_pods_take_about_ten_times_as_long() -> None:
-    assert calls_for(2000) < 12 * calls_for(200), "a hundred times if each met each"
+    assert calls_for(with_pods(2000)) < 12 * calls_for(with_pods(200)), "a hundred times if each met each"
 
 
 @pytest.mark.parametrize("section", ["policy", "hpa"])
@@ -272,43 +263,17 @@ def test_fifty_thousand_unknown_keys_are_refused_soon(section: str) -> None:
 
 
 def test_many_endpoints_and_many_pods_are_decided_soon() -> None:
-    given = vector()
-    pod = given["pods"][0]
-    given["pods"] = [
-        {"metadata": pod["metadata"] | {"name": f"w-{n}", "uid": f"u-{n}"}, "status": {"podIP": "10.0.0.1"}}
-        for n in range(2000)
-    ]
+    same = [one | {"status": {"podIP": "10.0.0.1"}} for one in pods(2000)]
     ends = [{"conditions": {"serving": True}, "targetRef": {"kind": "Pod", "name": f"w-{n}"}} for n in range(2000)]
-    given["endpointSlices"] = [{"metadata": {"name": "s"}, "endpoints": ends}] * 5
-    with effort() as done:
-        assert len(decision.decision_json(reader.read_document(json.dumps(given)))["pods"]) == 2000
-    assert done.calls < CALLS
+    slices = [{"metadata": {"name": "s"}, "endpoints": ends}] * 5
+    assert calls_for(vector() | {"pods": same, "endpointSlices": slices}) < CALLS
 
 
 def test_a_thousand_pods_as_json_are_read_as_json() -> None:
-    given = vector()
-    pod = given["pods"][0]
-    given["pods"] = [pod | {"metadata": pod["metadata"] | {"name": f"w-{n}", "uid": f"u-{n}"}} for n in range(1000)]
-    text = json.dumps(given)
+    text = json.dumps(vector() | {"pods": pods(1000)})
     with effort() as done:
         assert len(reader.read_document(text).inputs.pods) == 1000
     assert done.calls < CALLS, "as YAML"
-
-
-@pytest.mark.parametrize(
-    "status",
-    [
-        {"pods": []}, {"pods": {"a": 5}}, {"pods": {"a": {"seen": "9999-12-31T23:59:59-14:00"}}}, {"rosters": "x"},
-        {"lastValid": {"at": "x"}}, {"lastValid": []}, {"lastValid": {"at": "2026-01-01T00:00:00Z", "error": 5}},
-        {"replacement": {"notedCurrent": 1.5}}, {"ahead": {"q": {"at": "2026-01-01T00:00:00Z", "value": "x"}}},
-        {"departed": {"a": {}}}, {"departed": {"a": []}}, {"registered": "x"}, {"registered": {"a": 1}},
-        {"lastReplicas": -1}, {"holdUntil": "9999-12-31T23:59:59Z"}, {"lastReplicas": 2**80}, {"everInRoster": "yes"},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_garbage_memory_in_a_status_is_a_recollection_error(status: dict[str, Any]) -> None:
-    with pytest.raises(MemoryDecodeError):
-        status_memory.from_status(status)
 
 
 @pytest.mark.parametrize(

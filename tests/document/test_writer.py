@@ -111,24 +111,23 @@ def case_of(rule: Policy, **changes: Any) -> DecisionCase:
     return DecisionCase(inputs, scale, NOW + 3.25)
 
 
-def test_what_the_server_alone_remembers_is_in_the_document() -> None:
-    memory = Memory(observing_since=NOW - 100)
-    again = read_again(case_of(policy(), memory=memory))
-    assert again.inputs.memory.observing_since == NOW - 100
+FAILED = QuerySamples(
+    error="HTTP 503 (last answer at 2026-01-01T00:00:00Z)", fetched_at=NOW - 12, max_age=45.0, window=60.0
+)
 
 
-def test_the_hpas_effective_tolerance_is_in_the_document() -> None:
+@pytest.mark.parametrize(
+    "samples", [FAILED, QuerySamples(), QuerySamples(by_pod=False), replace(FAILED, behind=604800.0, by_pod=True)]
+)
+def test_a_query_that_failed_or_never_answered_is_written_as_that_beside_what_the_server_alone_knows(
+    samples: QuerySamples,
+) -> None:
     bounds = Bounds(minimum=0, maximum=7, last_scale=NOW - 60, tolerance=HpaTolerance(Fraction(1, 10), Fraction(1, 40)))
-    assert read_again(case_of(policy(), bounds=bounds)).inputs.bounds == bounds
-
-
-def test_a_query_that_failed_or_never_answered_is_written_as_that() -> None:
-    failed = QuerySamples(
-        error="HTTP 503 (last answer at 2026-01-01T00:00:00Z)", fetched_at=NOW - 12, max_age=45.0, window=60.0
-    )
-    for samples in (failed, QuerySamples(), QuerySamples(by_pod=False), replace(failed, behind=604800.0, by_pod=True)):
-        case = case_of(policy(queue("10")), samples=Samples(queries={"queue": samples}))
-        assert read_again(case).inputs.samples.queries["queue"] == samples
+    memory = Memory(observing_since=NOW - 100)
+    case = case_of(policy(queue("10")), samples=Samples(queries={"queue": samples}), bounds=bounds, memory=memory)
+    again = read_again(case).inputs
+    assert (again.samples.queries["queue"], again.bounds) == (samples, bounds)
+    assert again.memory.observing_since == NOW - 100
 
 
 def test_samples_of_other_pods_are_left_out_and_still_known_to_exist() -> None:
@@ -204,11 +203,8 @@ def test_a_pod_is_read_as_it_was_written(one: Pod) -> None:
     assert PodDecoder()(json.dumps(pod_object(one)).encode()) == one
 
 
-def test_a_crash_looping_container_stays_one() -> None:
-    one = replace(pod(), containers=(Container("app", running=False, crash_looping=True),))
-    assert PodDecoder()(json.dumps(pod_object(one)).encode()).containers == one.containers
-
-
-def test_quantities_are_written_to_the_nano_unit() -> None:
-    one = replace(pod(), containers=(Container("app", limits={"cpu": 1_234_567_891}, running=True),))
-    assert pod_object(one)["spec"]["containers"][0]["resources"]["limits"] == {"cpu": nano_text(1_234_567_891)}
+def test_a_crash_looping_container_stays_one_and_quantities_are_written_to_the_nano_unit() -> None:
+    container = Container("app", limits={"cpu": 1_234_567_891}, running=False, crash_looping=True)
+    written = pod_object(replace(pod(), containers=(container,)))
+    assert PodDecoder()(json.dumps(written).encode()).containers == (container,)
+    assert written["spec"]["containers"][0]["resources"]["limits"] == {"cpu": nano_text(1_234_567_891)}

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
 from tests.effort import Effort, effort, seconds, steps
-from tests.fuzz.spoil import EVERY
+from tests.fuzz.spoil import EVERY, each_place
 
 SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
 """Seconds for each test; 0: its own number of cases, once."""
@@ -41,6 +41,15 @@ def seeds() -> Iterator[int]:
     while time.monotonic() < until:
         seed += 1
         yield seed
+
+
+def at_each_place(document: Any, check: Callable[[bytes], object]) -> None:
+    """Checks the document with strange values at each of its places; names the place where the check raises."""
+    for what, body in each_place(document):
+        try:
+            check(body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
 
 
 def fuzzed(check: Callable[..., None], cases: int, **drawn: SearchStrategy[Any]) -> None:

@@ -14,87 +14,20 @@ from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults
-from tests.fuzz.kit import STEP_CALLS, fuzz, in_a_step, uncached
-from tests.fuzz.spoil import EVERY, STRANGE, TEXTS, each_place, places, spoilt
+from tests.fuzz.kit import STEP_CALLS, at_each_place, fuzz, in_a_step, uncached
+from tests.fuzz.spoil import EVERY, STRANGE, TEXTS, places, spoilt
 from tests.fuzz.test_kubernetes import HPA
+from tests.policy.test_schema import EVERYTHING, STEPS
 
 TIME = "2026-01-01T12:00:00Z"
-POLICY: dict[str, Any] = {
-    "apiVersion": "effective-load.io/v1alpha1",
-    "kind": "WatermarkPolicy",
-    "metadata": {
-        "name": "web",
-        "namespace": "shop",
-        "uid": "u",
-        "generation": 2,
-        "annotations": {"effective-load.io/hold-until": TIME},
-    },
-    "spec": {
-        "hpa": "web",
-        "mode": "Active",
-        "hpaWiring": "Report",
-        "strategy": "Watermark",
-        "average": "PerPod",
-        "tolerance": "1%",
-        "saturationFactor": "1.25",
-        "metrics": [
-            {
-                "name": "cpu",
-                "resource": {"name": "cpu", "containers": ["app"], "of": "Limit"},
-                "highWatermark": "80%",
-                "lowWatermark": "0.5",
-                "delay": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
-            },
-            {
-                "name": "rps",
-                "query": {
-                    "promQL": "up",
-                    "server": "main",
-                    "of": "Request",
-                    "resource": "a.io/b",
-                    "containers": ["app"],
-                },
-                "highWatermark": 9,
-            },
-            {"name": "named", "query": {"name": "rps"}, "highWatermark": "1200m"},
-            {"name": "queue", "query": {"name": "queue"}, "highWatermark": "10", "floor": True},
-        ],
-        "registry": {
-            "name": "main",
-            "service": "shop",
-            "namespace": "public",
-            "group": "g",
-            "graceSeconds": 180,
-            "absentSeconds": 45,
-            "unhealthyIsOut": True,
-            "anyOut": False,
-            "match": "IPPort",
-            "port": 8080,
-            "podNameKey": "pod",
-        },
-        "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "maxPercent": 50, "deleteFirst": False},
-        "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
-        "delay": {"scaleUpSeconds": 30, "scaleDownSeconds": 600},
-        "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
-        "schedules": [
-            {
-                "name": "lunch",
-                "cron": "0 11 * * 1-5",
-                "timeZone": "Asia/Shanghai",
-                "durationSeconds": 7200,
-                "minReplicas": 2,
-                "maxReplicas": 9,
-            }
-        ],
-        "fallback": {"afterSeconds": 300, "replicas": 10},
-        "minServingPercent": 50,
-        "tolerateZero": True,
-        "multipleOf": 2,
-        "convergeTowards": "High",
-        "fastScaleUp": True,
-        "notify": ["team"],
-    },
+METADATA = {
+    "name": "web",
+    "namespace": "shop",
+    "uid": "u",
+    "generation": 2,
+    "annotations": {"effective-load.io/hold-until": TIME},
 }
+HEAD = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "metadata": METADATA}
 MEMORY = {
     "pods": {
         "u-1": {"seen": TIME, "absentSince": TIME, "absentCount": 2, "lastSample": {"cpu": {"at": TIME, "value": "5m"}}}
@@ -143,7 +76,12 @@ def memory(body: bytes) -> bool:
     )
 
 
-DOCUMENTS = {"policy": (policy, POLICY), "hpa": (hpa, HPA), "memory": (memory, MEMORY)}
+DOCUMENTS = {
+    "policy": (policy, {**HEAD, "spec": EVERYTHING}),
+    "policy of steps": (policy, {**HEAD, "spec": STEPS}),
+    "hpa": (hpa, HPA),
+    "memory": (memory, MEMORY),
+}
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -155,11 +93,7 @@ def test_a_good_document_is_read(kind: str) -> None:
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_a_document_with_anything_anywhere_is_read_or_its_faults_are_named(kind: str) -> None:
     read, document = DOCUMENTS[kind]
-    for what, body in each_place(document):
-        try:
-            read(body)
-        except Exception as error:
-            raise AssertionError(f"{what}: {error!r}") from error
+    at_each_place(document, read)
 
 
 @fuzz(150, kind=st.sampled_from(sorted(DOCUMENTS)), data=st.data())
@@ -178,8 +112,8 @@ def nested(depth: int, *, mapping: bool) -> Any:
 @pytest.mark.parametrize("mapping", [True, False])
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_values_nested_as_deep_as_python_holds_them_are_faults(kind: str, mapping: bool) -> None:
-    _, document = DOCUMENTS[kind]
-    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": status_memory.from_status}[kind]
+    read, document = DOCUMENTS[kind]
+    parse: Callable[[Any], Any] = {policy: parse_policy, hpa: parse_hpa, memory: status_memory.from_status}[read]
     for number, depth in enumerate((70, 400, 900, 950, 990, 5_000, 100_000)):
         value = nested(depth, mapping=mapping)
         for path in [*places(document)][number % EVERY :: EVERY]:

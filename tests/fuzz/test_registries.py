@@ -1,7 +1,6 @@
 """Faulty answers of registries: instances, or an error with a message, without a long step."""
 
 import contextlib
-import copy
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,8 +26,8 @@ from adapter.runtime.decoding import Uncut
 from adapter.runtime.http1 import RawReply, ResponseReader
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError
-from tests.fuzz.kit import fuzz, in_a_step, in_steps
-from tests.fuzz.spoil import TEXTS, each_place, spoilt
+from tests.fuzz.kit import at_each_place, fuzz, in_a_step, in_steps
+from tests.fuzz.spoil import TEXTS, spoilt
 
 METADATA = {"pod": "web-0", "version": "1.2", "none": None}
 
@@ -198,13 +197,10 @@ async def platform(body: bytes) -> tuple[Instance, ...]:
 
 async def curator(body: bytes) -> tuple[Instance, ...]:
     try:
-        return (
-            zookeeper_layouts.newest_registrations([zookeeper_layouts.parse_service_instance(body, 1.7e9, "pod")])[
-                0
-            ].instance,
-        )
+        found = zookeeper_layouts.parse_service_instance(body, 1.7e9, "pod")
     except ValueError as error:
         raise SourceError(str(error)) from error
+    return (zookeeper_layouts.newest_registrations([found])[0].instance,)
 
 
 FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], Any]] = {
@@ -246,11 +242,7 @@ def test_a_good_answer_is_read(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_with_anything_anywhere_is_read_or_refused(family: str) -> None:
-    for what, body in each_place(FAMILIES[family][1]):
-        try:
-            read(family, body)
-        except Exception as error:
-            raise AssertionError(f"{what}: {error!r}") from error
+    at_each_place(FAMILIES[family][1], lambda body: read(family, body))
 
 
 @fuzz(60, family=st.sampled_from(sorted(FAMILIES)), data=st.data())
@@ -292,10 +284,13 @@ def test_a_message_of_nacos_that_was_cut_or_changed_is_refused(start: int, cut: 
         b"\x12\x03\x1a\x01\xff",
         b"\x1a\x80",
         b"\x0b",
+        b"\x0a\x00" * 500_000,
     ],
+    ids=lambda message: repr(message[:8]),
 )
 def test_a_message_of_nacos_made_to_take_long_is_refused_at_once(message: bytes) -> None:
-    unwrap(message)
+    with pytest.raises(SourceError):
+        in_a_step(lambda: nacos_wire.decode_payload(message))
 
 
 # --- HTTP/1.1 decoding of the sources ---
@@ -345,8 +340,5 @@ def test_headers_with_anything_in_them_are_read_or_refused() -> None:
 
 
 def test_one_read_of_many_small_chunks_is_no_long_step() -> None:
-    reader = ResponseReader(LIMIT)
-    reader.feed(CHUNKED[:47])
-    with pytest.raises(SourceError, match="chunks of less than"):
-        in_a_step(lambda: copy.deepcopy(reader).feed(b"1\r\nx\r\n" * (256 * 1024 // 6)))
-    in_a_step(lambda: copy.deepcopy(reader).feed((b"40\r\n" + b"x" * 64 + b"\r\n") * (256 * 1024 // 70)))
+    chunks = (b"40\r\n" + b"x" * 64 + b"\r\n") * (256 * 1024 // 70)
+    in_a_step(lambda: ResponseReader(LIMIT).feed(CHUNKED[:47] + chunks))

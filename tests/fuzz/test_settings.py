@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from adapter import settings
 from adapter.settings import SettingsError
-from tests.fuzz.kit import fuzz
-from tests.fuzz.spoil import each_place, mangle, spoilt
+from tests.fuzz.kit import at_each_place, fuzz
+from tests.fuzz.spoil import mangle, spoilt
 
 SETTINGS: dict[str, Any] = {
     "server": {"port": 6443, "tls": {"mode": "Files", "certFile": "/c", "keyFile": "/k"}},
@@ -54,11 +54,7 @@ def test_good_settings_are_read() -> None:
 
 
 def test_settings_with_anything_anywhere_are_read_or_their_faults_are_named() -> None:
-    for what, body in each_place(SETTINGS):
-        try:
-            read(body.decode(errors="replace"))
-        except Exception as error:
-            raise AssertionError(f"{what}: {error!r}") from error
+    at_each_place(SETTINGS, lambda body: read(body.decode(errors="replace")))
 
 
 @fuzz(150, body=spoilt(SETTINGS))
@@ -98,14 +94,11 @@ def test_settings_whose_yaml_is_broken_are_read_or_the_faults_are_named(chance: 
         "server: {port: .nan}",
         "server: {port: 0b}",
         "server: {port: 0x}",
-        "server: {port: 1:2:3}",
         "resourceMetrics: {intervalSeconds: .inf}",
         "prometheus: {servers: [{name: 1, url: 'http://['}]}",
-        "kubernetes: {namespaces: [" + "a," * 20_000 + "]}",
         "\x00",
         "\ud800",
         '"\\ud800": 1',
-        "server: {address: '\\ud800'}",
         '{"server": {"address": "\\ud800"}}',
         '{"\\ud800": 1}',
         "%YAML 9.9\n---\na",
@@ -113,11 +106,20 @@ def test_settings_whose_yaml_is_broken_are_read_or_the_faults_are_named(chance: 
         "...",
         "!",
         "*a",
+        "!!int x",
     ],
     ids=lambda text: repr(text[:24]),
 )
-def test_settings_made_to_break_their_reader_are_read_or_refused(text: str) -> None:
-    read(text)
+def test_settings_made_to_break_their_reader_are_refused(text: str) -> None:
+    assert not read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["server: {port: 1:2:3}", "kubernetes: {namespaces: [" + "a," * 20_000 + "]}", "server: {address: '\\ud800'}"],
+)
+def test_odd_settings_are_read(text: str) -> None:
+    assert read(text)
 
 
 def test_a_secret_in_the_wrong_place_is_not_shown() -> None:

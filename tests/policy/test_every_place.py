@@ -21,8 +21,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "the reader": ("adapter/policy/watermark_policy.py",),
     "the literal model": tuple(f"tests/literal/{name}.py" for name in ("facts", "memory", "model", "states", "usage")),
     "the literal documents": ("tests/literal/generator.py",),
-    "the bounds of the schema": ("tests/policy/test_schema.py", "tests/policy/wrong.py"),
-    "the fuzz": ("tests/fuzz/test_policies.py",),
+    "the bounds of the schema, and the fuzz": ("tests/policy/test_schema.py", "tests/policy/wrong.py"),
     "the soak": tuple(f"lab/soak/{name}.py" for name in ("actions", "checks", "needs", "observe", "plan", "stage")),
 }
 _WRITES = {
@@ -41,15 +40,10 @@ _OF_ROSTERS = {
     "registry.namespace": "documents have a roster, not how it was asked for",
     "registry.service": "documents have a roster, not how it was asked for",
 }
-_OTHER_STRATEGY = "the document is one of strategy Watermark"
 _NOT_DRAWN = "the soak does not draw it yet"
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "the literal model": {**_WRITES, **_OF_SOURCES, **_OF_ROSTERS},
     "the literal documents": {**_WRITES, **_OF_SOURCES},
-    "the fuzz": dict.fromkeys(
-        ("metrics[].target", "minPods", "stepDown", "stepTolerance", "stepUp", "toleranceIn", "trigger"),
-        _OTHER_STRATEGY,
-    ),
     "the soak": {
         **_WRITES,
         "hpa": "each policy has the HPA of its name",

@@ -79,19 +79,12 @@ def test_sections_carry_their_path_and_share_the_faults() -> None:
     assert [fault.path for fault in root.faults] == ["spec.a.b[0].c", "spec.a.b[1]"]
 
 
-def test_a_fault_reads_as_path_value_advice() -> None:
+def test_a_fault_reads_as_path_value_advice_in_a_line() -> None:
     assert str(Fault("a.b", 5, "write more")) == "a.b: 5: write more"
     assert str(Fault("", None, "is no YAML")) == "is no YAML"
     assert str(FaultyDocument([Fault("a", 1, "x"), Fault("b", 2, "y")], "title")) == "title: a: 1: x; b: 2: y"
-
-
-def test_long_values_are_cut_to_a_line() -> None:
     assert len(shorten("x" * 500)) == 81
-
-
-def test_paths_join_keys_and_indices() -> None:
-    assert path_of(("spec", "metrics", 0, "name")) == "spec.metrics[0].name"
-    assert path_of(()) == ""
+    assert [path_of(keys) for keys in ((), ("spec", "metrics", 0, "name"))] == ["", "spec.metrics[0].name"]
 
 
 def test_the_closest_key_is_found_whatever_its_case_and_underscores() -> None:

@@ -8,7 +8,6 @@ from adapter.policy.behavior import ReplicaChange, highest_allowed
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
 
 NOW = 10_000.0
-MAXIMUM = 2**31 - 1
 
 DEFAULT = (ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
 """What the API server fills in where `behavior` is there but says nothing of scaling up."""
@@ -28,11 +27,8 @@ def over(period: int, *sizes: int, sign: int = 1) -> list[ReplicaChange]:
     return [ReplicaChange(NOW - period + part * (index + 0.5), sign * size) for index, size in enumerate(sizes)]
 
 
-def test_without_any_behavior_the_count_may_double_and_four_are_always_allowed() -> None:
+def test_without_any_behavior_the_count_may_double_and_four_are_always_allowed_whatever_was_done_before() -> None:
     assert [highest_allowed(n, ScalingRules(), [], NOW) for n in (0, 1, 2, 3, 500)] == [4, 4, 4, 6, 1000]
-
-
-def test_without_any_behavior_what_was_done_before_does_not_matter() -> None:
     assert highest_allowed(8, ScalingRules(), [ReplicaChange(NOW - 1, 4)], NOW) == 16
 
 
@@ -55,6 +51,9 @@ def test_disabled_allows_nothing() -> None:
         (100, [pods(150, 120)], over(120, 1, 5, 9), 235),
         (100, [percent(200, 120)], over(120, 1, 5, 9), 255),
         (6, [percent(300, 300)], [*over(300, 4), *over(300, 2, sign=-1)], 16),
+        pytest.param(10, [pods(5, 60)], [ReplicaChange(NOW - 60, 5)], 15, id="as old as the period: counts no more"),
+        pytest.param(10, [pods(5, 60)], [ReplicaChange(NOW - 59.9, 5)], 10, id="a little younger"),
+        pytest.param(10, [pods(1, 60)], [ReplicaChange(NOW - 1, 8)], 10, id="never below the current count"),
     ],
 )
 def test_the_policy_that_allows_most_decides(
@@ -67,30 +66,9 @@ def test_the_policy_that_allows_least_decides_where_min_is_selected() -> None:
     assert highest_allowed(1, ScalingRules(select="Min", policies=(pods(2, 60), percent(50, 60))), [], NOW) == 2
 
 
-def test_what_is_as_old_as_the_period_counts_no_more() -> None:
-    pace = ScalingRules(select="Max", policies=(pods(5, 60),))
-    assert highest_allowed(10, pace, [ReplicaChange(NOW - 60, 5)], NOW) == 15
-    assert highest_allowed(10, pace, [ReplicaChange(NOW - 59.9, 5)], NOW) == 10
-
-
-def test_it_never_reaches_below_the_current_count() -> None:
-    assert (
-        highest_allowed(10, ScalingRules(select="Max", policies=(pods(1, 60),)), [ReplicaChange(NOW - 1, 8)], NOW) == 10
-    )
-
-
 @pytest.mark.parametrize(
     ("value", "current", "expected"),
-    [
-        (10, 50, 56),
-        (10, 90, 100),
-        (10, 100, 111),
-        (10, 110, 122),
-        (10, 1000, 1100),
-        (900, 1, 10),
-        (50, 45, 68),
-        (100, 3, 6),
-    ],
+    [(10, 50, 56), (10, 90, 100), (10, 100, 111), (10, 110, 122), (10, 1000, 1100), (900, 1, 10), (50, 45, 68)],
 )
 def test_percentages_round_as_the_controller_does(value: int, current: int, expected: int) -> None:
     assert highest_allowed(current, ScalingRules(policies=(percent(value, 60),)), [], NOW) == expected

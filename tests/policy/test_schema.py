@@ -10,7 +10,7 @@ import yaml
 
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.watermark_policy import parse_policy
-from tests.policy.wrong import CPU, LUNCH, NACOS, PLAN, RPS, Object, policy
+from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, PLAN, RPS, Object, policy
 
 CRD = yaml.load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text(), yaml.CSafeLoader)
 SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -25,6 +25,7 @@ EVERYTHING: Object = {
     "tolerance": "1%",
     "metrics": [
         {**CPU, "resource": {"name": "cpu", "containers": ["app"], "of": None}},
+        {**MEMORY, "resource": {**MEMORY["resource"], "containers": ["app"]}, "lowWatermark": "0.5"},
         {**RPS, "query": PROMQL, "highWatermark": "80%"},
         {**RPS, "name": "named", "delay": {"scaleUpSeconds": 60, "scaleDownSeconds": 300}},
         PLAN,

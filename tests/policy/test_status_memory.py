@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -15,7 +16,10 @@ from adapter.load.states import classify, is_set_aside, registry_problem
 from adapter.policy import status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, usage
-from tests.load.registering import Registering, names_in_state, service
+from tests.load.registering import Registering, service
+
+RULE, PODS = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
+NAMES = [one.name for one in PODS]
 
 
 def travelled(memory: Memory) -> Memory:
@@ -131,18 +135,6 @@ def test_a_successor_takes_the_registrys_next_answers_as_its_predecessor_does(
         }
 
 
-def test_absent_pods_stay_out_over_a_restart_while_the_registry_has_not_answered() -> None:
-    shop = service(10)
-    for _ in range(4):
-        shop.absent("p0", "p1", "p2", "p3", rounds=4, after=20)
-    assert len(names_in_state(shop.wait(1), PodState.PULLED_OUT)) == 4
-    successor = taken_over(shop)
-    assert names_in_state(successor.wait(1), PodState.PULLED_OUT) == ["p0", "p1", "p2", "p3"]
-    assert {pod.out_since for pod in successor.memory.pods.values()} == {
-        pod.out_since for pod in shop.memory.pods.values()
-    }
-
-
 def test_what_is_remembered_of_the_policy_itself_travels_along() -> None:
     memory = Memory(
         ever_in_roster=True,
@@ -165,16 +157,15 @@ def test_samples_and_what_counts_for_one_connection_stay_behind() -> None:
 
 
 def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> None:
-    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
-    loads = {one.name: "1190m" for one in pods}
-    first, _ = assess_and_decide(rule, pods, usage(loads))
-    zeros = usage({**loads, **dict.fromkeys((one.name for one in pods[:9]), "0")}, at=NOW + 50)
-    then, before = assess_and_decide(rule, pods, zeros, memory=first.memory, now=NOW + 60)
+    loads = dict.fromkeys(NAMES, "1190m")
+    first, _ = assess_and_decide(RULE, PODS, usage(loads))
+    zeros = usage({**loads, **dict.fromkeys(NAMES[:9], "0")}, at=NOW + 50)
+    then, before = assess_and_decide(RULE, PODS, zeros, memory=first.memory, now=NOW + 60)
     data = status_memory.to_status(then.memory)
     assert {uid: set(known) for uid, known in data["pods"].items()} == {
-        one.uid: {"byAbsence", "absentCount", "served", "lastSample", "registrationLost"} for one in pods[:9]
+        one.uid: {"byAbsence", "absentCount", "served", "lastSample", "registrationLost"} for one in PODS[:9]
     }
-    _, after = assess_and_decide(rule, pods, zeros, memory=travelled(then.memory), now=NOW + 61)
+    _, after = assess_and_decide(RULE, PODS, zeros, memory=travelled(then.memory), now=NOW + 61)
     assert (before.desired, after.desired) == (10, 10)
 
 
@@ -208,10 +199,30 @@ def test_what_a_later_version_remembers_besides_is_passed_over() -> None:
     assert status_memory.from_status(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
 
 
-@pytest.mark.parametrize("registered", [5, "abc", {"a": 1}])
-def test_a_list_of_registered_pods_that_is_none_is_a_fault(registered: object) -> None:
-    with pytest.raises(MemoryDecodeError, match="registered"):
-        status_memory.from_status({"registered": registered})
+TOO_MANY = {
+    "of pods": {"pods": {str(n): {} for n in range(401)}},
+    "of registered pods": {"registered": ["u"] * 5_001},
+    "of samples dated ahead": {"ahead": {"cpu": {}}},
+}
+GARBAGE: list[dict[str, Any]] = [
+    {"pods": []}, {"pods": {"a": 5}}, {"pods": {"a": {"seen": "9999-12-31T23:59:59-14:00"}}}, {"rosters": "x"},
+    {"lastValid": {"at": "x"}}, {"lastValid": []}, {"lastValid": {"at": "2026-01-01T00:00:00Z", "error": 5}},
+    {"replacement": {"notedCurrent": 1.5}}, {"departed": {"a": {}}}, {"departed": {"a": []}}, {"registered": 5},
+    {"registered": "abc"}, {"registered": {"a": 1}}, {"lastReplicas": -1}, {"lastReplicas": 2**80},
+    {"holdUntil": "9999-12-31T23:59:59Z"}, {"lastScale": "9999-12-31T23:59:59-01:00"}, {"everInRoster": "yes"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("memory", GARBAGE, ids=str)
+def test_a_value_that_was_never_written_is_a_fault_with_its_path(memory: dict[str, Any]) -> None:
+    with pytest.raises(MemoryDecodeError, match=rf"memory\.{next(iter(memory))}"):
+        status_memory.from_status(memory)
+
+
+@pytest.mark.parametrize("memory", TOO_MANY.values(), ids=TOO_MANY.keys())
+def test_more_than_is_ever_written_is_refused(memory: dict[str, Any]) -> None:
+    with pytest.raises(MemoryDecodeError, match="at most"):
+        status_memory.from_status(memory)
 
 
 def test_each_answer_of_a_registry_changes_nothing_that_is_worth_telling_but_a_new_absence_does() -> None:
@@ -258,29 +269,21 @@ def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
     assert len(caught.value.faults) == 101
 
 
-def test_a_time_that_cannot_be_written_back_is_a_fault_with_its_path() -> None:
-    with pytest.raises(MemoryDecodeError, match=r"memory\.lastScale"):
-        status_memory.from_status({"lastScale": "9999-12-31T23:59:59-01:00"})
-
-
 def test_a_replica_that_starts_knows_the_last_load_of_a_pod_without_a_sample() -> None:
-    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
-    loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in pods), "300m")
-    first, _ = assess_and_decide(rule, pods, usage(loads | {"web-9": "20"}))
+    loads: dict[str, str | int | None] = dict.fromkeys(NAMES, "300m")
+    first, _ = assess_and_decide(RULE, PODS, usage(loads | {"web-9": "20"}))
     lost = usage(loads | {"web-9": None}, at=NOW + 20)
-    then, before = assess_and_decide(rule, pods, lost, memory=first.memory, now=NOW + 30)
-    _, after = assess_and_decide(rule, pods, lost, memory=travelled(then.memory), now=NOW + 31)
-    assert (before.desired, after.desired) == (10, 10)
-    _, forgotten = assess_and_decide(rule, pods, lost, now=NOW + 31)
-    assert forgotten.desired == 9
+    then, before = assess_and_decide(RULE, PODS, lost, memory=first.memory, now=NOW + 30)
+    _, after = assess_and_decide(RULE, PODS, lost, memory=travelled(then.memory), now=NOW + 31)
+    _, forgotten = assess_and_decide(RULE, PODS, lost, now=NOW + 31)
+    assert (before.desired, after.desired, forgotten.desired) == (10, 10, 9)
 
 
 def test_a_replica_that_starts_knows_since_when_a_pod_is_back_in_service() -> None:
-    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
-    pulled = [*pods[:5], *(replace(one, pulled_out_annotation=True) for one in pods[5:])]
-    loads: dict[str, str | int | None] = {one.name: "300m" if one in pods[:5] else "20m" for one in pods}
-    first, _ = assess_and_decide(rule, pulled, usage(loads))
-    back, _ = assess_and_decide(rule, pods, usage(loads, at=NOW + 10), memory=first.memory, now=NOW + 12)
+    pulled = [*PODS[:5], *(replace(one, pulled_out_annotation=True) for one in PODS[5:])]
+    loads: dict[str, str | int | None] = dict.fromkeys(NAMES[:5], "300m") | dict.fromkeys(NAMES[5:], "20m")
+    first, _ = assess_and_decide(RULE, pulled, usage(loads))
+    back, _ = assess_and_decide(RULE, PODS, usage(loads, at=NOW + 10), memory=first.memory, now=NOW + 12)
     later = usage(loads, at=NOW + 25)  # the windows began 2 s before they were back
-    _, after = assess_and_decide(rule, pods, later, memory=travelled(back.memory), now=NOW + 26)
+    _, after = assess_and_decide(RULE, PODS, later, memory=travelled(back.memory), now=NOW + 26)
     assert after.desired == 10

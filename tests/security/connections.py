@@ -60,6 +60,16 @@ async def is_ended(wire: Streams) -> bool:
     return await within(wire[0].read()) == b""
 
 
+async def is_open(wire: Streams) -> bool:
+    """Whether the other end keeps the connection for a tenth of a second, and sends nothing."""
+    try:
+        async with asyncio.timeout(0.1):
+            await wire[0].read()
+    except TimeoutError:
+        return True
+    return False
+
+
 def drop(*wires: Streams) -> None:
     for _, writer in wires:
         writer.transport.abort()

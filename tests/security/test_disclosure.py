@@ -3,20 +3,15 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import structlog
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
-from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import ApiStatusError, ScaleUnread, error_from_answer
 from adapter.kube.scale import ScaleReader
-from adapter.kube.session import Session
 from adapter.load.spec import Query
 from adapter.registries.manager import RegistryManager
 from adapter.registries.probe import probe
@@ -30,6 +25,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
+from tests.security.sources import Handler, running, serving, session_to
 from tests.usage.fakes import FakePrometheus, named
 
 INSIDE = "customer=4711 at db-7.internal.example"
@@ -38,16 +34,12 @@ REGISTRY: TypeAdapter[Registry] = TypeAdapter(Registry)
 KINDS = ["Consul", "Eureka", "HTTP", "Nacos", "Polaris"]
 
 
-@asynccontextmanager
-async def answering(status: int, body: str) -> AsyncIterator[str]:
+def answering(status: int, body: str) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         await request.read()
         return web.Response(status=status, text=body)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    async with TestServer(app) as server:
-        yield f"http://127.0.0.1:{server.port}"
+    return answer
 
 
 def is_public(sentence: str, url: str = "127.0.0.1") -> bool:
@@ -95,13 +87,10 @@ class TestPrometheus:
         query = Query(name="load")
         source.set_queries([WorkloadQuery(query, "shop", "web")])
         with structlog.testing.capture_logs() as logged:
-            task = asyncio.create_task(source.run())
-            async with asyncio.timeout(20):
+            async with running(source.run()):
                 await changed.wait()
-            sentence = source.samples(query, "shop", "web").error or ""
-            series = source.named_result("load")
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+                sentence = source.samples(query, "shop", "web").error or ""
+                series = source.named_result("load")
         assert series is not None
         assert is_public(series.error or ""), "as the metrics API answers it"
         return sentence, [dict(one) for one in logged]
@@ -113,7 +102,7 @@ class TestRegistries:
     async def test_a_policy_shows_the_kind_of_fault_and_check_shows_the_address(
         self, kind: str, status: int, body: str
     ) -> None:
-        async with answering(status, body) as url:
+        async with serving(answering(status, body)) as url:
             place = {"url": url} if kind == "HTTP" else {"servers": [url]}
             settings = REGISTRY.validate_python({"name": "main", "type": kind, "timeout_seconds": 1, **place})
             [found] = await probe(settings, [KEY], time.time)
@@ -128,12 +117,9 @@ class TestRegistries:
         changed = asyncio.Event()
         registries = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
         registries.watch([Claim("shop", ("2026",), KEY)])
-        task = asyncio.create_task(registries.run())
-        async with asyncio.timeout(20):
+        async with running(registries.run()):
             await changed.wait()
-        roster = registries.roster(KEY)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+            roster = registries.roster(KEY)
         assert roster is not None
         return roster.error or ""
 
@@ -145,22 +131,14 @@ class TestRegistries:
 class TestApiServer:
     async def test_the_text_of_an_aggregated_server_is_not_in_errors_of_samples(self) -> None:
         status = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": f"dial tcp {INSIDE}"}
-        async with answering(503, json.dumps(status)) as url:
-
-            async def load() -> KubeAccess:
-                return KubeAccess(server=url)
-
-            changed = asyncio.Event()
-            async with Session(load) as session:
-                usage = ResourceMetrics(session, lambda: ["shop"], Options(), lambda _: changed.set(), Metrics())
-                with structlog.testing.capture_logs() as logged:
-                    task = asyncio.create_task(usage.run())
-                    async with asyncio.timeout(20):
-                        await changed.wait()
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
-                with pytest.raises(ScaleUnread) as caught:
-                    await ScaleReader(session).read("/apis/apps/v1/x/scale", None, None)
+        changed = asyncio.Event()
+        async with session_to(answering(503, json.dumps(status))) as session:
+            usage = ResourceMetrics(session, lambda: ["shop"], Options(), lambda _: changed.set(), Metrics())
+            with structlog.testing.capture_logs() as logged:
+                async with running(usage.run()):
+                    await changed.wait()
+            with pytest.raises(ScaleUnread) as caught:
+                await ScaleReader(session).read("/apis/apps/v1/x/scale", None, None)
         assert usage.samples("shop").error == "503 ServiceUnavailable (no answer so far)"
         assert INSIDE in str(logged)
         assert "503 ServiceUnavailable" in caught.value.public

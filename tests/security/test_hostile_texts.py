@@ -9,32 +9,24 @@ import msgspec
 import pytest
 from multidict import CIMultiDict
 
-from adapter import settings
 from adapter.evaluation.object_index import decode_hpa, decode_policy
-from adapter.kube import selectors
 from adapter.kube.errors import error_from_answer
 from adapter.kube.objects import decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
-from adapter.policy import status_memory
 from adapter.policy.hpa import read_field_managers
-from adapter.policy.memory_json import MemoryDecodeError
-from adapter.policy.watermark_policy import parse_policy
 from adapter.registries import polaris as polaris_wire
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
-from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.registries.zookeeper.layouts import LARGEST_RULE, MOST_RULES, parse_configurator
-from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import DEEPEST_OBJECT, Decoder, truncate_nesting
-from adapter.runtime.faults import Fault, FaultyDocument
-from adapter.runtime.http1 import LARGEST_HEAD, RawReply, ResponseReader
+from adapter.runtime.faults import Fault
+from adapter.runtime.http1 import RawReply
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
-from adapter.settings import SettingsError
 from adapter.usage import prometheus_api, promql, resource_metrics
 from adapter.usage.promql import PromqlError
 from tests.fuzz.kit import in_a_step
@@ -43,7 +35,6 @@ from tests.kube.fake import COLLECTION, FakeApi, text
 
 UNREADABLE = ["very deep lists", "very deep mappings", "no UTF-8", "half a character in UTF-8"]
 """What msgspec's own decoders answer with RecursionError and UnicodeDecodeError; Python 3.13 reads 5,000 levels."""
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def rollout(name: str, version: int, **more: Any) -> dict[str, Any]:
@@ -64,7 +55,12 @@ async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_i
     async with FakeApi() as api, Session(api.load) as session:
         decode = target_decoder("a.io/v1", "Rollout", BUILT_IN)
         seen = asyncio.Event()
-        reflector = Reflector(session, COLLECTION, decode, name="things", on_event=lambda _, new: _tell(new, seen))
+
+        def tell(_: TargetObject | None, new: TargetObject | None) -> None:
+            if new is not None and new.target.name == "other":
+                seen.set()
+
+        reflector = Reflector(session, COLLECTION, decode, name="things", on_event=tell)
         api.lists.append(text(written(listed).decode()))
         watching = asyncio.create_task(reflector.run())
         async with asyncio.timeout(30):
@@ -73,18 +69,10 @@ async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_i
             watch.write(written({"type": "ADDED", "object": rollout("other", 9)}) + b"\n")
             await seen.wait()
         watching.cancel()
-        assert {key: one.scale and one.scale.replicas for key, one in reflector.items.items()} == {
-            "shop/listed": 3,
-            "shop/watched": 3,
-            "shop/other": 3,
-        }
+        replicas = {key: one.scale and one.scale.replicas for key, one in reflector.items.items()}
+        assert replicas == dict.fromkeys(("shop/listed", "shop/watched", "shop/other"), 3)
         assert reflector.trouble is None
         assert len(api.queries("list")) == 1
-
-
-def _tell(new: TargetObject | None, seen: asyncio.Event) -> None:
-    if new is not None and new.target.name == "other":
-        seen.set()
 
 
 @pytest.mark.parametrize("token", UNREADABLE)
@@ -99,14 +87,10 @@ def test_a_refusal_that_is_nested_deep_or_no_utf8_is_a_refusal(token: str) -> No
     assert error_from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
 
 
-def _applications(document: Any) -> eureka_wire.Applications:
-    return eureka_wire.Applications(Body(written(document)))
-
-
 @pytest.mark.parametrize("token", UNREADABLE)
 async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8_are_refused(token: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        list(_applications({"applications": {"apps__hashcode": mark(token), "more": mark(token)}}))
+        list(eureka_wire.Applications(Body(written({"applications": {"apps__hashcode": mark(token)}}))))
     with pytest.raises(WrongRegistryAnswer):
         await consul_wire.registrations(
             Body(written([{"Node": {"ID": mark(token)}}])), "http://c", pod_name_key="", warning_is_out=False
@@ -140,33 +124,19 @@ def test_a_value_nested_deep_or_a_number_of_thousands_of_digits_is_shown_by_its_
     assert in_a_step(lambda: str(Fault("a", ["x"] * 1_000_000, "b"))).startswith("a: ['x', 'x'")
 
 
-@pytest.mark.parametrize("value", ["9" * 400, "1e400", "-1e400"])
+@pytest.mark.parametrize("value", ["9" * 400, '"1e400"', '"-1e400"', '"NaN"'], ids=lambda value: value[:8])
 def test_a_port_or_time_of_eureka_beyond_all_numbers_is_none(value: str) -> None:
-    body = b'{"port":"%b","leaseInfo":{"registrationTimestamp":%b}}' % (value.encode(), value.encode())
-    body = body if value.isdigit() else body.replace(value.encode() + b"}", b'"' + value.encode() + b'"}')
-    [registration] = eureka_wire.decode_instances(
-        eureka_wire.Application("A", msgspec.Raw(body)), eureka_wire.InstanceInfo
-    )
-    assert registration.instance("").port is None
-    assert registration.instance("").registered_at is None
-    assert registration.lease is None
-
-
-def test_a_port_of_eureka_that_is_nan_is_none() -> None:
-    [found] = eureka_wire.decode_instances(
-        eureka_wire.Application("A", msgspec.Raw(b'{"port":"NaN"}')), eureka_wire.InstanceInfo
-    )
-    assert found.instance("").port is None
+    text = value.strip('"')
+    body = f'{{"port":"{text}","leaseInfo":{{"registrationTimestamp":{value}}}}}'
+    application = eureka_wire.Application("A", msgspec.Raw(body.encode()))
+    [registration] = eureka_wire.decode_instances(application, eureka_wire.InstanceInfo)
+    found = registration.instance("")
+    assert (found.port, found.registered_at, registration.lease) == (None, None, None)
 
 
 def test_an_index_of_consul_of_thousands_of_digits_is_no_index() -> None:
     reply = Reply(200, CIMultiDict({"X-Consul-Index": "9" * 5_000}), b"[]")
     assert consul_wire.headers(reply, "http://c").revision == 0
-
-
-def test_a_message_of_nacos_of_nothing_but_empty_fields_is_refused_at_once() -> None:
-    with pytest.raises(WrongRegistryAnswer):
-        in_a_step(lambda: nacos_wire.decode_payload(b"\x0a\x00" * 500_000))
 
 
 def test_a_time_of_dubbo_or_curator_beyond_all_numbers_is_no_time() -> None:
@@ -175,71 +145,6 @@ def test_a_time_of_dubbo_or_curator_beyond_all_numbers_is_no_time() -> None:
     body = b'{"address":"10.0.0.7","registrationTimeUTC":%b}' % (b"9" * 400)
     with pytest.raises(ValueError, match="not an instance of Curator's"):
         zookeeper_layouts.parse_service_instance(body, 0.0, "")
-
-
-def test_a_rule_of_dubbo_nested_deep_does_not_end_the_process() -> None:
-    """The C loader of YAML has no bound, and its recursion ended in a segmentation fault."""
-    for body in (b"a: " + b"[" * (LARGEST_RULE - 3), b"- " * (LARGEST_RULE // 2), b"{a: " * (LARGEST_RULE // 4)):
-        [warning] = parse_configurator("shop.configurators", body).warnings
-        assert "nested more than" in warning
-
-
-def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_reported() -> None:
-    rows = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
-    body = "\n".join(["a0: &a0 [x]", *rows, "configs: [{parameters: {weight: *a29}}]"])
-    [warning] = parse_configurator("shop.configurators", body.encode()).warnings
-    assert "aliases counted" in warning
-
-
-def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_reported() -> None:
-    entry = {"side": "provider", "parameters": {"disabled": True}, "applications": ["a"] * 100, "type": "general"}
-    rule = {"key": "shop", "scope": "service", "configs": [entry] * 20}
-    [warning] = parse_configurator("shop.configurators", json.dumps(rule).encode()).warnings
-    assert f"more than {MOST_RULES} rules" in warning
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 " + b"2" * 5_000 + b" OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
-        CHUNKED + b"1;" + b"a" * 2 * LARGEST_HEAD,
-        CHUNKED + b"0\r\n" + b"a" * 2 * LARGEST_HEAD,
-        CHUNKED + b"1\r\nx\r\n" * 40_000,
-    ],
-    ids=["status", "length", "line", "trailers", "small chunks"],
-)
-def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> None:
-    with pytest.raises(WrongRegistryAnswer):
-        in_a_step(lambda: ResponseReader(Limit(32 * MIB)).feed(answer))
-
-
-@pytest.mark.parametrize(
-    "content", ["[" * 100_000, "- " * 10_000, "? [a]\n: 1", "a: &a {b: *a}", "a: 2001-99-99", "!!int x"]
-)
-def test_settings_that_crashed_their_parser_are_rejected(content: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        settings.parse_settings(content)
-    assert str(error.value)
-
-
-def test_a_repeated_section_of_the_settings_does_not_show_the_secrets_in_it() -> None:
-    with pytest.raises(SettingsError) as error:
-        settings.parse_settings("companion: {}\ncompanion: {notifications: {routes: [{name: a, urls: [hush]}]}}")
-    assert "hush" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "selector", ["a" + " " * 60_000, " " * 60_000, "a in (b" + "\t" * 60_000, "a," + "\n " * 30_000]
-)
-def test_a_selector_that_ends_in_much_white_space_takes_no_time(selector: str) -> None:
-    """60 KB of it blocked the loop for 45 s; the status of any scaled object may hold such a selector."""
-    in_a_step(lambda: selectors.canonical(selector))
-
-
-@pytest.mark.parametrize("window", ["1" * 100_000, "1." * 50_000, "1" * 400 + "h"])
-def test_a_window_of_digits_without_a_unit_takes_no_time(window: str) -> None:
-    assert in_a_step(lambda: resource_metrics.parse_go_duration(window)) == 0.0
 
 
 @pytest.mark.parametrize("duration", ["9" * 400 + "s", "9" * 4_000, "1s" + "9" * 4_000, "9" * 4_000 + "x"])
@@ -252,21 +157,10 @@ def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
         in_a_step(lambda: promql.parse_inputs("a=b," * 1_000))
 
 
-def test_the_memory_of_more_pods_than_are_ever_written_is_refused() -> None:
-    for data in ({"pods": {str(n): {} for n in range(401)}}, {"registered": ["u"] * 5_001}, {"ahead": {"cpu": {}}}):
-        with pytest.raises(MemoryDecodeError, match="at most"):
-            status_memory.from_status(data)
-
-
 def test_managed_fields_of_thousands_of_managers_take_no_time() -> None:
     fields = {"f:spec": {"f:behavior": {"f:scaleUp": {f"f:{n}": {} for n in range(5)}}}}
     found = in_a_step(lambda: read_field_managers([{"manager": f"m{n}", "fieldsV1": fields} for n in range(1_000)]))
     assert len(found.owners["scaleUp.0"]) == 1_000
-
-
-def test_an_hpa_whose_policy_label_is_no_text_has_none() -> None:
-    with pytest.raises(FaultyDocument):
-        parse_policy({"metadata": {"name": "a"}, "spec": {"mode": [["Active"]]}})
 
 
 def test_json_made_shallow_is_what_it_was_but_for_what_is_deep() -> None:

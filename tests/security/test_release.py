@@ -27,6 +27,7 @@ from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeper
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
 from lab.harness.dockerfile import instructions
+from tests.security.sources import running
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -186,12 +187,10 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
     key = ServiceKey("dubbo", "order")
     changed = asyncio.Event()
     registries = RegistryManager((zookeeper,), lambda _: changed.set(), lambda: 0.0, Metrics())
-    running = asyncio.create_task(registries.run())
-    registries.watch([Claim("shop", ("2026",), key)])
-    await asyncio.wait_for(changed.wait(), 5)
-    roster = registries.roster(key)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(registries.run()):
+        registries.watch([Claim("shop", ("2026",), key)])
+        await changed.wait()
+        roster = registries.roster(key)
     assert roster is not None
     assert not roster.valid
     assert "needs the extra zookeeper, which is not installed" in (roster.error or "")
@@ -205,12 +204,9 @@ async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: C
     nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
     book = RosterCache("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))
     with capture_logs() as logs:
-        running = asyncio.create_task(NacosSource(nacos, book).run())
-        async with asyncio.timeout(5):
+        async with running(NacosSource(nacos, book).run()):
             while not logs:  # noqa: ASYNC110  nothing tells of a log entry
                 await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
     (said,) = logs
     assert (said["event"], said["registry"]) == ("push is off, services are polled", "main")
     assert "needs the extra nacos, which is not installed" in said["why"]
@@ -242,6 +238,25 @@ def scripts() -> list[str]:
 def step(job: str, name: str) -> str:
     (found,) = [one["run"] for one in WORKFLOW["jobs"][job]["steps"] if one.get("name") == name]
     return str(found)
+
+
+def stubbed(folder: Path, script: str, **stubs: str) -> subprocess.CompletedProcess[str]:
+    """Runs a step's script at the root of a release, with these programs in place of the real ones.
+
+    Each notes its arguments in `called`.
+    """
+    for name, body in stubs.items():
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{body}\n')
+        program.chmod(0o755)
+    named = {"REPOSITORY": "Owner/Effective-Load", "REPOSITORY_OWNER": "Owner", "REF_NAME": "v0.1.0", "ACTOR": "me"}
+    files = {f"GITHUB_{name}": str(folder / name.lower()) for name in ("OUTPUT", "STEP_SUMMARY")}
+    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "GH_TOKEN": "t", "VARIANT": "full", **files}
+    environment |= {f"GITHUB_{name}": value for name, value in named.items()}
+    script = script.replace("~/go/bin/", "")
+    shell = ["bash", "-eo", "pipefail", "-c", script]
+    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 PUBLISHING = ("publish-image", "publish-chart", "publish-package", "release")
@@ -321,11 +336,10 @@ def test_what_others_write_is_never_put_into_a_script() -> None:
 
 
 def test_every_lock_that_the_image_may_carry_is_audited_and_what_cannot_be_looked_up_fails(tmp_path: Path) -> None:
-    tool = tmp_path / "pip-audit"
-    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    tool.chmod(0o755)
-    script = step("audit", "Audit").replace("/tmp/release/bin", str(tmp_path))
-    said = subprocess.run(["bash", "-euc", script], capture_output=True, check=True, text=True).stdout.split()
+    script = step("audit", "Audit").replace("/tmp/release/bin", f"{tmp_path}/bin")
+    done = stubbed(tmp_path, script, **{"pip-audit": ""})
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "called").read_text().split()
     assert {one for one in said if "lock" in one} == {
         f"--requirement=requirements/{name}.lock" for name in ("runtime", *EXTRAS)
     }
@@ -337,33 +351,23 @@ def test_every_lock_that_the_image_may_carry_is_audited_and_what_cannot_be_looke
 
 @pytest.mark.skipif(not (shutil.which("bash") and shutil.which("jq")), reason="needs bash and jq")
 @pytest.mark.parametrize(
-    ("manifest", "ends"),
+    ("manifest", "is_resolved"),
     [
-        (f'{{"digest": "sha256:{"0" * 64}"}}', 0),
-        ('{"digest": "sha256:12"}', 1),
-        ('{"digest": "latest"}', 1),
-        ("{}", 1),
-        ("", 1),
+        (f'{{"digest": "sha256:{"0" * 64}"}}', True),
+        ('{"digest": "sha256:12"}', False),
+        ('{"digest": "latest"}', False),
+        ("{}", False),
+        ("", False),
     ],
 )
-def test_the_base_is_resolved_to_a_digest_or_the_release_ends(tmp_path: Path, manifest: str, ends: int) -> None:
-    docker = tmp_path / "docker"
-    docker.write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\nprintf '%s' '{manifest}'\n")
-    docker.chmod(0o755)
+def test_the_base_is_resolved_to_a_digest_or_the_release_ends(tmp_path: Path, manifest: str, is_resolved: bool) -> None:
+    shutil.copy(ROOT / "Dockerfile", tmp_path)
+    ended = stubbed(tmp_path, step("base", "Resolve the base"), docker=f"printf '%s' '{manifest}'")
+    assert bool(ended.returncode) is not is_resolved, ended
+    assert (tmp_path / "called").read_text().startswith("docker buildx imagetools inspect python:3.13-slim ")
     output = tmp_path / "output"
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "GITHUB_OUTPUT": str(output),
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
-    }
-    script = step("base", "Resolve the base")
-    shell = ["bash", "-eo", "pipefail", "-c", script]
-    ended = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, check=False)
-    assert bool(ended.returncode) is bool(ends), ended
-    assert (tmp_path / "asked").read_text().split()[:4] == ["buildx", "imagetools", "inspect", "python:3.13-slim"]
-    assert output.exists() is not bool(ends)
-    if not ends:
-        assert output.read_text() == f"name=python:3.13-slim\ndigest=sha256:{'0' * 64}\n"
+    expected = f"name=python:3.13-slim\ndigest=sha256:{'0' * 64}\n" if is_resolved else ""
+    assert (output.read_text() if output.exists() else "") == expected
 
 
 def test_the_image_is_built_from_that_digest_which_it_bears_and_an_inventory_comes_with_it() -> None:
@@ -380,22 +384,6 @@ def test_the_image_is_built_from_that_digest_which_it_bears_and_an_inventory_com
     variants = {one["variant"]: one["extras"] for one in matrix["include"] if "variant" in one}
     assert variants == {"full": " ".join(sorted(EXTRAS)), "lean": ""}
     assert matrix["variant"] == WORKFLOW["jobs"]["publish-image"]["strategy"]["matrix"]["variant"] == [*variants]
-
-
-def stubbed(folder: Path, script: str, **stubs: str) -> subprocess.CompletedProcess[str]:
-    """Runs a step's script with these programs in place of the real ones; each notes its arguments in `called`."""
-    for name, body in stubs.items():
-        program = folder / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{body}\n')
-        program.chmod(0o755)
-    named = {"REPOSITORY": "Owner/Effective-Load", "REPOSITORY_OWNER": "Owner", "REF_NAME": "v0.1.0", "ACTOR": "me"}
-    files = {f"GITHUB_{name}": str(folder / name.lower()) for name in ("OUTPUT", "STEP_SUMMARY")}
-    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "GH_TOKEN": "t", "VARIANT": "full", **files}
-    environment |= {f"GITHUB_{name}": value for name, value in named.items()}
-    script = script.replace("~/go/bin/", "")
-    shell = ["bash", "-eo", "pipefail", "-c", script]
-    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.skipif(not (shutil.which("bash") and shutil.which("jq")), reason="needs bash and jq")

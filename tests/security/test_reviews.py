@@ -159,59 +159,57 @@ async def test_renewals_of_one_user_delay_no_other_users(
 # --- the gate ---
 
 
+class Visits:
+    """Tasks that stay in a slot of a gate until they may leave it."""
+
+    def __init__(self, gate: FairGate) -> None:
+        self.gate, self.leave = gate, asyncio.Semaphore(0)
+        self.order: list[str] = []
+
+    def enter(self, flow: str, name: str = "") -> "asyncio.Task[None]":
+        async def visit() -> None:
+            async with self.gate.slot(flow, 30):
+                self.order.append(name or flow)
+                await self.leave.acquire()
+
+        return asyncio.create_task(visit())
+
+
 async def test_a_cancelled_waiter_leaves_no_slot_taken() -> None:
-    gate, entered = FairGate(2, 1, 10), []
-
-    async def visit(name: str, leave: asyncio.Event) -> None:
-        async with gate.slot("one", 30):
-            entered.append(name)
-            await leave.wait()
-
-    first, never, last = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    tasks = [asyncio.create_task(visit(*each)) for each in [("a", first), ("b", never), ("c", last)]]
+    visits = Visits(FairGate(2, 1, 10))
+    tasks = [visits.enter("one", name) for name in "abc"]
     await begun(*tasks)
-    first.set()
+    visits.leave.release()
     tasks[1].cancel()  # in the moment in which its place comes free
     await begun(*tasks)
-    assert entered == ["a", "c"]
-    last.set()
+    assert visits.order == ["a", "c"]
+    visits.leave.release()
     await ended(*tasks)
-    async with asyncio.timeout(5), gate.slot("one", 5), gate.slot("other", 5):
+    async with asyncio.timeout(5), visits.gate.slot("one", 5), visits.gate.slot("other", 5):
         pass
 
 
 async def test_a_flow_that_holds_nothing_is_before_those_that_hold_slots_and_wait_for_more() -> None:
-    gate, order, leave = FairGate(4, 2, 10), list[str](), asyncio.Semaphore(0)
-
-    async def visit(flow: str) -> None:
-        async with gate.slot(flow, 30):
-            order.append(flow)
-            await leave.acquire()
-
-    visits = [asyncio.create_task(visit(flow)) for flow in 4 * ("eve", "bob") + ("hpa", "hpa")]
-    await begun(*visits)
-    leave.release()
-    await begun(*visits)
-    assert order[4:] == ["hpa"]
-    for _ in visits:
-        leave.release()
-    await ended(*visits)
+    visits = Visits(FairGate(4, 2, 10))
+    tasks = [visits.enter(flow) for flow in 4 * ("eve", "bob") + ("hpa", "hpa")]
+    await begun(*tasks)
+    visits.leave.release()
+    await begun(*tasks)
+    assert visits.order[4:] == ["hpa"]
+    for _ in tasks:
+        visits.leave.release()
+    await ended(*tasks)
 
 
 async def test_a_slot_granted_to_a_cancelled_waiter_is_passed_on() -> None:
-    gate, leave = FairGate(1, 1, 10), asyncio.Event()
-
-    async def visit() -> None:
-        async with gate.slot("one", 30):
-            await leave.wait()
-
-    first = asyncio.create_task(visit())
+    visits = Visits(FairGate(1, 1, 10))
+    first = visits.enter("one")
     await begun(first)
-    waiting = asyncio.create_task(visit())
+    waiting = visits.enter("one")
     await begun(waiting)
     first.cancel()
     await asyncio.sleep(0)
     waiting.cancel()
     await ended(first, waiting)
-    async with asyncio.timeout(5), gate.slot("other", 5):
+    async with asyncio.timeout(5), visits.gate.slot("other", 5):
         pass

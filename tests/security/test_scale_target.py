@@ -19,6 +19,11 @@ WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("cart", "thing", "widgets", "cpu")
 
 
+@pytest.fixture
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.1)))
+
+
 def refer(stand: Stand, service: Service, api_version: str, kind: str, name: str = "") -> None:
     """Change the target reference of a service's HPA."""
     hpa = stand.cluster.objects["horizontalpodautoscalers"][f"{service.namespace}/{service.name}"]
@@ -101,10 +106,10 @@ async def test_a_reference_that_is_mended_is_served_without_a_restart() -> None:
     ],
     ids=["of groups that nobody serves", "of a built-in group", "of a group that is served"],
 )
+@pytest.mark.usefixtures("_short_pauses")
 async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_request(
-    monkeypatch: pytest.MonkeyPatch, kinds: list[tuple[str, str]]
+    kinds: list[tuple[str, str]],
 ) -> None:
-    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)
@@ -122,8 +127,8 @@ async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_reque
             assert await stand.answer(WEB) == await stand.answer(THING) == DESIRED
 
 
-async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
+@pytest.mark.usefixtures("_short_pauses")
+async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing() -> None:
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)
@@ -145,10 +150,10 @@ async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing(monkey
             assert await stand.answer(WEB) == DESIRED
 
 
+@pytest.mark.usefixtures("_short_pauses")
 async def test_a_crd_that_appears_later_is_found_after_failed_lookups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.05)))
     monkeypatch.setattr(rest_mapper, "LISTING_SECONDS", 0.3)
     async with standing() as stand:
         stand.cluster.gone.add("widgets")

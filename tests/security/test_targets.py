@@ -22,17 +22,6 @@ def many(number: int) -> str:
     return ",".join(f"l{number}-{index}" for index in range(LONG // 8))[:LONG]
 
 
-TARGETS = {
-    "a selector": lambda number: f"{PODS}?labelSelector={many(number)}",
-    "values": lambda number: f"{PODS}?labelSelector=k{number}+in+({many(number)})",
-    "parameters": lambda number: f"{PODS}?" + f"a{number}&" * (LONG // 8),
-    "a path": lambda number: f"/apis/{number}" + "/a" * (LONG // 2),
-    "escapes": lambda number: f"/apis/{number}/" + "%61" * (LONG // 3),
-    "junk behind health": lambda number: f"/livez/{number}" + "/a" * (LONG // 2),
-    "a query behind health": lambda number: f"/livez?{number}" + "&a" * (LONG // 2),
-}
-
-
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The targets and selectors that were parsed."""

@@ -20,24 +20,26 @@ def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "docs" / "security.md"
 
 
-def found(page: Path, *rows: str) -> list[str]:
+HEADS = "| heads | `security/test_heads.py::test_a_head` |"
+
+
+@pytest.mark.parametrize(
+    ("rows", "faults"),
+    [
+        pytest.param([HEADS], [], id="a line with a test that exists is right"),
+        pytest.param(
+            ["| heads | `security/test_heads.py::test_no_head` |"],
+            ["docs/security.md names security/test_heads.py::test_no_head, which does not exist"],
+            id="a test that does not exist",
+        ),
+        pytest.param([HEADS, "| tails | soon |"], ["docs/security.md: no test in: | tails | soon |"], id="no test"),
+        pytest.param(
+            [], ["docs/security.md has no line for tests/security/test_heads.py"], id="a module without a line"
+        ),
+    ],
+)
+def test_a_line_without_a_test_and_a_module_without_a_line_are_found(
+    page: Path, rows: list[str], faults: list[str]
+) -> None:
     page.write_text("\n".join(("| what | test |", "|---|---|", *rows)), encoding="utf-8")
-    return [*checks.named_tests(), *checks.threat_model()]
-
-
-def test_a_line_with_a_test_that_exists_is_right(page: Path) -> None:
-    assert found(page, "| heads | `security/test_heads.py::test_a_head` |") == []
-
-
-def test_a_line_whose_test_does_not_exist_is_found(page: Path) -> None:
-    (said,) = found(page, "| heads | `security/test_heads.py::test_no_head` |")
-    assert said == "docs/security.md names security/test_heads.py::test_no_head, which does not exist"
-
-
-def test_a_line_without_a_test_is_found(page: Path) -> None:
-    (said,) = found(page, "| heads | `security/test_heads.py::test_a_head` |", "| tails | soon |")
-    assert said == "docs/security.md: no test in: | tails | soon |"
-
-
-def test_a_module_without_a_line_is_found(page: Path) -> None:
-    assert found(page) == ["docs/security.md has no line for tests/security/test_heads.py"]
+    assert [*checks.named_tests(), *checks.threat_model()] == faults
