@@ -17,7 +17,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import PollGroup
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
-from adapter.usage.query_results import QueryResult
+from adapter.usage.series import NamedQueryResult
 from tests.usage.fakes import NOW, Changes, FakePrometheus, always, named, raw, values_of
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
@@ -64,7 +64,7 @@ class Source:
     def of(self, wanted: WorkloadQuery) -> QuerySamples:
         return self.source.samples(*wanted)
 
-    def named(self, name: str) -> QueryResult:
+    def named(self, name: str) -> NamedQueryResult:
         found = self.source.named_result(name)
         assert found is not None
         return found
