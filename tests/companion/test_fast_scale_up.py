@@ -155,9 +155,7 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
     [
         pytest.param({"load": "800m"}, None, id="a count is never kept"),
         pytest.param({"load": "100m"}, None, id="nor lowered"),
-        pytest.param({"rule": replace(FAST, mode=Mode.OBSERVE)}, None, id="a policy observes"),
-        pytest.param({"rule": replace(FAST, mode=Mode.PAUSED)}, None, id="is paused"),
-        pytest.param({"rule": replace(FAST, hold_until=NOW + 60)}, None, id="is held"),
+
         pytest.param(
             {"rule": replace(FAST, metrics=(cpu("1200m", "400m", delay=Delay(up=60)),))}, None,
             id="a metric waits for its delay",
@@ -190,6 +188,13 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
 )  # fmt: skip
 def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], expected: int | None) -> None:
     assert raised_to(context(**changes)) == expected
+
+
+@pytest.mark.parametrize("rest", [{"mode": Mode.OBSERVE}, {"mode": Mode.PAUSED}, {"hold_until": NOW + 60}])
+def test_nothing_is_raised_while_a_policy_rests_whatever_was_decided_before(rest: dict[str, Any]) -> None:
+    case = context(rule=replace(FAST, **rest))
+    assert raised_to(case) is None
+    assert raised_to(replace(case, decision=context().decision)) is None
 
 
 @pytest.mark.parametrize(
