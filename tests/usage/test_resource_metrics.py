@@ -67,22 +67,30 @@ class TestDecoding:
         assert usage.amount("app", "cpu") == 1234567
         assert usage.amount("app", "gpu") is usage.amount("other", "cpu") is None
 
-    async def test_an_invalid_quantity_drops_that_resource_of_that_container_only(self) -> None:
-        pods = await decode_usages(listing(item("web-1", app={"cpu": "-5m", "memory": "1Mi"}, proxy={"cpu": "NaN"})))
-        assert pods["web-1"].containers == {"app": {"memory": (1 << 20) * NANO}, "proxy": {}}
-
-    async def test_bare_numbers_are_quantities_too(self) -> None:
-        pods = await decode_usages(listing(item("web-1", app={"cpu": 2, "memory": 1.5})))
-        assert pods["web-1"].containers == {"app": {"cpu": 2 * NANO, "memory": NANO * 3 // 2}}
+    @pytest.mark.parametrize(
+        ("containers", "amounts"),
+        [
+            pytest.param(None, {}, id="a pod without containers is known and empty"),
+            pytest.param([], {}, id="or with none"),
+            pytest.param(
+                [{"name": "app", "usage": {"cpu": "-5m", "memory": "1Mi"}}, {"name": "proxy", "usage": {"cpu": "NaN"}}],
+                {"app": {"memory": (1 << 20) * NANO}, "proxy": {}},
+                id="an invalid quantity drops that resource of that container only",
+            ),
+            pytest.param(
+                [{"name": "app", "usage": {"cpu": 2, "memory": 1.5}}],
+                {"app": {"cpu": 2 * NANO, "memory": NANO * 3 // 2}},
+                id="bare numbers are quantities",
+            ),
+        ],
+    )
+    async def test_a_pod_has_the_quantities_that_are_some(self, containers: object, amounts: dict[str, Any]) -> None:
+        pods = await decode_usages(listing({**item("web-1"), "containers": containers}))
+        assert pods["web-1"].containers == amounts
 
     async def test_times_keep_their_fraction_and_their_offset(self) -> None:
         pods = await decode_usages(listing(item("a", at="2026-01-01T12:59:50.25+01:00"), item("b")))
         assert (pods["a"].at, pods["b"].at) == (AT_SECONDS + 0.25, AT_SECONDS)
-
-    @pytest.mark.parametrize("containers", [None, []])
-    async def test_a_pod_without_containers_is_known_and_empty(self, containers: object) -> None:
-        pods = await decode_usages(listing({**item("web-1"), "containers": containers}))
-        assert pods["web-1"].containers == {}
 
     @pytest.mark.parametrize("items", ["[]", "null"])
     async def test_no_items_are_no_pods(self, items: str) -> None:
@@ -145,16 +153,16 @@ class TestDecoding:
 
 
 class FakeSession:
-    """Answers by namespace: bytes, an error to raise, or an event to wait for first."""
+    """Answers by namespace: bytes, or an error to raise; waits for the gate first."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | KubeError] = {}
         self.asked: list[str] = []
         self.timeouts: set[float] = set()
         self.time = NOW
-        self.gate: asyncio.Event | None = None
-        self.under_way = 0
-        self.most_under_way = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.under_way = self.most_under_way = 0
         self.rung = Changes()
         self.bell = self.rung.until
         """Waits until something holds; looked at whenever a request begins or ends."""
@@ -164,9 +172,6 @@ class FakeSession:
 
     @asynccontextmanager
     async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
-        yield Body(await self.get(path, timeout=timeout))
-
-    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109
         namespace = path.removeprefix("/apis/metrics.k8s.io/v1beta1/namespaces/").removesuffix("/pods")
         self.asked.append(namespace)
         self.timeouts.add(timeout)
@@ -174,15 +179,14 @@ class FakeSession:
         self.most_under_way = max(self.under_way, self.most_under_way)
         self.rung()
         try:
-            if self.gate is not None:
-                await self.gate.wait()
+            await self.gate.wait()
             answer = self.answers.get(namespace, listing())
         finally:
             self.under_way -= 1
             self.rung()
         if isinstance(answer, KubeError):
             raise answer
-        return answer
+        yield Body(answer)
 
 
 class World:
@@ -193,6 +197,13 @@ class World:
         self.metrics = Metrics()
         options = Options(interval_seconds=interval, max_age_seconds=90, timeout_seconds=3)
         self.usage = ResourceMetrics(self.session, lambda: self.namespaces, options, self.changes, self.metrics)
+
+    def answers(self, *items: dict[str, Any]) -> None:
+        """What metrics-server says of `shop` from now on."""
+        self.session.answers["shop"] = listing(*items)
+
+    async def change(self, number: int = 1) -> None:
+        await self.changes.until(lambda: len(self.changes.seen) >= number)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
@@ -218,22 +229,23 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class TestPolling:
-    async def test_before_the_first_poll_there_are_no_samples(self) -> None:
-        assert World("shop").samples() == ResourceSamples(max_age=90.0)
-
     async def test_samples_are_kept_with_their_own_times(self) -> None:
         world = World("shop")
-        world.session.answers["shop"] = listing(item("web-1"))
+        assert world.samples() == ResourceSamples(max_age=90.0)
+        world.answers(item("web-1"))
         async with world.running():
-            await world.changes.until(lambda: "shop" in world.changes.seen)
+            await world.change()
         found = world.samples()
         assert found.pods["web-1"].at == AT_SECONDS
         assert (found.error, found.fetched_at, found.max_age) == (None, NOW, 90.0)
         assert world.session.timeouts == {3}
+        assert world.value("source_up") == 1
+        assert (world.value("source_fetch_duration_seconds_count") or 0) >= 1
 
-    async def test_the_same_samples_again_are_no_change(self) -> None:
+    @pytest.mark.parametrize("answer", [listing(item("web-1")), Unreachable("connection refused")])
+    async def test_the_same_samples_or_failure_again_are_no_change(self, answer: bytes | KubeError) -> None:
         world = World("shop")
-        world.session.answers["shop"] = listing(item("web-1"))
+        world.session.answers["shop"] = answer
         async with world.running():
             await world.session.bell(lambda: len(world.session.asked) >= 5)
         assert world.changes.seen == ["shop"]
@@ -248,30 +260,30 @@ class TestPolling:
     )
     async def test_a_new_time_or_another_pod_is_a_change(self, after: list[dict[str, Any]]) -> None:
         world = World("shop")
-        world.session.answers["shop"] = listing(item("web-1"), item("web-2"))
+        world.answers(item("web-1"), item("web-2"))
         async with world.running():
-            await world.changes.until(lambda: bool(world.changes.seen))
-            world.session.answers["shop"] = listing(*after)
-            await world.changes.until(lambda: len(world.changes.seen) == 2)
+            await world.change()
+            world.answers(*after)
+            await world.change(2)
         assert world.samples().pods.keys() == {one["metadata"]["name"] for one in after}
 
-    async def test_a_namespace_that_newly_appears_is_fetched_at_once(self) -> None:
+    @pytest.mark.parametrize("refreshed", [True, False])
+    async def test_a_namespace_that_newly_appears_is_fetched_at_once(
+        self, refreshed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if refreshed:
+            monkeypatch.setattr(resource_metrics, "CHECK_SECONDS", 3600)
         world = World("shop", interval=3600)
         async with world.running():
             await world.session.bell(lambda: world.session.asked == ["shop"])
             world.namespaces.add("other")
-            world.usage.refresh()
+            if refreshed:
+                world.usage.refresh()
             await world.session.bell(lambda: world.session.asked == ["shop", "other"])
-
-    async def test_a_new_namespace_is_noticed_without_refresh(self) -> None:
-        world = World(interval=3600)
-        async with world.running():
-            world.namespaces.add("shop")
-            await world.session.bell(lambda: world.session.asked == ["shop"])
 
     async def test_a_namespace_without_policies_is_dropped(self) -> None:
         world = World("shop", "other")
-        world.session.answers["shop"] = listing(item("web-1"))
+        world.answers(item("web-1"))
         async with world.running():
             await world.changes.until(lambda: "shop" in world.changes.seen)
             world.namespaces.remove("shop")
@@ -282,7 +294,7 @@ class TestPolling:
 
     async def test_many_namespaces_make_no_burst(self) -> None:
         world = World(*(f"ns-{number}" for number in range(100)), interval=3600)
-        world.session.gate = asyncio.Event()
+        world.session.gate.clear()
         async with world.running():
             await world.session.bell(lambda: world.session.under_way == resource_metrics.CONCURRENT_REQUESTS)
             world.session.gate.set()
@@ -312,59 +324,52 @@ class TestPolling:
 
 
 class TestFailing:
-    async def failed_after_an_answer(self, world: World, error: KubeError | bytes) -> None:
-        world.session.answers["shop"] = listing(item("web-1"))
-        await world.changes.until(lambda: bool(world.changes.seen))
-        world.session.answers["shop"] = error
-        await world.changes.until(lambda: len(world.changes.seen) == 2)
-
-    async def test_the_last_samples_stay_and_the_error_has_the_time_of_the_answer(self) -> None:
+    @pytest.mark.parametrize(
+        ("error", "sentence", "reason"),
+        [
+            (TimedOut("GET /apis/metrics.k8s.io/…: no answer within 3 s"), "no answer in time (", "timeout"),
+            (Unreachable("gone"), "", "unreachable"),
+            (NotFound(404, "NotFound", "no"), "404 NotFound (", "http_404"),
+            # The request would name the source again.
+            (
+                ServerError(503, "ServiceUnavailable", "no", request="GET /apis/…"),
+                "503 ServiceUnavailable (",
+                "http_503",
+            ),
+            (b"{}[]", "the answer is no PodMetricsList", "malformed"),
+            (b"<html>", "the answer is no PodMetricsList", "malformed"),
+        ],
+    )
+    async def test_the_last_samples_stay_until_it_is_back_and_the_error_has_their_time(
+        self, error: KubeError | bytes, sentence: str, reason: str
+    ) -> None:
         world = World("shop")
         async with world.running():
-            await self.failed_after_an_answer(world, TimedOut("GET /apis/metrics.k8s.io/…: no answer within 3 s"))
+            world.answers(item("web-1"))
+            await world.change()
+            world.session.answers["shop"] = error
+            await world.change(2)
             world.session.time += 42
             found = world.samples()
-        assert found.pods["web-1"].at == AT_SECONDS
-        assert found.fetched_at == NOW
-        assert found.error == f"no answer in time (last answer at {time_text(NOW)})"
+            assert found.pods["web-1"].at == AT_SECONDS
+            assert found.fetched_at == NOW
+
+            assert (found.error or "").startswith(sentence)
+            assert (found.error or "").endswith(f" (last answer at {time_text(NOW)})")
+            assert world.value("source_up") == 0
+            assert (world.value("source_errors_total", reason=reason) or 0) >= 1
+            assert world.value("source_last_success_timestamp_seconds") == NOW
+            world.answers(item("web-1"))
+            await world.change(3)
+        assert world.samples().error is None
 
     async def test_without_any_answer_so_far_it_says_so(self) -> None:
         world = World("shop")
         world.session.answers["shop"] = NotFound(404, "NotFound", "the server could not find the requested resource")
         async with world.running():
-            await world.changes.until(lambda: bool(world.changes.seen))
-        found = world.samples()
-        assert found.fetched_at is None
-        assert found.error == "404 NotFound (no answer so far)"
-
-    async def test_the_error_leaves_out_the_request_which_would_name_the_source_again(self) -> None:
-        world = World("shop")
-        request = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
-        async with world.running():
-            await self.failed_after_an_answer(world, ServerError(503, "ServiceUnavailable", "no pods", request=request))
-        assert world.samples().error == f"503 ServiceUnavailable (last answer at {time_text(NOW)})"
-
-    async def test_the_same_failure_again_is_no_change(self) -> None:
-        world = World("shop")
-        world.session.answers["shop"] = Unreachable("connection refused")
-        async with world.running():
-            await world.session.bell(lambda: len(world.session.asked) >= 5)
-        assert world.changes.seen == ["shop"]
-
-    async def test_a_malformed_response_is_a_failure(self) -> None:
-        world = World("shop")
-        async with world.running():
-            await self.failed_after_an_answer(world, b"<html>")
-        assert "no PodMetricsList" in (world.samples().error or "")
-        assert world.samples().pods.keys() == {"web-1"}
-
-    async def test_recovery_is_a_change_and_ends_the_error(self) -> None:
-        world = World("shop")
-        async with world.running():
-            await self.failed_after_an_answer(world, ServerError(503, "ServiceUnavailable", "no endpoints"))
-            world.session.answers["shop"] = listing(item("web-1"))
-            await world.changes.until(lambda: len(world.changes.seen) == 3)
-        assert world.samples().error is None
+            await world.change()
+        assert world.samples().fetched_at is None
+        assert world.samples().error == "404 NotFound (no answer so far)"
 
     async def test_a_failing_namespace_does_not_affect_the_others(self) -> None:
         world = World("shop", "other")
@@ -373,27 +378,3 @@ class TestFailing:
             await world.changes.until(lambda: set(world.changes.seen) == {"shop", "other"})
         assert world.samples().error is None
         assert world.usage.samples("other").error is not None
-
-    @pytest.mark.parametrize(
-        ("error", "reason"),
-        [
-            (TimedOut("late"), "timeout"),
-            (Unreachable("gone"), "unreachable"),
-            (NotFound(404, "NotFound", "no"), "http_404"),
-            (b"{}[]", "malformed"),
-        ],
-    )
-    async def test_failures_are_counted_by_reason(self, error: KubeError | bytes, reason: str) -> None:
-        world = World("shop")
-        async with world.running():
-            await self.failed_after_an_answer(world, error)
-            assert world.value("source_up") == 0
-        assert (world.value("source_errors_total", reason=reason) or 0) >= 1
-        assert world.value("source_last_success_timestamp_seconds") == NOW
-
-    async def test_a_success_is_in_the_metrics(self) -> None:
-        world = World("shop")
-        async with world.running():
-            await world.changes.until(lambda: bool(world.changes.seen))
-        assert world.value("source_up") == 1
-        assert (world.value("source_fetch_duration_seconds_count") or 0) >= 1
