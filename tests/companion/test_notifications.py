@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, Notify
 from adapter.companion.features import notifications
@@ -10,7 +12,7 @@ from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
-from tests.companion.kit import NOTIFYING, ROUTE, RULE, Leader, context, topics
+from tests.companion.kit import ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.kit import NOW, REGISTRY, out, roster, same
 
@@ -19,6 +21,11 @@ SMALL = Bounds(minimum=1, maximum=4)
 
 def at(seconds: float, load: str | None = "800m", **changes: Any) -> Context:
     return context(load, now=NOW + seconds, **changes)
+
+
+def told(leader: Leader, *looks: Context) -> list[str]:
+    """The topics of all that is notified in these looks."""
+    return [topic for look in looks for topic in topics(leader.notices(look))]
 
 
 def test_a_scaling_is_notified_with_from_to_and_why() -> None:
@@ -56,12 +63,6 @@ def test_lost_data_are_notified_once_after_a_minute_and_when_they_are_back() -> 
     assert [topics(leader.notices(at(seconds))) for seconds in (610, 630, 641, 651)] == [[], [], ["dataRecovered"], []]
 
 
-def test_data_lost_for_a_moment_are_not_notified() -> None:
-    leader = Leader()
-    told = [leader.notices(at(seconds, None if seconds % 60 < 50 else "800m")) for seconds in range(0, 1200, 10)]
-    assert told == [[]] * 120
-
-
 def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
     leader, rule = Leader(), replace(RULE, registry=REGISTRY)
     leader.look(at(0, rule=rule))
@@ -70,28 +71,23 @@ def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
     assert "registry nacos has not given a valid answer" in notice.text
 
 
-def test_a_service_without_pods_has_lost_nothing() -> None:
-    leader = Leader()
-    for seconds in (0, 61, 122):
-        assert leader.notices(at(seconds, pods=[], current=0)) == []
+def test_neither_a_service_without_pods_nor_a_moment_is_lost_data() -> None:
+    assert told(Leader(), *(at(seconds, pods=[], current=0) for seconds in (0, 61, 122))) == []
+    looks = (at(seconds, None if seconds % 60 < 50 else "800m") for seconds in range(0, 1200, 10))
+    assert told(Leader(), *looks) == []
 
 
 def test_lost_data_are_not_back_because_the_service_has_no_pods_any_more() -> None:
     leader = Leader()
-    leader.look(at(0, None))
-    assert topics(leader.notices(at(61, None))) == ["dataLost"]
-    empty = [topics(leader.notices(at(seconds, pods=[], current=0))) for seconds in (70, 101, 400)]
-    assert [topic for one in empty for topic in one] == ["scaled"]
-    back = [topics(leader.notices(at(seconds))) for seconds in (410, 430, 441)]
-    assert [topic for one in back for topic in one] == ["scaled", "dataRecovered"]
+    assert told(leader, at(0, None), at(61, None)) == ["dataLost"]
+    assert told(leader, *(at(seconds, pods=[], current=0) for seconds in (70, 101, 400))) == ["scaled"]
+    assert told(leader, at(410), at(430), at(441)) == ["scaled", "dataRecovered"]
 
 
 def test_data_that_were_lost_before_the_service_had_no_pods_are_waited_for_anew() -> None:
     leader = Leader()
-    leader.look(at(0, None))
-    leader.look(at(30, pods=[], current=0))
-    told = [topics(leader.notices(at(seconds, None))) for seconds in (400, 410, 450, 461)]
-    assert told == [[], [], [], ["dataLost"]]
+    assert told(leader, at(0, None), at(30, pods=[], current=0), at(400, None), at(410, None), at(450, None)) == []
+    assert told(leader, at(461, None)) == ["dataLost"]
 
 
 def test_the_end_of_lost_data_names_the_registry_only_if_there_is_one() -> None:
@@ -117,26 +113,15 @@ def test_needing_more_than_the_maximum_is_notified_after_half_a_minute() -> None
     assert leader.notices(at(41, "2400m", bounds=SMALL)) == []
 
 
-def test_a_count_at_the_maximum_that_is_enough_is_no_news() -> None:
-    leader = Leader()
-    assert [leader.notices(at(seconds, bounds=SMALL)) for seconds in (0, 31, 62)] == [[], [], []]
-
-
 def test_a_trouble_that_returns_soon_is_not_notified_again() -> None:
-    leader = Leader()
-    said = [
-        topics(leader.notices(at(seconds, "2400m" if seconds % 100 < 60 else "800m", bounds=SMALL)))
-        for seconds in range(0, 3000, 10)
-    ]
-    assert [topic for one in said for topic in one] == ["atMaximum"]
+    short = (at(s, "2400m" if s % 100 < 60 else "800m", bounds=SMALL) for s in range(0, 3000, 10))
+    assert told(Leader(), *short) == ["atMaximum"]
+    long = (at(s, "800m" if s in {100, 401} else "2400m", bounds=SMALL) for s in (0, 31, 100, 401, 500, 531))
+    assert told(Leader(), *long) == ["atMaximum", "atMaximum"]
 
 
-def test_a_trouble_that_returns_after_a_long_break_is_notified_again() -> None:
-    leader = Leader()
-    said = []
-    for seconds in (0, 31, 100, 401, 500, 531):
-        said += topics(leader.notices(at(seconds, "800m" if seconds in {100, 401} else "2400m", bounds=SMALL)))
-    assert said == ["atMaximum", "atMaximum"]
+def test_a_count_at_the_maximum_that_is_enough_is_no_news() -> None:
+    assert told(Leader(), *(at(seconds, bounds=SMALL) for seconds in (0, 31, 62))) == []
 
 
 def test_a_mass_pull_out_is_notified_at_once() -> None:
@@ -148,9 +133,8 @@ def test_a_mass_pull_out_is_notified_at_once() -> None:
 
 
 def test_a_few_that_are_out_are_no_mass_pull_out() -> None:
-    leader = Leader()
-    assert leader.notices(at(0, pods=[*same(8, None)[0], out("a"), out("b")])) == []
-    assert leader.notices(at(10, pods=[*same(1, None)[0], out("a")])) == []
+    assert told(Leader(), at(0, pods=[*same(8, None)[0], out("a"), out("b")])) == []
+    assert told(Leader(), at(0, pods=[*same(1, None)[0], out("a")])) == []
 
 
 def test_pods_that_a_guard_keeps_doubtful_count_as_a_mass_pull_out() -> None:
@@ -171,12 +155,11 @@ def test_a_version_mismatch_matters_more_in_production() -> None:
 
 def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_again() -> None:
     before = Leader()
-    before.look(at(0, "2400m", bounds=SMALL))
-    before.look(at(31, "2400m", bounds=SMALL))
+    assert told(before, at(0, "2400m", bounds=SMALL), at(31, "2400m", bounds=SMALL)) == ["atMaximum"]
     status = before.status(at(200, "2400m", bounds=SMALL))
     assert status["notified"] == ["atMaximum"]
     successor = Leader(status, at=NOW + 200)
-    assert [successor.notices(at(seconds, "2400m", bounds=SMALL)) for seconds in (210, 250)] == [[], []]
+    assert told(successor, at(210, "2400m", bounds=SMALL), at(250, "2400m", bounds=SMALL)) == []
 
 
 def test_the_status_keeps_what_another_leader_notified_before_the_first_look() -> None:
@@ -194,10 +177,9 @@ def test_what_was_not_handed_on_is_handed_on_later() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     leader.outcome = ActionResult.OVERTAKEN
-    leader.look(at(9, current=8))
-    leader.look(at(13, current=8))
+    told(leader, at(9, current=8), at(13, current=8))
     leader.outcome = ActionResult.DONE
-    assert topics(leader.notices(at(23, current=8))) == ["scaled"]
+    assert told(leader, at(23, current=8)) == ["scaled"]
 
 
 def test_a_notification_names_the_routes_of_the_policy() -> None:
@@ -216,19 +198,22 @@ def test_a_notification_waits_for_no_write() -> None:
     assert any(isinstance(action, Notify) for action in plan.urgent(seen))
 
 
-def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
-    settings = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
-    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
-    assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "UnknownRoute")
-    assert "names nobody," in finding.message
-    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall",)), settings=settings))
-    assert finding.is_true
-    assert list(notifications.conditions(context(settings=NOTIFYING))) == []
-
-
-def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:
+@pytest.mark.parametrize(
+    ("names", "reason", "names_it"),
+    [
+        ((), None, ""),
+        (("oncall",), "Known", ""),
+        (("oncall", "nobody"), "UnknownRoute", "names nobody,"),
+        pytest.param(("oncall", "live"), "RouteNotForNamespace", "names live,", id="one for other namespaces"),
+    ],
+)
+def test_a_route_that_a_policy_names_and_does_not_get_is_a_condition(
+    names: tuple[str, ...], reason: str | None, names_it: str
+) -> None:
     kept = NotificationRoute(name="live", urls=("json://localhost",), namespaces=("prod-*",))
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE, kept)))
-    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
-    assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "RouteNotForNamespace")
-    assert finding.message == "notify names live, which the settings keep for other namespaces"
+    found = list(notifications.conditions(context(rule=replace(RULE, notify=names), settings=settings)))
+    assert [one.reason for one in found] == ([reason] if reason else [])
+    for one in found:
+        assert (one.type, one.is_true) == ("RoutesKnown", reason == "Known")
+        assert names_it in one.message

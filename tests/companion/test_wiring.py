@@ -115,6 +115,13 @@ def finding(case: Context) -> PolicyCondition:
     return found
 
 
+def wired(case: Context) -> dict[str, Any]:
+    """The behavior that is set."""
+    (action,) = hpa_wiring.plan(case)
+    assert isinstance(action, WireHpa)
+    return dict(action.behavior)
+
+
 def acted(case: Context, seconds: float, **changes: Any) -> Context:
     """The same some time after its actions were carried out, and what the watch then shows."""
     memory = case.state
@@ -157,25 +164,29 @@ def test_a_policy_is_ready_while_the_hpa_that_asks_for_it_acts(hpa: Hpa, ready: 
 
 
 class TestSetting:
-    def test_all_of_it_is_set_at_once(self) -> None:
-        assert list(hpa_wiring.plan(context())) == [WRITE]
+    @pytest.mark.parametrize(
+        ("changes", "writes"),
+        [
+            ({}, [WRITE]),
+            ({"rule": REPORTED}, []),
+            ({"rule": replace(ENFORCED, mode=Mode.OBSERVE)}, []),
+            ({"rule": replace(ENFORCED, mode=Mode.PAUSED)}, [WRITE]),
+            pytest.param({"hpa": replace(PLAIN, metrics=())}, [], id="an HPA that asks another policy"),
+            pytest.param({"neighbours": Neighbours(policies="old")}, [], id="one with two policies"),
+        ],
+    )
+    def test_all_of_it_is_set_at_once_where_the_policy_asks_for_it(
+        self, changes: dict[str, Any], writes: list[WireHpa]
+    ) -> None:
+        assert list(hpa_wiring.plan(context(**changes))) == writes
 
     def test_it_is_planned_only_where_the_feature_is_on(self) -> None:
         assert WRITE in list(plan.steady(context()))
         assert WRITE not in list(plan.steady(context(settings=CompanionSettings())))
 
-    def test_a_report_sets_nothing(self) -> None:
-        assert list(hpa_wiring.plan(context(rule=REPORTED))) == []
-
-    def test_a_policy_that_only_observes_changes_nothing(self) -> None:
-        assert list(hpa_wiring.plan(context(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
-        assert list(hpa_wiring.plan(context(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
-
     def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
         assert list(hpa_wiring.plan(context(SET))) == []
-        assert finding(context(SET)) == PolicyCondition(
-            "HPAConformant", True, "Conformant", "HPA web sets the count that is decided"
-        )
+        assert (finding(context(SET)).is_true, finding(context(SET)).reason) == (True, "Conformant")
 
     def test_a_policy_in_mode_observe_beside_another_metric_is_no_trouble(self) -> None:
         elsewhere = replace(PLAIN, metrics=(), bounds=Bounds(minimum=1, maximum=100))
@@ -184,15 +195,10 @@ class TestSetting:
         assert (found.is_true, found.reason) == (True, "OnlyObserved")
         assert "HPA web is left as it is" in found.message
 
-    def test_nothing_is_set_on_an_hpa_that_asks_another_policy_or_has_two(self) -> None:
-        assert list(hpa_wiring.plan(context(replace(PLAIN, metrics=())))) == []
-        assert list(hpa_wiring.plan(context(neighbours=Neighbours(policies="old")))) == []
-
     def test_no_tolerance_is_set_where_there_is_no_such_field(self) -> None:
-        (action,) = hpa_wiring.plan(context(tolerance_field=replace(KNOWN, known=False)))
-        assert isinstance(action, WireHpa)
-        assert {"tolerance"}.isdisjoint(action.behavior["scaleUp"])
-        assert "scaleDown" not in action.behavior
+        behavior = wired(context(tolerance_field=replace(KNOWN, known=False)))
+        assert "tolerance" not in behavior["scaleUp"]
+        assert "scaleDown" not in behavior
 
     def test_wiring_that_is_undone_long_after_is_repaired(self) -> None:
         case = acted(context(), 90_000, hpa=replace(PLAIN, resource_version="9"))
@@ -201,9 +207,7 @@ class TestSetting:
 
     def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
         case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
-        (action,) = hpa_wiring.plan(case)
-        assert isinstance(action, WireHpa)
-        assert action.behavior["scaleUp"]["policies"][0]["value"] == 200
+        assert wired(case)["scaleUp"]["policies"][0]["value"] == 200
 
     def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one(self) -> None:
         paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
@@ -211,9 +215,8 @@ class TestSetting:
             case = context(replace(SET, scale_down=paced, managers=managers))
             assert list(hpa_wiring.plan(case)) == []
             assert finding(case).reason == "Conformant"
-        (action,) = hpa_wiring.plan(context(rule=replace(ENFORCED, velocity=Velocity(down=10))))
-        assert isinstance(action, WireHpa)
-        assert [one["value"] for one in action.behavior["scaleDown"]["policies"]] == [1, 10]
+        behavior = wired(context(rule=replace(ENFORCED, velocity=Velocity(down=10))))
+        assert [one["value"] for one in behavior["scaleDown"]["policies"]] == [1, 10]
 
 
 class TestOthers:
@@ -224,9 +227,7 @@ class TestOthers:
 
     def test_fields_of_other_owners_are_left_alone_and_named(self) -> None:
         case = context(self.owned("scaleUp.tolerance", tolerance=Fraction(1, 20)))
-        (action,) = hpa_wiring.plan(case)
-        assert isinstance(action, WireHpa)
-        assert "tolerance" not in action.behavior["scaleUp"]
+        assert "tolerance" not in wired(case)["scaleUp"]
         assert finding(case).reason == "WiringConflict"
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
 
@@ -276,21 +277,15 @@ class TestWar:
 
 class TestMissing:
     def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
-        case = context()
-        memory = plan.missed(case.state, WRITE, ActionResult.OVERTAKEN, NOW)
-        assert list(hpa_wiring.plan(replace(case, state=memory, now=NOW + 9))) == []
-        assert list(hpa_wiring.plan(replace(case, state=memory, now=NOW + 10))) == [WRITE]
+        memory = plan.missed(State(), WRITE, ActionResult.OVERTAKEN, NOW)
+        assert list(hpa_wiring.plan(context(state=memory, now=NOW + 9))) == []
+        assert list(hpa_wiring.plan(context(state=memory, now=NOW + 10))) == [WRITE]
 
-    def test_a_missing_right_is_shown_until_it_is_granted(self) -> None:
-        case = context()
-        memory = plan.missed(case.state, WRITE, ActionResult.REFUSED, NOW)
-        assert finding(replace(case, state=memory)).reason == "WiringRefused"
-        again = plan.after(memory, WRITE, NOW + 60)
-        assert not again.wired.refused
-
-    def test_a_missing_right_is_not_shown_once_others_have_set_every_field(self) -> None:
+    def test_a_missing_right_is_shown_until_it_is_granted_or_others_have_set_every_field(self) -> None:
         memory = plan.missed(State(), WRITE, ActionResult.REFUSED, NOW)
+        assert finding(context(state=memory)).reason == "WiringRefused"
         assert finding(context(SET, state=memory)).is_true
+        assert not plan.after(memory, WRITE, NOW + 60).wired.refused
 
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"
@@ -302,16 +297,18 @@ class TestMissing:
 
 
 class TestTolerance:
-    def test_it_is_asked_first_once_in_ten_minutes(self) -> None:
-        asks = [AskTolerance(key=KEY, hpa="web")]
-        assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=ToleranceField()))) == asks
-        old = ToleranceField(known=True, asked_at=NOW - 600)
-        assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=old))) == asks
-        asked = ToleranceField(asked_at=NOW - 599)
-        assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=asked))) == []
-
-    def test_an_hpa_that_has_a_tolerance_is_not_probed(self) -> None:
-        assert list(hpa_wiring.plan(context(SET, tolerance_field=ToleranceField()))) == []
+    @pytest.mark.parametrize(
+        ("hpa", "field", "asks"),
+        [
+            (PLAIN, ToleranceField(), True),
+            (PLAIN, ToleranceField(known=True, asked_at=NOW - 600), True),
+            (PLAIN, ToleranceField(asked_at=NOW - 599), False),
+            pytest.param(SET, ToleranceField(), False, id="an HPA that has a tolerance"),
+        ],
+    )
+    def test_it_is_asked_first_once_in_ten_minutes(self, hpa: Hpa, field: ToleranceField, asks: bool) -> None:
+        planned = list(hpa_wiring.plan(context(hpa, REPORTED, tolerance_field=field)))
+        assert planned == [AskTolerance(key=KEY, hpa="web")] * asks
 
     async def test_the_answer_shows_whether_the_tolerance_was_kept(self, api: FakeApi, writer: Writer) -> None:
         api.answers[HPA_PATH] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
