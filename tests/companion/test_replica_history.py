@@ -1,9 +1,12 @@
 """The history of a count: what every replica observes, and what the leader makes of it."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from adapter.companion.replica_history import LEFT_BEHIND_SECONDS, observe_count, unattributed
-from adapter.companion.state import LastRaise, ReplicaHistory, Scaling
+from adapter.companion.state import Context, LastRaise, ReplicaHistory, Scaling
 from adapter.load.spec import Bounds
 from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
@@ -11,137 +14,99 @@ from tests.companion.kit import RULE, Leader, context
 from tests.load.kit import NOW, TARGET, scale
 
 
-def by_hpa(at: float) -> Bounds:
-    return Bounds(minimum=1, maximum=100, last_scale=at)
+def at(seconds: float, count: int, claimed: float | None = None, load: str = "800m", **changes: Any) -> Context:
+    """A look at a count, which the HPA claims to have set at that second."""
+    bounds = Bounds(minimum=1, maximum=100, last_scale=None if claimed is None else NOW + claimed)
+    return context(load, pods=4, current=count, now=NOW + seconds, bounds=bounds, **changes)
 
 
-def last(leader: Leader) -> Scaling | None:
+def last(*looks: Context, status: dict[str, Any] | None = None, written: float = 0) -> Scaling | None:
+    """The last scaling after these looks, by a leader that found this status."""
+    leader = Leader(status, at=NOW + written)
+    for look in looks:
+        leader.look(look)
     return leader.state.history.last
 
 
-def test_the_first_look_is_no_scaling() -> None:
-    leader = Leader()
-    leader.look(context())
-    assert last(leader) is None
+FOUR = at(0, 4)
+OTHER = replace(TARGET, uid="another")
 
 
-def test_a_scaling_is_attributed_to_the_hpa_that_claims_it_and_to_the_policys_reason() -> None:
-    leader = Leader()
-    leader.look(context("2400m"))
-    leader.look(context(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
-    step = last(leader)
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        pytest.param([FOUR], None, id="the first look is none"),
+        pytest.param([FOUR, at(2, 6)], None, id="it waits for the HPA to claim it"),
+        pytest.param([FOUR, at(2, 6), at(5, 6)], Scaling(1, NOW + 2, 4, 6, "", ""), id="for three seconds"),
+        pytest.param([FOUR, at(1, 8, 1), at(20, 8, 1)], None, id="one of the HPA waits for a reason"),
+        pytest.param(
+            [FOUR, at(1, 8, 1), at(20, 8, 1), at(21, 8, 1)], Scaling(1, NOW + 1, 4, 8, "", "the HPA"), id="for a poll"
+        ),
+        pytest.param(
+            [FOUR, at(1, 6, 1), at(2, 9, 2)], Scaling(1, NOW + 1, 4, 6, "", "the HPA"), id="or until the next change"
+        ),
+        pytest.param(
+            [FOUR, at(1, 6, 1), at(2, 9, 2), at(22, 9, 2)],
+            Scaling(2, NOW + 2, 6, 9, "", "the HPA"),
+            id="which then has its own",
+        ),
+        pytest.param(
+            [FOUR, at(2, 6, 1), at(3, 9, 1), at(7, 9, 1)], Scaling(2, NOW + 3, 6, 9, "", ""), id="a claim is for one"
+        ),
+        pytest.param(
+            [at(0, 4, load="2400m"), at(2, 2, 1, "2400m"), at(22, 2, 1, "2400m")],
+            Scaling(1, NOW + 2, 4, 2, "", "the HPA"),
+            id="a count that nobody asked for has no reason",
+        ),
+        pytest.param([FOUR, at(1, 6), at(2, 4), at(9, 4)], None, id="a count that returns at once is none"),
+        pytest.param([FOUR, at(2, 9, target=OTHER), at(9, 9, target=OTHER)], None, id="nor is another target"),
+    ],
+)
+def test_a_change_of_the_count_is_a_scaling(looks: list[Context], expected: Scaling | None) -> None:
+    assert last(*looks) == expected
+
+
+@pytest.mark.parametrize(
+    ("looks", "begun", "count", "why"),
+    [
+        pytest.param(
+            [at(0, 4, load="2400m"), at(2, 8, 1)],
+            2,
+            8,
+            "cpu: 4 pods use 2400m on average, above",
+            id="that was decided",
+        ),
+        pytest.param(
+            [FOUR, at(1, 8, 1), at(12, 8, 1, "2400m")],
+            1,
+            8,
+            "cpu: 4 pods use 2400m on average, above",
+            id="that the next poll brings",
+        ),
+        pytest.param([at(0, 4, load="2400m"), at(2, 6, 1)], 2, 6, "on the way to 8: cpu", id="for more than that"),
+    ],
+)
+def test_a_scaling_of_the_hpa_has_the_policys_reason(looks: list[Context], begun: float, count: int, why: str) -> None:
+    step = last(*looks)
     assert step is not None
-    assert (step.number, step.before, step.after, step.by) == (1, 4, 8, "the HPA")
-    assert step.why.startswith("cpu: 4 pods use 2400m on average, above the high watermark 1200m")
-
-
-def test_a_scaling_on_samples_that_come_with_the_next_poll_has_their_reason() -> None:
-    leader = Leader()
-    leader.look(context())
-    leader.look(context(pods=4, current=8, now=NOW + 1, bounds=by_hpa(NOW + 1)))
-    assert last(leader) is None
-    leader.look(context("2400m", pods=4, current=8, now=NOW + 12, bounds=by_hpa(NOW + 1)))
-    step = last(leader)
-    assert step is not None
-    assert (step.at, step.before, step.after, step.by) == (NOW + 1, 4, 8, "the HPA")
-    assert step.why.startswith("cpu: 4 pods use 2400m on average, above the high watermark 1200m")
-
-
-def test_a_scaling_of_the_hpa_without_a_reason_is_told_after_a_poll() -> None:
-    leader = Leader()
-    leader.look(context())
-    for after, expected in ((1, None), (20, None), (21, Scaling(1, NOW + 1, 4, 8, "", "the HPA"))):
-        leader.look(context(current=8, now=NOW + after, bounds=by_hpa(NOW + 1)))
-        assert last(leader) == expected
-
-
-def test_a_change_ends_the_wait_of_the_one_before_it() -> None:
-    leader = Leader()
-    leader.look(context())
-    leader.look(context(current=6, now=NOW + 1, bounds=by_hpa(NOW + 1)))
-    leader.look(context(current=9, now=NOW + 2, bounds=by_hpa(NOW + 2)))
-    assert last(leader) == Scaling(1, NOW + 1, 4, 6, "", "the HPA")
-    leader.look(context(current=9, now=NOW + 22, bounds=by_hpa(NOW + 2)))
-    assert last(leader) == Scaling(2, NOW + 2, 6, 9, "", "the HPA")
-
-
-def test_a_scaling_waits_three_seconds_for_the_hpa_to_claim_it() -> None:
-    leader = Leader()
-    leader.look(context())
-    leader.look(context(current=6, now=NOW + 2))
-    assert last(leader) is None
-    leader.look(context(current=6, now=NOW + 5))
-    assert last(leader) == Scaling(1, NOW + 2, 4, 6, "", "")
-
-
-def test_one_scaling_of_the_hpa_is_attributed_to_it_once() -> None:
-    leader = Leader()
-    leader.look(context())
-    leader.look(context(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
-    for at in (3, 7):
-        leader.look(context(current=9, now=NOW + at, bounds=by_hpa(NOW + 1)))
-    step = last(leader)
-    assert step is not None
-    assert (step.before, step.after, step.by) == (6, 9, "")
+    assert (step.number, step.at, step.before, step.after, step.by) == (1, NOW + begun, 4, count, "the HPA")
+    assert step.why.startswith(why)
 
 
 def test_a_raise_of_the_companion_is_attributed_to_it() -> None:
     leader = Leader()
-    leader.look(context("2400m"))
+    leader.look(at(0, 4, load="2400m"))
     leader.state = replace(leader.state, raised=LastRaise(at=NOW + 1, to=8))
-    leader.look(context(current=8, now=NOW + 1))
-    step = last(leader)
+    leader.look(at(1, 8))
+    step = leader.state.history.last
     assert step is not None
     assert (step.after, step.by) == (8, "the companion")
 
 
-def test_the_reason_of_a_count_on_the_way_to_the_desired_one_says_so() -> None:
-    leader = Leader()
-    leader.look(context("2400m"))
-    leader.look(context(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
-    step = last(leader)
-    assert step is not None
-    assert step.why.startswith("on the way to 8: cpu")
-
-
-def test_a_count_that_nobody_asked_for_has_no_reason() -> None:
-    leader = Leader()
-    leader.look(context("2400m"))
-    for after in (2, 22):
-        leader.look(context(current=2, now=NOW + after, bounds=by_hpa(NOW + 1)))
-    assert last(leader) == Scaling(1, NOW + 2, 4, 2, "", "the HPA")
-
-
-def test_a_count_that_returns_before_it_is_attributed_is_no_scaling() -> None:
-    leader = Leader()
-    for at, count in ((0, 4), (1, 6), (2, 4), (9, 4)):
-        leader.look(context(current=count, now=NOW + at))
-    assert last(leader) is None
-
-
-def test_another_target_is_no_scaling() -> None:
-    leader = Leader()
-    leader.look(context())
-    other = replace(TARGET, uid="another")
-    for at in (2, 9):
-        leader.look(context(current=9, now=NOW + at, target=other))
-    assert last(leader) is None
-
-
-def test_a_new_leader_goes_on_from_the_count_that_the_status_shows() -> None:
-    leader = Leader({"current": 4}, at=NOW - 20)
-    for at in (0, 5):
-        leader.look(context(current=6, now=NOW + at))
-    step = last(leader)
-    assert step is not None
-    assert (step.before, step.after) == (4, 6)
-
-
-def test_an_old_status_is_no_base_for_a_scaling() -> None:
-    leader = Leader({"current": 4}, at=NOW - LEFT_BEHIND_SECONDS - 1)
-    for at in (0, 5):
-        leader.look(context(current=6, now=NOW + at))
-    assert last(leader) is None
+def test_a_new_leader_goes_on_from_the_count_of_a_status_that_is_not_old() -> None:
+    looks, status = (at(0, 6), at(5, 6)), {"current": 4}
+    assert last(*looks, status=status, written=-20) == Scaling(1, NOW, 4, 6, "", "")
+    assert last(*looks, status=status, written=-LEFT_BEHIND_SECONDS - 1) is None
 
 
 # --- what every replica observes
@@ -192,8 +157,8 @@ def test_a_target_that_is_unknown_for_a_while_keeps_its_history() -> None:
 
 def test_a_new_term_as_leader_keeps_what_was_observed_and_attributes_anew() -> None:
     leader = Leader()
-    leader.look(context("2400m"))
-    leader.look(context(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    leader.look(at(0, 4, load="2400m"))
+    leader.look(at(2, 8, 1))
     history = leader.state.history
     assert unattributed(history) == ReplicaHistory(
         target=history.target, since=NOW, scaled_before=None, replicas=8, rises=(ReplicaChange(NOW + 2, 4),)
