@@ -86,6 +86,19 @@ def answered_since(source: Prometheus, name: str, since: float) -> bool:
     return found is not None and found.fetched_at is not None and found.fetched_at >= since
 
 
+def poll(seconds: float, *asked: NamedQuery) -> set[str]:
+    """Polls for so long in simulated time; returns the queries that were answered since the server is back."""
+    answered: set[str] = set()
+
+    async def work() -> None:
+        async with polling(*asked) as source:
+            await asyncio.sleep(seconds)
+            answered.update(query.name for query in asked if answered_since(source, query.name, COMES))
+
+    run(work())
+    return answered
+
+
 @pytest.mark.parametrize("hangs", [False, True], ids=["refusing", "hanging"])
 def test_after_a_server_recovers_every_query_is_answered_within_its_interval_and_two_seconds(
     server: type[FakeClient], hangs: bool
@@ -109,12 +122,7 @@ def test_a_server_that_is_down_gets_one_probe_an_interval_whatever_the_number_of
     server: type[FakeClient],
 ) -> None:
     server.comes = GOES + 600
-
-    async def work() -> None:
-        async with polling(*queries(200, 15)):
-            await asyncio.sleep(server.comes - 1)
-
-    run(work())
+    poll(server.comes - 1, *queries(200, 15))
     first = [at for at, _ in server.asked if GOES <= at < GOES + 17]
     later = [(at, text) for at, text in server.asked if at >= GOES + 17]
     assert len(first) <= 201, "each finds out once"
@@ -123,11 +131,7 @@ def test_a_server_that_is_down_gets_one_probe_an_interval_whatever_the_number_of
 
 
 def test_waiting_queries_are_spread_when_the_breaker_closes(server: type[FakeClient]) -> None:
-    async def work() -> None:
-        async with polling(*queries(200, 15)):
-            await asyncio.sleep(COMES + 17)
-
-    run(work())
+    poll(COMES + 17, *queries(200, 15))
     back = [at for at, _ in server.asked if at >= COMES]
     assert max(sum(1 for at in back if at // 0.1 == tenth) for tenth in {at // 0.1 for at in back}) < 60
 
@@ -137,12 +141,7 @@ def test_a_query_that_always_fails_keeps_its_interval_and_delays_no_other(server
     server.goes = server.comes = 0
     heavy, *light = queries(10, 15)
     server.refuses = staticmethod(lambda text: text == heavy.query)
-
-    async def work() -> None:
-        async with polling(heavy, *light):
-            await asyncio.sleep(150)
-
-    run(work())
+    poll(150, heavy, *light)
     times = {text: [at for at, asked in server.asked if asked == text] for _, text in server.asked}
     assert times.keys() == {query.query for query in (heavy, *light)}
     assert all(9 <= len(at) <= 14 for at in times.values())
@@ -167,12 +166,7 @@ def test_many_slow_queries_do_not_delay_fast_ones(
         return await true(self, text, *others, **more)
 
     monkeypatch.setattr(server, "query", query)
-
-    async def work() -> None:
-        async with polling(*slow, *quick):
-            await asyncio.sleep(600)
-
-    run(work())
+    poll(600, *slow, *quick)
     found_out = 60 * TIMEOUT / AT_ONCE
     for at in times.values():
         later = [one for one in at if one > found_out]
@@ -182,14 +176,8 @@ def test_many_slow_queries_do_not_delay_fast_ones(
 def test_after_an_outage_a_query_that_always_fails_does_not_keep_the_breaker_open(server: type[FakeClient]) -> None:
     fast, slow = queries(1, 5)[0], queries(1, 15)[0]
     server.refuses = staticmethod(lambda text: text == fast.query)
-
-    async def work() -> None:
-        async with polling(fast, slow) as source:
-            # A probe of the failing query may come first (5 s), and an interval has a jitter of a tenth.
-            await asyncio.sleep(COMES + 5 + 15 * 1.1 + 1)
-            assert answered_since(source, slow.name, COMES)
-
-    run(work())
+    # A probe of the failing query may come first (5 s), and an interval has a jitter of a tenth.
+    assert slow.name in poll(COMES + 5 + 15 * 1.1 + 1, fast, slow)
 
 
 def test_a_removed_query_leaves_its_probe_to_others(server: type[FakeClient]) -> None:
@@ -230,13 +218,7 @@ def test_a_rejected_query_closes_the_breaker(server: type[FakeClient], monkeypat
         return found
 
     monkeypatch.setattr(server, "query", query)
-
-    async def work() -> None:
-        async with polling(rejected, other) as source:
-            await asyncio.sleep(COMES + 17)
-            assert answered_since(source, other.name, COMES)
-
-    run(work())
+    assert other.name in poll(COMES + 17, rejected, other)
 
 
 class Options:
@@ -254,13 +236,10 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
-        yield Body(await self.get(path, timeout=timeout))
-
-    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
         if GOES <= moment() < COMES:
             await asyncio.sleep(timeout)
             raise Unreachable(f"{path}: no answer")
-        return b'{"items":[]}'
+        yield Body(b'{"items":[]}')
 
 
 def test_after_metrics_server_recovers_every_namespace_is_polled_within_the_interval_and_two_seconds() -> None:

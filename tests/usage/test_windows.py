@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -18,6 +19,7 @@ from adapter.usage.windows import _interval, lowest_share
 from tests.usage.fakes import (
     NOW,
     FakePrometheus,
+    Handler,
     asks_scrapes,
     asks_times,
     matrix,
@@ -134,15 +136,21 @@ class Gapped:
 
 class TestAsking:
     async def points(self, fake: FakePrometheus, server: Gapped, number: int, *texts: str) -> list[Point]:
-        fake.handler = server
-        world = Source(fake.settings(), queries=[hits(*texts)])
-        world.source.set_queries([SHOP])
         seen: list[Point] = []
-        async with world.running():
+        async with self.polled(fake, server, *texts) as world:
             while len(seen) < number:
                 await world.change(len(seen) + 1)
                 seen.append(world.of(SHOP).pods["a"])
         return seen
+
+    @asynccontextmanager
+    async def polled(self, fake: FakePrometheus, server: Handler, *texts: str, **more: str) -> AsyncIterator[Source]:
+        """A source of the windows that this server answers."""
+        fake.handler = server
+        world = Source(fake.settings(), queries=[hits(*texts, **more)])
+        world.source.set_queries([SHOP])
+        async with world.running():
+            yield world
 
     @pytest.mark.parametrize("interval", [15.0, 15.002])
     async def test_a_window_with_fewer_samples_than_the_interval_leaves_is_partial(
@@ -168,10 +176,7 @@ class TestAsking:
             counts = [({**labels, "effective_load_input": "0"}, held[labels["pod"]]) for labels in pods]
             return vector(({"namespace": "shop"}, "1"), *counts)
 
-        fake.handler = answer
-        world = Source(fake.settings(), queries=[hits("sum by (namespace) (rate(hits[1m]))", scope="Service")])
-        world.source.set_queries([SHOP])
-        async with world.running():
+        async with self.polled(fake, answer, "sum by (namespace) (rate(hits[1m]))", scope="Service") as world:
             await world.change()
         total = world.of(SHOP).total
         assert total is not None
@@ -187,10 +192,7 @@ class TestAsking:
     async def test_more_than_a_full_window_holds_may_be_a_shorter_interval(self, fake: FakePrometheus) -> None:
         """Half of the samples of the window may have come at the old distance: their rate reads too little."""
         server = Gapped(4)
-        fake.handler = server
-        world = Source(fake.settings(), queries=[hits()])
-        world.source.set_queries([SHOP])
-        async with world.running():
+        async with self.polled(fake, server) as world:
             await world.change(6)
             server.held, server.interval = 5, 7.5
             await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
@@ -201,10 +203,7 @@ class TestAsking:
         self, fake: FakePrometheus
     ) -> None:
         server = Gapped(4)
-        fake.handler = server
-        world = Source(fake.settings(), queries=[hits()])
-        world.source.set_queries([SHOP])
-        async with world.running():
+        async with self.polled(fake, server) as world:
             await world.change(2)
             server.held, server.scrapes = 6, 2
             await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
@@ -214,10 +213,7 @@ class TestAsking:
     async def test_a_gap_is_seen_in_the_answer_that_has_it(self, fake: FakePrometheus) -> None:
         """The value of the question that said so is not used: another replica may have answered it."""
         server = Gapped(4)
-        fake.handler = server
-        world = Source(fake.settings(), queries=[hits()])
-        world.source.set_queries([SHOP])
-        async with world.running():
+        async with self.polled(fake, server) as world:
             await world.change(2)
             server.held = 2
             await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
@@ -228,13 +224,9 @@ class TestAsking:
         self, fake: FakePrometheus
     ) -> None:
         """An HPA that uses it as a Pods metric has what prometheus-adapter would give; a policy has the bound."""
-        fake.handler = Gapped(3)
-        world = Source(fake.settings(), queries=[hits()])
-        world.source.set_queries([SHOP])
-        async with world.running():
+        async with self.polled(fake, Gapped(3)) as world:
             await world.change()
-        result = world.source.named_result("hits")
-        assert result is not None
+        result = world.named("hits")
         [series] = [one for place in result.series.values() for one in place]
         assert (series.value, result.error) == (NANO, None)
         assert world.of(SHOP).pods["a"].bound == 2 * NANO
