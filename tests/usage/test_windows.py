@@ -205,10 +205,10 @@ class TestAsking:
         server = Gapped(4)
         async with self.polled(fake, server) as world:
             await world.change(2)
-            server.held, server.scrapes = 6, 2
+            server.held, server.scrapes = 5, 2
             await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
         point = world.of(SHOP).pods["a"]
-        assert (point.window_samples, point.full_window) == (6, None)
+        assert (point.window_samples, point.full_window) == (5, None)
 
     async def test_a_gap_is_seen_in_the_answer_that_has_it(self, fake: FakePrometheus) -> None:
         """The value of the question that said so is not used: another replica may have answered it."""
