@@ -270,6 +270,10 @@ class Workloads:
     def syncs(self, name: str, since: int = 0) -> list[Sync]:
         return self.cluster.hpa_log.syncs(self.namespace, f"Deployment/{name}", since=since)
 
+    def rescaled(self, name: str, since: int = 0) -> list[int | None]:
+        """The counts that the HPA of a workload has set, in order."""
+        return [sync.desired for sync in self.syncs(name, since) if sync.outcome == "rescaled"]
+
     def wait_syncs(self, name: str, count: int = 1, timeout: float = 60) -> list[Sync]:
         """Waits until the HPA of a workload has synced `count` times from now on."""
         since = self.cluster.hpa_log.mark()

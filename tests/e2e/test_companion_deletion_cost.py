@@ -94,7 +94,7 @@ def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(
     load.each("web", 0.6)
     assert remaining <= set(serving)
     assert len(remaining) == left
-    assert [sync.desired for sync in workloads.syncs("web", mark) if sync.outcome == "rescaled"][:1] == [left]
+    assert workloads.rescaled("web", mark)[:1] == [left]
 
 
 def test_a_stateful_set_is_neither_marked_nor_counted_on(

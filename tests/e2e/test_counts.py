@@ -24,18 +24,9 @@ def test_five_overloaded_pods_become_seven_which_stay_with_the_same_demand_and_s
     for name in services:
         workloads.policy(name, [cpu_watermarks("1200m", "400m")])
         workloads.hpa(name)
-    assert {name: first_count(workloads, name) for name in ("overloaded", "idle")} == {"overloaded": 7, "idle": 5}
+    until(lambda: all(map(workloads.rescaled, ("overloaded", "idle"))), 60, lambda: "they are not scaled")
+    assert (workloads.rescaled("overloaded")[0], workloads.rescaled("idle")[0]) == (7, 5)
     workloads.hold_replicas("even", 7)
-
-
-def first_count(workloads: Workloads, name: str) -> int | None:
-    """The first count that the HPA sets."""
-
-    def found() -> list[int | None]:
-        return [sync.desired for sync in workloads.syncs(name) if sync.outcome == "rescaled"]
-
-    until(lambda: bool(found()), 60, lambda: f"{name} is not scaled")
-    return found()[0]
 
 
 @pytest.mark.skipif(not binaries.HPA_TOLERANCE, reason="its HPA holds steps within 10 %")

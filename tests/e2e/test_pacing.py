@@ -24,11 +24,6 @@ def load(exporter: Exporter, workloads: Workloads) -> Load:
     return Load(exporter, workloads)
 
 
-def counts(workloads: Workloads) -> list[int | None]:
-    """The counts that the HPA has set, in order."""
-    return [sync.desired for sync in workloads.syncs("web") if sync.outcome == "rescaled"]
-
-
 def last_scale(workloads: Workloads, since: dt.datetime | None = None) -> dt.datetime:
     """The HPA's own lastScaleTime, which follows the scaling after a moment."""
 
@@ -63,7 +58,7 @@ def test_velocity_is_kept_at_each_sync(
     workloads.hpa("web", minimum=2, maximum=7)
     make_adapter(prometheus_settings(prometheus))
     workloads.wait_replicas("web", expected[-1])
-    until(lambda: counts(workloads) == expected, 30, lambda: str(counts(workloads)))
+    until(lambda: workloads.rescaled("web") == expected, 30, lambda: str(workloads.rescaled("web")))
     workloads.hold_replicas("web", expected[-1])
 
 
@@ -81,7 +76,7 @@ def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
     adapter.kill()
     adapter.restart()
     workloads.wait_replicas("web", 6)
-    until(lambda: counts(workloads) == [3, 6], 30, lambda: str(counts(workloads)))
+    until(lambda: workloads.rescaled("web") == [3, 6], 30, lambda: str(workloads.rescaled("web")))
     assert (last_scale(workloads, first) - first).total_seconds() >= COOLDOWN
 
 
