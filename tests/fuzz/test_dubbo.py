@@ -91,6 +91,7 @@ def test_a_rule_with_several_faults_is_read_or_told_of(body: bytes) -> None:
     parse_configurator("shop.configurators", body)
 
 
+PAIRS = {"side": "provider", "parameters": {"disabled": True}, "applications": ["a"] * 100, "type": "general"}
 NESTED, UNTEXT, COUNTED = "nested more than", "a key must be a text", "aliases counted"
 
 
@@ -114,6 +115,10 @@ NESTED, UNTEXT, COUNTED = "nested more than", "a key must be a text", "aliases c
         (
             b"key: a\nscope: application\nconfigs: [{side: provider, parameters: {disabled: true}, services: [%b]}]"
             % b",".join([b"s"] * 5000),
+            f"more than {MOST_RULES} rules",
+        ),
+        (
+            json.dumps({"key": "shop", "scope": "service", "configs": [PAIRS] * 20}).encode(),
             f"more than {MOST_RULES} rules",
         ),
         (
