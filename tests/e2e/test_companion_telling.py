@@ -121,7 +121,7 @@ def test_a_real_scaling_is_an_event_and_a_notification(
     workloads.deployment("web", 5)
     load.each("web", 100)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa("web")
+    workloads.hpa("web", up_window=5)  # so that the companion, which reads for itself, knows the load before it acts
     make_adapter(prometheus_settings(prometheus))
     companion = make_companion(prometheus_settings(prometheus) | {"companion": hook.settings()}, rights=RIGHTS)
     companion.wait_leading()
