@@ -76,6 +76,26 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
         assert followed.aged(80) == set()
 
 
+async def test_a_server_that_froze_between_two_signs_of_life_makes_absence_doubtful(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "PING_SECONDS", 60)
+    pods, beside = await crowd.pods(SPRING), await crowd.pods(SPRING)
+    await pods.register()
+    await beside.register()
+    async with following(crowd.server, SPRING, pods.service, session_seconds=30, timeout_seconds=1) as followed:
+        await followed.until_listed(4)
+        assert followed.roster.reconnected_at is None
+        other = followed.key._replace(service=beside.service)
+        with crowd.server.frozen():
+            followed.follow([followed.key, other])
+            await followed.until(lambda: "did not answer within 1 s" in followed.error_of(other))
+        await followed.until_listed(4, other)
+        await pods.deregister(3)
+        await followed.until_listed(3)
+        assert followed.roster.reconnected_at is not None
+
+
 async def test_an_empty_list_is_believed_only_while_others_have_instances(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from adapter.registries.zookeeper.readers import (
 from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
+from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 _log = structlog.get_logger(__name__)
@@ -143,17 +143,23 @@ class ZooKeeperSource:
                 continue
             session.unblock()
             try:
-                slow = await session.ping() > SLOW_SECONDS
-                if slow or self._was_slow:
-                    # The sessions of registered instances may have expired meanwhile, although this one did not.
-                    self._cache.reconnected()
-                self._was_slow = False
+                self._was_slow |= await session.ping() > SLOW_SECONDS
+                self._answered()
                 if self._rules is None or self._rules.current:
                     self._cache.confirm([service.key for service in self._services.values() if service.current])
                 await self._check_others(session)
             except SourceError as error:
                 self._was_slow = True
                 self._cache.failed(error)
+
+    def _answered(self) -> None:
+        """Notes a reconnect with the first answer after a silence.
+
+        The sessions of registered instances may have expired meanwhile, although this one did not.
+        """
+        if self._was_slow:
+            self._cache.reconnected()
+        self._was_slow = False
 
     # Services
 
@@ -173,6 +179,7 @@ class ZooKeeperSource:
                 session, pause = self._session, backoff.next()
                 if session is None or not session.connected:
                     continue  # the ping records that error for all services
+                self._was_slow |= isinstance(error, SourceUnreachable)
                 self._cache.failed(error, [reader.key] if isinstance(reader, ServiceReader) else list(self._services))
                 await wait_for_event(reader.dirty, pause)
                 if isinstance(error, NotAllowed):
@@ -181,6 +188,7 @@ class ZooKeeperSource:
                 reader.dirty.set()
                 continue
             backoff.reset()
+            self._answered()
             reader.was_read = True
             reader.current = session.connected and not reader.dirty.is_set()
             if isinstance(reader, ServiceReader):
