@@ -114,8 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     servers: the short ones fill the workers' ends.
 
     Without `--exhaustive` some tests are left to `make test-all`, and with `--quick` more to `make test`
-    (`tests/selection.py`). A failed test runs up to twice more where a merge hangs on it; the summary names each that
-    needed it, and why: some thirty servers share two processors there. A developer's own runs show it at once.
+    (`tests/selection.py`). No test runs twice: one that fails now and then is a fault, its own or the product's.
     """
     if not config.option.exhaustive:
         by_row = selection.left_out(items, named=config.args)
@@ -136,9 +135,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             seconds[item.path] += limit.args[0] if limit else int(config.getini("timeout"))
     long = {path: -limits for path, limits in seconds.items() if limits >= LONG}
     items.sort(key=lambda item: (orders[item.path], long.get(item.path, 0)))
-    if "CI" in os.environ:
-        for item in items:
-            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def _order(item: pytest.Item) -> int:
@@ -154,13 +150,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if order > stash.get(REACHED, order):
         item.session._setupstate.teardown_exact(None)  # noqa: SLF001  pytest has no public way
     stash[REACHED] = order
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Shows why a test had to run again: that is a fault to explain, too."""
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.write_sep("_", f"first run of {report.nodeid}")
-        terminalreporter.write_line(report.longreprtext[-3000:])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
