@@ -142,8 +142,8 @@ async def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[]
 
 
 @contextlib.asynccontextmanager
-async def standing(**settings: Any) -> AsyncIterator[Stand]:
-    """An engine with two Prometheus servers and two registries, over an empty cluster."""
+async def standing(*services: Service, **settings: Any) -> AsyncIterator[Stand]:
+    """An engine with two Prometheus servers and two registries, over a cluster of these services."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(Cluster())
         proms = {name: await stack.enter_async_context(FakePrometheus()) for name in ("one", "two")}
@@ -158,7 +158,10 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
         scales = ScaleReader(session, metrics)
         stack.push_async_callback(scales.close)
         answers = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
-        yield Stand(cluster, session, engine, metrics, proms, platforms, answers)
+        stand = Stand(cluster, session, engine, metrics, proms, platforms, answers)
+        for service in services:
+            stand.add(service)
+        yield stand
 
 
 @contextlib.asynccontextmanager

@@ -315,30 +315,27 @@ def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
     assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(snapshot, at)] == ["Held", "Active"]
 
 
+FOLLOWS = replace(hpa(), metrics=ASKS)
+MISSPELT = replace(hpa(), metrics=(replace(ASKS[0], name="desired_replica"),))
+
+
 @pytest.mark.parametrize(
-    ("of_hpa", "conditions"),
+    ("of_hpa", "active", "conditions"),
     [
-        (None, {}),
-        (hpa(), {"HPAConformant": False}),
-        (replace(hpa(), metrics=ASKS), {"HPAConformant": True}),
-        (
-            replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("True")),
-            {"HPAConformant": True, "ScalingActive": True},
-        ),
-        (
-            replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("False")),
-            {"HPAConformant": True, "ScalingActive": False},
-        ),
-        (
-            replace(hpa(), metrics=(replace(ASKS[0], name="desired_replica"),), scaling_active=ScalingActive("False")),
-            {"HPAConformant": False, "ScalingActive": False},
-        ),
+        (None, None, {}),
+        (hpa(), None, {"HPAConformant": False}),
+        (FOLLOWS, None, {"HPAConformant": True}),
+        (FOLLOWS, "True", {"HPAConformant": True, "ScalingActive": True}),
+        (FOLLOWS, "False", {"HPAConformant": True, "ScalingActive": False}),
+        (MISSPELT, "False", {"HPAConformant": False, "ScalingActive": False}),
     ],
     ids=["no HPA", "it asks for another metric", "it has not synced", "it acts", "it gets an error", "misspelt"],
 )
 def test_the_metrics_of_a_policy_say_whether_its_hpa_follows(
-    stand: Stand, of_hpa: Hpa | None, conditions: dict[str, bool]
+    stand: Stand, of_hpa: Hpa | None, active: str | None, conditions: dict[str, bool]
 ) -> None:
+    if of_hpa is not None and active is not None:
+        of_hpa = replace(of_hpa, scaling_active=ScalingActive(active))
     snapshot = Snapshot(policies={KEY: stand.view()})
     wiring = None if of_hpa is None else Wiring(policy=snapshot.policies[KEY].policy, hpa=of_hpa)
     (row,) = policy_rows(snapshot, NOW, lambda _: wiring)

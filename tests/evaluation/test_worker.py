@@ -170,23 +170,19 @@ async def test_a_policy_whose_first_evaluation_fails_is_still_published(bench: B
     assert bench.snapshots.current.policies == {A: view(A)}
 
 
-async def test_a_deleted_policy_leaves_the_snapshot_and_frees_its_target(bench: Bench) -> None:
-    bench.worker.publish({A: view(A, "web")})
-    bench.worker.publish({A: None})
-    assert not bench.snapshots.current.policies
-    assert not bench.snapshots.current.by_target
-
-
-async def test_a_policy_that_changes_its_target_frees_the_first(bench: Bench) -> None:
+async def test_a_policy_that_is_deleted_or_has_another_target_frees_its_first_unless_another_took_it_over(
+    bench: Bench,
+) -> None:
+    web, api = (TargetKey("shop", "deployments.apps", name) for name in ("web", "api"))
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish({A: view(A, "api")})
-    assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "api"): A}
-
-
-async def test_a_target_that_another_policy_took_over_stays_with_it(bench: Bench) -> None:
+    assert bench.snapshots.current.by_target == {api: A}
     bench.worker.publish({A: view(A, "web"), B: view(B, "web")})
     bench.worker.publish({A: view(A, "api")})
-    assert bench.snapshots.current.by_target[TargetKey("shop", "deployments.apps", "web")] == B
+    assert bench.snapshots.current.by_target == {web: B, api: A}
+    bench.worker.publish({A: None})
+    assert bench.snapshots.current.by_target == {web: B}
+    assert bench.snapshots.current.policies.keys() == {B}
 
 
 async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others(bench: Bench) -> None:

@@ -275,19 +275,22 @@ class TestInCluster:
         monkeypatch.setenv("KUBECONFIG", kubeconfig({"token": "other"}))
         assert (await choose_credentials(None)()).authorization == "Bearer first"
 
-    async def test_an_empty_token_is_an_error(self, tmp_path: Path) -> None:
-        (tmp_path / "sa-token").write_text("")
-        with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*empty"):
-            await choose_credentials(None)()
-
-    async def test_a_missing_authority_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(credentials, "CA_FILE", tmp_path / "no-ca.crt")
-        with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*no-ca\.crt"):
-            await choose_credentials(None)()
-
-    async def test_a_missing_port_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
-        with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_PORT is not set"):
+    @pytest.mark.parametrize(
+        ("token", "ca", "port", "fault"),
+        [
+            ("", "ca.crt", "443", r"in-cluster credentials: .*empty"),
+            ("first", "no-ca.crt", "443", r"in-cluster credentials: .*no-ca\.crt"),
+            ("first", "ca.crt", None, "KUBERNETES_SERVICE_PORT is not set"),
+        ],
+    )
+    async def test_what_is_missing_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str, ca: str, port: str | None, fault: str
+    ) -> None:
+        (tmp_path / "sa-token").write_text(token)
+        monkeypatch.setattr(credentials, "CA_FILE", tmp_path / ca)
+        if port is None:
+            monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
+        with pytest.raises(CredentialsError, match=fault):
             await choose_credentials(None)()
 
 
