@@ -18,7 +18,6 @@ from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import Settings
-from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
 from tests.registries.http_kit import Platform, said
@@ -36,10 +35,6 @@ class Service(NamedTuple):
     kind: str
     source: str
     registry: str = ""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
 
 SERVICES = (

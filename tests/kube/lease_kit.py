@@ -187,6 +187,14 @@ class Candidate:
         await self.stop()
 
 
+async def leader(seconds: float, *, acting: float = 0.2, **server: Any) -> tuple[Candidate, Server]:
+    """The only candidate, so many seconds after it began, and its server."""
+    holder = Server(**server)
+    one = Candidate("one", holder, acting=lambda: acting)
+    await one.start(seconds)
+    return one, holder
+
+
 async def one_and_another(server: Server, acting: float = 0.2) -> tuple[Candidate, Candidate]:
     """A leader whose acts take so many seconds, and one who waits since this moment."""
     first, second = Candidate("first", server, acting=lambda: acting), Candidate("second", server)

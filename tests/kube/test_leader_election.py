@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
-from tests.kube.lease_kit import Candidate, Server, empty, in_own_time, moment, one_and_another, overlaps, unlucky
+from tests.kube.lease_kit import (
+    Candidate,
+    Server,
+    empty,
+    in_own_time,
+    leader,
+    moment,
+    one_and_another,
+    overlaps,
+    unlucky,
+)
 
 FAILOVER_SECONDS = 15.0
 
@@ -58,9 +68,9 @@ async def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
 
 @in_own_time
 async def test_a_leader_that_ends_while_its_renewal_is_under_way_gives_the_lease_back_all_the_same() -> None:
-    server = Server(trouble=lambda _: (0.0, 0.5))
-    one = Candidate("one", server)
-    await one.start(2.9)  # it was told at 1 s that it leads, and renews 2 s later
+    one, server = await leader(
+        2.9, trouble=lambda _: (0.0, 0.5)
+    )  # it was told at 1 s that it leads, and renews 2 s later
     written = len(server.writes)
     await asyncio.sleep(0.3)
     assert len(server.writes) == written + 1  # that is granted, and its answer still on the way
@@ -96,9 +106,7 @@ async def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begi
 
 @in_own_time
 async def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_comes() -> None:
-    server = Server()
-    one = Candidate("one", server)
-    await one.start(5)
+    one, server = await leader(5)
     server.trouble = lambda _: (0.01, 1.8)
     await asyncio.sleep(20)
     cut_off(server, "one")
@@ -109,9 +117,7 @@ async def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_c
 
 @in_own_time
 async def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
-    server = Server()
-    one = Candidate("one", server)
-    await one.start(5)
+    one, server = await leader(5)
     assert server.lease is not None
     server.lease["metadata"]["resourceVersion"] = "touched"
     await asyncio.sleep(10)
@@ -130,13 +136,11 @@ async def test_a_lease_keeps_the_metadata_of_who_applied_it() -> None:
     }
     lease = empty()
     lease["metadata"] |= owned
-    server = Server(lease=lease)
-    candidate = Candidate("a", server)
-    await candidate.start(30)
-    assert server.holder == "a"
+    one, server = await leader(30, lease=lease)
+    assert server.holder == "one"
     assert server.lease is not None
     assert server.lease["metadata"].items() >= owned.items()
-    await candidate.stop()
+    await one.stop()
     assert server.holder is None
     assert server.lease["metadata"].items() >= owned.items()
 
@@ -150,8 +154,7 @@ async def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_ho
         asked += 1
         return (4.0, 0.01) if asked == 6 else (0.01, 0.01)
 
-    one = Candidate("one", Server(trouble=hangs_once))
-    await one.start(5)
+    one, _ = await leader(5, trouble=hangs_once)
     while moment() < 30:
         assert one.lease.leads
         await asyncio.sleep(0.05)
@@ -161,9 +164,7 @@ async def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_ho
 
 @in_own_time
 async def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
-    server = Server()
-    one = Candidate("one", server)
-    await one.start(10)
+    one, server = await leader(10)
     server.trouble = lambda _: (0.01, -0.01)
     await asyncio.sleep(3)
     cut_off(server, "nobody")
@@ -174,9 +175,7 @@ async def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_ho
 
 @in_own_time
 async def test_whoever_is_told_to_end_while_it_loses_the_lease_still_waits_for_what_it_began() -> None:
-    server = Server()
-    one = Candidate("one", server, acting=lambda: 2.0)
-    await one.start(10)
+    one, server = await leader(10, acting=2.0)
     server.lease = empty() | {"spec": {"holderIdentity": "usurper"}}
     while one.lease.leads:  # noqa: ASYNC110  nobody tells
         await asyncio.sleep(0.05)
@@ -224,10 +223,8 @@ async def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may
 @in_own_time
 async def test_a_right_that_lacks_is_complained_of_once() -> None:
     structlog.reset_defaults()
-    server = Server(lease=None, forbids={"POST"})
-    one = Candidate("one", server)
     with capture_logs() as logs:
-        await one.start(60)
+        one, server = await leader(60, lease=None, forbids={"POST"})
         assert not one.acts
         server.forbids.clear()
         await asyncio.sleep(5)
@@ -252,9 +249,7 @@ async def test_work_that_breaks_ends_the_candidate_with_its_error_and_gives_the_
 
 @in_own_time
 async def test_work_is_cancelled_when_the_lease_is_lost_and_begun_anew_when_it_is_won_again() -> None:
-    server = Server()
-    one = Candidate("one", server)
-    await one.start(5)
+    one, server = await leader(5)
     server.forbids = {"GET", "PUT"}
     await asyncio.sleep(20)
     assert one.spells == 1
