@@ -323,7 +323,7 @@ MISSPELT = replace(hpa(), metrics=(replace(ASKS[0], name="desired_replica"),))
     ("of_hpa", "active", "conditions"),
     [
         (None, None, {}),
-        (hpa(), None, {"HPAConformant": False}),
+        (hpa(), "True", {"HPAConformant": False}),
         (FOLLOWS, None, {"HPAConformant": True}),
         (FOLLOWS, "True", {"HPAConformant": True, "ScalingActive": True}),
         (FOLLOWS, "False", {"HPAConformant": True, "ScalingActive": False}),

@@ -91,7 +91,8 @@ async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old(b
 
 
 async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy(bench: Bench) -> None:
-    bench.worker.publish({A: view(A)})
+    bench.worker.publish({A: with_pods(A, "web")})
+    assert bench.snapshots.current.policies[A].assessment is not None
     bench.views |= {A: ValueError("broken"), B: view(B)}
     bench.run(A, B)
     await until(bench, 2)

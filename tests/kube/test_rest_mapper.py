@@ -27,7 +27,12 @@ SCALE = {
     "statusReplicasPath": ".status.HPAReplicas",
     "labelSelectorPath": ".status.selector",
 }
-VERSIONS = [{"name": "v1"}, {"name": "v1alpha1", "subresources": {"scale": SCALE}}]
+OTHER = {**SCALE, "statusReplicasPath": ".status.replicas"}
+VERSIONS = [
+    {"name": "v1"},
+    {"name": "v1alpha1", "subresources": {"scale": SCALE}},
+    {"name": "v2", "subresources": {"scale": OTHER}},
+]
 NAMES = {"kind": "Rollout", "plural": "rollouts"}
 ROLLOUTS = {"metadata": {"name": "x"}, "spec": {"group": "argoproj.io", "names": NAMES, "versions": VERSIONS}}
 

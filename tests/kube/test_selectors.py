@@ -31,7 +31,7 @@ LABELS |= {"large": str((1 << 63) - 1), "huge": str(1 << 63)}
     [
         "", "  ", "app=web", "app==web", "app = web", "app!=db", "absent!=db", "app in (db, web)", "app notin (db)",
         "absent notin (db)", "app", "!absent", "! absent", "size>4", "size < 6", "large>1", "example.com/zone=a",
-        "empty=", "empty in ()", "empty in (,x)", "in in (in,notin),notin=in",
+        "empty=", "empty in ()", "empty in (,x)", "in in (in,notin),notin=in", "app in (a,b,c,d,e,f,g,h,web)",
         "app=web,tier in (front,back),!absent,size>4",
     ],
 )  # fmt: skip
@@ -45,6 +45,7 @@ def test_a_selector_that_holds_matches(text: str) -> None:
         "app=db", "app!=web", "absent=web", "absent=", "app in (db)", "absent in (db)", "app notin (web,db)", "absent",
         "!app", "size>5", "size<5", "absent>4", "absent<4", "app=web,tier=back",
         "app>4", "huge>1",  # not numbers of 64 bits
+        "app in (a,b,c,d,e,f,g,h,i)", "absent in (a,b,c,d,e,f,g,h)",
     ],
 )  # fmt: skip
 def test_a_selector_that_fails_does_not_match(text: str) -> None:
