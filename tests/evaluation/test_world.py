@@ -64,19 +64,14 @@ class TestPods:
         index.change(None, pod("db-0", owner=Owner("StatefulSet", "db"), template_hash=""))
         assert [one.name for one in index.owned("shop", "db")] == ["db-0"]
 
-    def test_a_changed_pod_is_filed_once(self) -> None:
+    def test_a_changed_pod_is_filed_once_and_one_that_went_leaves_nothing_behind(self) -> None:
         index = PodIndex()
         first, *_ = web_pods(1)
         later = replace(first, deleting=True)
         index.change(None, first)
         index.change(first, later)
         assert list(index.owned("shop", "web")) == [later]
-
-    def test_a_pod_that_went_leaves_nothing_behind(self) -> None:
-        index = PodIndex()
-        first, *_ = web_pods(1)
-        index.change(None, first)
-        index.change(first, None)
+        index.change(later, None)
         assert not index.namespaces()
         assert not list(index.owned("shop", "web"))
 

@@ -105,7 +105,7 @@ class TestKubeconfig:
             ({"username": "u", "password": "secret"}, f"Basic {base64.b64encode(b'u:secret').decode()}"),
         ],
     )
-    async def test_the_user_is_shown_to_the_server_and_not_in_logs_and_read_again_after_some_minutes(
+    async def test_a_users_secret_is_shown_to_the_server_and_not_in_logs(
         self, access: Access, tmp_path: Path, user: dict[str, str], authorization: str
     ) -> None:
         (tmp_path / "token").write_text("secret\n")

@@ -17,9 +17,13 @@ PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-def connection_of(request: web.Request) -> object:
+def connection_of(request: web.Request) -> str:
     assert request.transport is not None
-    return request.transport.get_extra_info("peername")
+    return str(request.transport.get_extra_info("peername"))
+
+
+async def tell_connection(request: web.Request) -> web.StreamResponse:
+    return web.Response(text=connection_of(request))
 
 
 async def test_a_body_is_sent_with_its_type(api: FakeApi, session: Session) -> None:
@@ -43,7 +47,7 @@ async def test_a_connection_is_used_again_and_together_asked_requests_have_their
 
     async def meet(request: web.Request) -> web.StreamResponse:
         await together.wait()
-        return web.Response(text=str(connection_of(request)))
+        return await tell_connection(request)
 
     api.answers[PATH], api.answers[REVIEWS] = meet, text("ok")
     ask = [session.exchange("GET", PATH, timeout=5) for _ in range(2)]
@@ -51,7 +55,7 @@ async def test_a_connection_is_used_again_and_together_asked_requests_have_their
     assert first != second
     for _ in range(3):
         await session.exchange("GET", REVIEWS, timeout=5)
-    assert {str(connection_of(request)).encode() for request in api.seen[2:]} <= {first, second}
+    assert {connection_of(request).encode() for request in api.seen[2:]} <= {first, second}
 
 
 async def test_a_kept_connection_that_the_server_closed_costs_no_answer(api: FakeApi, session: Session) -> None:
@@ -74,11 +78,7 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(
     api: FakeApi, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "IDLE_SECONDS", -1.0)
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(text=str(connection_of(request)))
-
-    api.answers[PATH] = answer
+    api.answers[PATH] = tell_connection
     assert await session.exchange("GET", PATH, timeout=5) != await session.exchange("GET", PATH, timeout=5)
 
 

@@ -87,7 +87,7 @@ class TestEitherWay:
             (504, errors.ServerError),
         ],
     )
-    async def test_a_refusal_is_raised_as_what_it_is(
+    async def test_a_refusal_is_raised_as_what_it_is_and_no_redirect_is_followed(
         self, api: FakeApi, session: Session, ask: Ask, code: int, kind: type[errors.ApiStatusError]
     ) -> None:
         api.answers[PATH] = status(code, "Why", "a sentence", {"Retry-After": "7", "Location": "/elsewhere"})
