@@ -52,6 +52,3 @@ INPUTS = {
     "HPAs are refused": Input(_watch("refused", "horizontalpodautoscalers"), _everybody, "cannot"),
     "policies are refused": Input(_watch("refused", "watermarkpolicies"), _everybody, "cannot"),
 }
-
-REGISTRIES = {"registry first": "first", "registry second": "second"}
-"""Registries whose last word is kept for minutes, so that nobody's answer changes at first."""

@@ -18,7 +18,6 @@ from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import Settings
-from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
 from tests.registries.http_kit import Platform, said
@@ -36,10 +35,6 @@ class Service(NamedTuple):
     kind: str
     source: str
     registry: str = ""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
 
 SERVICES = (
@@ -142,8 +137,8 @@ async def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[]
 
 
 @contextlib.asynccontextmanager
-async def standing(**settings: Any) -> AsyncIterator[Stand]:
-    """An engine with two Prometheus servers and two registries, over an empty cluster."""
+async def standing(*services: Service, **settings: Any) -> AsyncIterator[Stand]:
+    """An engine with two Prometheus servers and two registries, over a cluster of these services."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(Cluster())
         proms = {name: await stack.enter_async_context(FakePrometheus()) for name in ("one", "two")}
@@ -158,7 +153,10 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
         scales = ScaleReader(session, metrics)
         stack.push_async_callback(scales.close)
         answers = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
-        yield Stand(cluster, session, engine, metrics, proms, platforms, answers)
+        stand = Stand(cluster, session, engine, metrics, proms, platforms, answers)
+        for service in services:
+            stand.add(service)
+        yield stand
 
 
 @contextlib.asynccontextmanager

@@ -21,12 +21,9 @@ async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(scale, "DEADLINE_SECONDS", 5.0)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
-    async with standing() as stand:
-        for service in SERVICES:
-            stand.add(service)
-        async with running(stand):
-            await stand.until_answered()
-            yield stand
+    async with standing(*SERVICES) as stand, running(stand):
+        await stand.until_answered()
+        yield stand
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -86,9 +83,7 @@ async def test_a_refused_namespace_does_not_affect_another(
 ) -> None:
     """Neither where the right was never there, nor where it is taken away later."""
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
-    async with standing(kubernetes={"namespaces": ["shop", "cart"]}) as stand:
-        for service in SERVICES:
-            stand.add(service)
+    async with standing(*SERVICES, kubernetes={"namespaces": ["shop", "cart"]}) as stand:
         shop = {one.name for one in SERVICES if one.namespace == "shop"}
         cart = {one.name for one in SERVICES} - shop
         stand.cluster.refused |= {"pods in cart", "widgets in cart"}

@@ -1,6 +1,7 @@
 """The companion reports every broken input in the status of the policies that use it, and acts on none of them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -44,6 +45,15 @@ class Told:
         return {name: str(status.get("decision")) for name, status in found.items()}
 
 
+@contextlib.asynccontextmanager
+async def accompanied(stand: Stand, *namespaces: str) -> AsyncIterator[Told]:
+    """While a companion runs."""
+    task = asyncio.create_task(make_companion(stand, *namespaces).run())
+    yield Told(stand)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
@@ -51,15 +61,8 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "RESYNC_SECONDS", 1.0)
     monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)
-    async with standing() as stand:
-        for service in SERVICES:
-            stand.add(service)
-        async with running(stand):
-            companion = make_companion(stand)
-            task = asyncio.create_task(companion.run())
-            yield Told(stand)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with standing(*SERVICES) as stand, running(stand), accompanied(stand) as told:
+        yield told
 
 
 def make_companion(stand: Stand, *namespaces: str) -> Companion:
@@ -105,21 +108,15 @@ async def test_a_companion_that_may_not_list_reports_it_in_every_status(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    async with standing() as stand:
-        for service in SERVICES[:3]:
-            stand.add(service)
+    async with standing(*SERVICES[:3]) as stand:
         stand.cluster.refused.add(plural)
-        async with running(stand):
-            task = asyncio.create_task(make_companion(stand).run())
-            told = Told(stand)
+        async with running(stand), accompanied(stand) as told:
             await told.until(
                 list(SERVICES[:3]), "InputsFresh", "False", f"{plural} have not been listed yet: {plural} is"
             )
             assert stand.silent(plural) == 1
             stand.cluster.mend()
             await stand.until_answered()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: Told) -> None:
@@ -135,12 +132,7 @@ async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: T
 
 async def test_a_namespace_that_may_not_be_read_does_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    async with standing(kubernetes={"namespaces": ["cart", "shop"]}) as stand:
-        for service in SERVICES:
-            stand.add(service)
+    async with standing(*SERVICES, kubernetes={"namespaces": ["cart", "shop"]}) as stand:
         stand.cluster.refused |= {"watermarkpolicies in cart"}
-        async with running(stand):
-            task = asyncio.create_task(make_companion(stand, "cart", "shop").run())
-            await Told(stand).until([one for one in SERVICES if one.namespace == "shop"], "Ready", "True")
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        async with running(stand), accompanied(stand, "cart", "shop") as told:
+            await told.until([one for one in SERVICES if one.namespace == "shop"], "Ready", "True")

@@ -20,12 +20,9 @@ CONFIRMED_SECONDS = 2.0
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.add(THING)
-        async with running(stand):
-            await stand.until_answered()
-            yield stand
+    async with standing(WEB, THING) as stand, running(stand):
+        await stand.until_answered()
+        yield stand
 
 
 def drop(stand: Stand, plural: str = "watermarkpolicies") -> None:
@@ -71,66 +68,58 @@ async def test_a_kind_whose_definition_was_deleted_and_created_again_is_watched_
     await stand.until_answered()
 
 
-async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.2)
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.add(THING)
-        async with running(stand):
-            await stand.until_answered()
-            thing = stand.cluster.objects["widgets"]["shop/thing"]
-            status = dict(thing["status"])
-            status["podsBy"] = status.pop("selector")
-            stand.cluster.put("widgets", {**thing, "status": status})
-            await stand.until_refused(["thing"], "has no selector")
-            stand.cluster.selector_path = ".status.podsBy"
-            await stand.until_answered()
+    async with standing(WEB, THING) as stand, running(stand):
+        await stand.until_answered()
+        thing = stand.cluster.objects["widgets"]["shop/thing"]
+        status = dict(thing["status"])
+        status["podsBy"] = status.pop("selector")
+        stand.cluster.put("widgets", {**thing, "status": status})
+        await stand.until_refused(["thing"], "has no selector")
+        stand.cluster.selector_path = ".status.podsBy"
+        await stand.until_answered()
 
 
-async def test_an_unchanged_kind_keeps_its_watch_while_discovery_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unchanged_kind_keeps_its_watch_while_discovery_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.02)
-    async with standing() as stand:
-        stand.add(THING)
-        async with running(stand):
-            await stand.until_answered()
-            stand.cluster.asked.clear()
+    async with standing(THING) as stand, running(stand):
+        await stand.until_answered()
+        stand.cluster.asked.clear()
 
-            async def looked_up() -> bool:
-                return sum("customresourcedefinitions" in one for one in stand.cluster.asked) >= 3
+        async def looked_up() -> bool:
+            return sum("customresourcedefinitions" in one for one in stand.cluster.asked) >= 3
 
-            await until(looked_up, 5, stand.all_answers)
-            stand.cluster.refused.add("definitions")
-            stand.cluster.asked.clear()
-            await until(looked_up, 5, stand.all_answers)
-            assert [one for one in stand.cluster.asked if one.endswith("/widgets")] == []
-            assert await stand.answer(THING) == "5"
+        await until(looked_up, 5, stand.all_answers)
+        stand.cluster.refused.add("definitions")
+        stand.cluster.asked.clear()
+        await until(looked_up, 5, stand.all_answers)
+        assert [one for one in stand.cluster.asked if one.endswith("/widgets")] == []
+        assert await stand.answer(THING) == "5"
 
 
-async def test_an_unresolved_kind_is_looked_up_with_back_off_until_it_is_not_needed(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("how", "says"), [("gone", "serves no"), ("withdrawn", "serves no widgets.example.com any more")]
+)
+async def test_a_kind_that_is_not_served_is_looked_up_with_back_off_as_long_as_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, how: str, says: str
 ) -> None:
+    """Whether discovery knows nothing of it, or still tells of it."""
     waits: list[float] = []
 
     def wait(_: float, bound: float) -> float:
         waits.append(bound)
         return 0.05
 
+    async def waited() -> bool:
+        return len(waits) >= 8
+
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(wait))
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.add(THING)
-        stand.cluster.gone.add("widgets")
+    async with standing(WEB, THING) as stand:
+        getattr(stand.cluster, how).add("widgets")
         async with running(stand):
             await stand.until_answered(["web"])
-            await stand.until_refused(["thing"], "serves no")
-
-            async def waited() -> bool:
-                return len(waits) >= 8
-
+            await stand.until_refused(["thing"], says)
             await until(waited, 10, stand.all_answers)
             assert waits[:8] == [0.5, 1, 2, 4, 8, 16, 30, 30]
             drop(stand)
@@ -138,78 +127,44 @@ async def test_an_unresolved_kind_is_looked_up_with_back_off_until_it_is_not_nee
             count = len(waits)
             await asyncio.sleep(0.5)
             assert len(waits) == count
+            getattr(stand.cluster, how).clear()
+            stand.services.remove(THING)
+            stand.add(THING)
+            await stand.until_answered()
 
 
-async def test_a_target_whose_watch_was_never_listed_has_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.add(THING)
-        stand.cluster.refused.add("widgets")
+@pytest.mark.parametrize(
+    ("how", "what", "says", "unready"),
+    [
+        ("refused", "widgets", "widgets.example.com have not been listed yet: widgets is forbidden", None),
+        ("refused", "definitions", "may not be read: may not get; manifests/base/rbac.yaml", None),
+        (
+            "refused",
+            "pods",
+            "pods have not been listed yet: pods is forbidden",
+            "bind ClusterRole effective-load-server",
+        ),
+        (
+            "muted",
+            "horizontalpodautoscalers",
+            "the Kubernetes caches are still being filled: horizontalpodautoscalers have not been listed yet",
+            "horizontalpodautoscalers have not been listed yet",
+        ),
+    ],
+)
+async def test_what_was_never_read_is_the_reason_in_answers_and_readiness_until_it_is(
+    how: str, what: str, says: str, unready: str | None
+) -> None:
+    async with standing(WEB, THING) as stand:
+        getattr(stand.cluster, how).add(what)
         async with running(stand):
-            await stand.until_refused(["thing"], "widgets.example.com have not been listed yet: widgets is forbidden")
-            await stand.until_answered(["web"])
-
-
-async def test_a_server_that_may_not_list_reports_it_in_answers_and_readiness() -> None:
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.cluster.refused.add("pods")
-        async with running(stand):
-            await stand.until_refused(["web"], "pods have not been listed yet: pods is forbidden")
-            ready = stand.engine.unready() or ""
-            assert "bind ClusterRole effective-load-server" in ready
+            await stand.until_refused(["thing"] if unready is None else ["web", "thing"], says)
+            assert (stand.engine.unready() is None) is (unready is None)
+            assert (unready or "") in (stand.engine.unready() or "")
+            if unready is None:
+                await stand.until_answered(["web"])
+            if how == "muted":
+                assert not stand.engine.snapshots.current.synced
             stand.cluster.mend()
             await stand.until_answered()
             assert stand.engine.unready() is None
-
-
-async def test_a_server_whose_list_hangs_names_the_cache() -> None:
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.cluster.muted.add("horizontalpodautoscalers")
-        async with running(stand):
-            await stand.until_refused(
-                ["web"],
-                "the Kubernetes caches are still being filled: horizontalpodautoscalers have not been listed yet",
-            )
-            assert not stand.engine.snapshots.current.synced
-            stand.cluster.mend()
-            await stand.until_answered()
-
-
-async def test_a_kind_in_discovery_that_is_not_served_is_looked_up_with_back_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waits: list[float] = []
-
-    def wait(_: float, bound: float) -> float:
-        waits.append(bound)
-        return 0.05
-
-    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(wait))
-    async with standing() as stand:
-        stand.add(THING)
-        stand.cluster.withdrawn.add("widgets")
-        async with running(stand):
-            await stand.until_refused(["thing"], "serves no widgets.example.com any more")
-
-            async def waited() -> bool:
-                return len(waits) >= 5
-
-            await until(waited, 10, stand.all_answers)
-            assert waits[:5] == [0.5, 1, 2, 4, 8]
-            stand.cluster.withdrawn.clear()
-            await stand.until_answered()
-
-
-async def test_a_kind_whose_definition_may_not_be_read_has_that_fault_until_it_may() -> None:
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.add(THING)
-        stand.cluster.refused.add("definitions")
-        async with running(stand):
-            await stand.until_answered(["web"])
-            await stand.until_refused(["thing"], "may not be read: may not get; manifests/base/rbac.yaml")
-            stand.cluster.mend()
-            await stand.until_answered()

@@ -55,7 +55,6 @@ class FakeInputs:
     found: ResolvedTarget | str = "Deployment web has not been looked up yet"
     samples: ResourceSamples = field(default_factory=ResourceSamples)
     endpoints: dict[str, bool] = field(default_factory=dict)
-    without_endpoints: bool = False
     refusal: str = ""
     crowded: str = ""
     silent: str | None = None
@@ -95,7 +94,7 @@ class FakeInputs:
 
     def endpoints_silent(self, namespace: str) -> bool:
         assert namespace == "shop"
-        return self.without_endpoints
+        return False
 
 
 def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) -> ResolvedTarget:

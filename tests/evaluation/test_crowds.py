@@ -4,7 +4,9 @@ import sys
 from dataclasses import replace
 from types import FrameType
 
-from adapter.evaluation.evaluator import Evaluator, Inputs
+import pytest
+
+from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex
 from adapter.load.conditions import Reason
 from adapter.policy.linking import MAX_POLICIES_PER_TARGET, Links
@@ -21,19 +23,7 @@ class Scene:
     def __init__(self, max_policies: int = 2 * CROWD) -> None:
         self.marked: list[Key] = []
         self.index = ObjectIndex(self.marked.append, lambda: None, max_policies=max_policies)
-        fake = FakeInputs(found=deployment(1))
-        inputs = Inputs(
-            find=fake.find,
-            silence=fake.silence,
-            resources=fake.resources,
-            query=fake.query,
-            roster=fake.roster,
-            registry_refusal=fake.registry_refusal,
-            registry_crowded=fake.registry_crowded,
-            endpoint_serving=fake.endpoint_serving,
-            endpoints_silent=fake.endpoints_silent,
-        )
-        self.evaluator = Evaluator(self.index, inputs, lambda: 0.0)
+        self.evaluator = Evaluator(self.index, FakeInputs(found=deployment(1)), lambda: 0.0)
 
     def marks(self) -> list[Key]:
         """Whom the index marked since the last call."""
@@ -56,10 +46,16 @@ def crowd(scene: Scene, count: int, **changes: object) -> list[DecodedPolicy]:
     return entries
 
 
+@pytest.fixture
+def scene() -> Scene:
+    """With the HPA `web`."""
+    scene = Scene()
+    scene.index.hpa_changed(None, hpa())
+    return scene
+
+
 class TestOneTarget:
-    def test_five_thousand_policies_are_marked_a_small_number_of_times_each(self) -> None:
-        scene = Scene()
-        scene.index.hpa_changed(None, hpa())
+    def test_five_thousand_policies_are_marked_a_small_number_of_times_each(self, scene: Scene) -> None:
         crowd(scene, CROWD)
         assert len(scene.marks()) < CROWD * 1.1
 
@@ -84,9 +80,7 @@ class TestOneTarget:
 
         assert calls(2000) < 1.1 * calls(500)
 
-    def test_what_happens_to_the_target_its_hpa_and_its_pods_marks_none_of_them(self) -> None:
-        scene = Scene()
-        scene.index.hpa_changed(None, hpa())
+    def test_what_happens_to_the_target_its_hpa_and_its_pods_marks_none_of_them(self, scene: Scene) -> None:
         crowd(scene, CROWD)
         scene.marks()
         scene.index.target_changed(REF)
@@ -96,26 +90,20 @@ class TestOneTarget:
         assert scene.marks() == []
         assert list(scene.index.links()) == []
 
-    def test_each_is_refused_in_a_short_sentence_that_names_none(self) -> None:
-        scene = Scene()
-        scene.index.hpa_changed(None, hpa())
+    def test_each_is_refused_in_a_short_sentence_that_names_none(self, scene: Scene) -> None:
         entries = crowd(scene, CROWD)
         problems = {scene.problem(one.name) for one in entries}
         message = "PolicyConflict: Deployment web has other policies as well (more than 20); keep one"
         assert problems == {(409, Reason.CONFLICT, message)}
 
-    def test_a_change_of_one_of_them_marks_that_one(self) -> None:
-        scene = Scene()
-        scene.index.hpa_changed(None, hpa())
+    def test_a_change_of_one_of_them_marks_that_one(self, scene: Scene) -> None:
         entries = crowd(scene, CROWD)
         scene.marks()
         scene.index.policy_changed(entries[0], replace(entries[0], generation=2))
         scene.index.policy_changed(entries[1], None)
         assert scene.marks() == [Key("shop", one.name) for one in entries[:2]]
 
-    def test_the_last_that_are_few_enough_are_evaluated_and_the_only_one_decides(self) -> None:
-        scene = Scene()
-        scene.index.hpa_changed(None, hpa())
+    def test_the_last_that_are_few_enough_are_evaluated_and_the_only_one_decides(self, scene: Scene) -> None:
         entries = crowd(scene, MAX_POLICIES_PER_TARGET + 1)
         scene.marks()
         for gone in entries[1:]:
@@ -137,19 +125,15 @@ class TestOneTarget:
             assert Key("shop", "alone") in scene.marks()
             assert bool(scene.problem("alone")) is problem
 
-    def test_rivals_up_to_the_limit_are_named_five_and_counted(self) -> None:
-        scene = Scene()
-        scene.index.hpa_changed(None, hpa())
+    def test_rivals_up_to_the_limit_are_named_five_and_counted(self, scene: Scene) -> None:
         for number in range(MAX_POLICIES_PER_TARGET):
             scene.index.policy_changed(None, entry(f"p{number:02}", hpa="web"))
         problem = scene.problem("p02")
         assert problem is not None
         assert "(p00, p01, p03, p04, p05 and 14 more)" in problem[2]
 
-    def test_a_crowd_of_a_faulty_reference_follows_no_pods(self) -> None:
-        scene = Scene()
-        faulty = hpa()
-        scene.index.hpa_changed(None, replace(faulty, target=faulty.target._replace(api_version="apps/..")))
+    def test_a_crowd_of_a_faulty_reference_follows_no_pods(self, scene: Scene) -> None:
+        scene.index.hpa_changed(hpa(), replace(hpa(), target=hpa().target._replace(api_version="apps/..")))
         crowd(scene, 30)
         scene.marks()
         scene.index.pod_changed(None, web_pods(1)[0])

@@ -8,6 +8,8 @@ import pytest
 from adapter.evaluation.evaluator import FEW_PODS, Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
+from adapter.evaluation.targets import ResolvedTarget
+from adapter.load.assessment import Assessment
 from adapter.load.decide import decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO
@@ -17,6 +19,7 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingActive
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import Key, PolicyView, Snapshot
+from adapter.telemetry.rows import PolicyRow
 from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
 from tests.load.kit import NOW, cpu
 
@@ -49,6 +52,16 @@ class Stand:
         assert view is not None
         return view
 
+    def assessment(self) -> Assessment:
+        assessment = self.view().assessment
+        assert assessment is not None
+        return assessment
+
+    def row(self, at: float = NOW) -> PolicyRow:
+        """The metrics of the policy."""
+        (row,) = policy_rows(Snapshot(policies={KEY: self.view()}), at)
+        return row
+
     def problem(self, key: Key = KEY) -> tuple[int, str]:
         problem = self.view(key).problem
         assert problem is not None
@@ -73,26 +86,22 @@ def test_a_policy_is_assessed_from_its_pods_and_samples(stand: Stand) -> None:
     assert (view.target_resource, view.target_labels) == ("deployments.apps", {"team": "shop"})
 
 
-def test_pods_that_the_selector_does_not_match_are_not_assessed(stand: Stand) -> None:
-    stand.world.pod_changed(None, replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}))
-    view = stand.view()
-    assert view.assessment is not None
-    assert len(view.assessment.pods) == 5
-
-
-def test_pods_of_another_deployment_with_the_same_labels_are_not_assessed(stand: Stand) -> None:
-    for one in web_pods(3, "canary"):
-        stand.world.pod_changed(None, replace(one, labels={"app": "web"}))
-    view = stand.view()
-    assert view.assessment is not None
-    assert len(view.assessment.pods) == 5
+@pytest.mark.parametrize(
+    "stray",
+    [
+        replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}),
+        replace(web_pods(1, "canary")[0], labels={"app": "web"}),
+    ],
+    ids=["that the selector does not match", "of another Deployment with the same labels"],
+)
+def test_pods_of_others_are_not_assessed(stand: Stand, stray: Pod) -> None:
+    stand.world.pod_changed(None, stray)
+    assert len(stand.assessment().pods) == 5
 
 
 def test_a_pod_whose_endpoints_are_not_serving_is_pulled_out(stand: Stand) -> None:
     stand.inputs.endpoints["web-0"] = False
-    view = stand.view()
-    assert view.assessment is not None
-    assert view.assessment.counts[PodState.PULLED_OUT] == 1
+    assert stand.assessment().counts[PodState.PULLED_OUT] == 1
 
 
 def test_a_deleted_policy_has_no_view(stand: Stand) -> None:
@@ -122,14 +131,16 @@ def test_rivals_refuse_both_and_name_each_other(stand: Stand) -> None:
     assert "web" in stand.problem(Key("shop", "second"))[1]
 
 
-def test_an_unresolved_target_is_a_problem_with_its_sentence(stand: Stand) -> None:
-    stand.inputs.found = "Deployment web does not exist"
-    assert stand.problem() == (503, "Deployment web does not exist")
-
-
-def test_a_target_without_a_usable_scale_is_a_problem(stand: Stand) -> None:
-    stand.inputs.found = deployment(5, scale=False)
-    assert "scale" in stand.problem()[1]
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [("Deployment web does not exist", "Deployment web does not exist"), (deployment(5, scale=False), "scale")],
+)
+def test_an_unresolved_target_and_one_without_a_usable_scale_are_problems(
+    stand: Stand, found: ResolvedTarget | str, sentence: str
+) -> None:
+    stand.inputs.found = found
+    code, message = stand.problem()
+    assert (code, sentence in message) == (503, True)
 
 
 @pytest.mark.parametrize("selector", ["", "app in (web"])
@@ -175,9 +186,7 @@ def test_pods_are_classified_by_the_registrys_roster(stand: Stand) -> None:
         at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}", enabled=i > 1) for i in range(5))
     )
     stand.world.policy_changed(None, entry(registry=NACOS))
-    view = stand.view()
-    assert view.assessment is not None
-    assert view.assessment.counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
+    assert stand.assessment().counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
 
 
 def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stand) -> None:
@@ -191,9 +200,7 @@ def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stan
     for _ in range(6):
         stand.now += 20
         stand.inputs.listed = Roster(at=stand.now, instances=(Instance(pod_name="other-0"),))
-        view = stand.view()
-        assert view.assessment is not None
-        states |= {pod.state for pod in view.assessment.pods}
+        states |= {pod.state for pod in stand.assessment().pods}
     assert states == {PodState.DOUBTFUL}
 
 
@@ -202,13 +209,18 @@ def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:
     assert desired(stand.view()) == 7
 
 
-def test_the_memory_of_an_assessment_is_used_by_the_next(stand: Stand) -> None:
+@pytest.mark.parametrize(
+    ("now", "remembered"), [(entry(), True), (entry(uid="another"), False)], ids=["the same", "created again"]
+)
+def test_the_memory_of_an_assessment_is_used_by_the_next_of_the_same_policy(
+    stand: Stand, now: DecodedPolicy, *, remembered: bool
+) -> None:
     stand.view()
     stand.inputs.samples = loads(4, "300m")
+    stand.world.policy_changed(entry(), now)
     stand.now += 20
-    view = stand.view()
-    assert view.assessment is not None
-    assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
+    samples = stand.assessment().memory.last_samples("uid-web-4")
+    assert {name: sample.value for name, sample in samples.items()} == ({"cpu": 1_500_000_000} if remembered else {})
 
 
 @pytest.mark.parametrize("few_pods", [4, 5])
@@ -251,40 +263,31 @@ def test_the_kept_inputs_keep_no_pods_that_are_gone(stand: Stand) -> None:
     assert nodes == {"10.9.9.9"}
 
 
-def test_a_policy_that_was_created_again_has_no_memory(stand: Stand) -> None:
-    stand.view()
-    stand.inputs.samples = loads(4, "300m")
-    stand.world.policy_changed(entry(), entry(uid="another"))
-    view = stand.view()
-    assert view.assessment is not None
-    assert "cpu" not in view.assessment.memory.last_samples("uid-web-4")
-
-
 def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> None:
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW + 3)
+    row = stand.row(NOW + 3)
     assert (row.desired, row.current, row.decision_age, row.verdict) == (7.0, 5.0, 3.0, "Above")
+    assert (row.minimum, row.maximum) == (1.0, 100.0)
     assert row.pods["serving"] == 5.0
     (metric,) = row.metrics
     assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
 
 
 def test_the_metrics_of_a_policy_have_the_bounds_of_its_hpa_also_without_a_decision(stand: Stand) -> None:
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
-    assert (row.minimum, row.maximum) == (1.0, 100.0)
-    undecided = replace(stand.view(), assessment=None)
-    (row,) = policy_rows(Snapshot(policies={KEY: undecided}), NOW)
+    (row,) = policy_rows(Snapshot(policies={KEY: replace(stand.view(), assessment=None)}), NOW)
     assert (row.minimum, row.maximum, row.error) == (1.0, 100.0, "NotAssessed")
 
 
-def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample(stand: Stand) -> None:
-    stand.inputs.samples = loads(5, "1500m")
+def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample_if_there_is_any(stand: Stand) -> None:
     snapshot = Snapshot(policies={KEY: stand.view()})
-    ages = [row.metrics[0].sample_age for at in (NOW, NOW + 30) for row in policy_rows(snapshot, at)]
-    assert ages[1] == ages[0] + 30
+    first, later = [row.metrics[0].sample_age for at in (NOW, NOW + 30) for row in policy_rows(snapshot, at)]
+    assert first is not None
+    assert later == first + 30
+    nothing = Stand()
+    nothing.inputs.samples = loads(0, "1500m")
+    assert [metric.sample_age for metric in nothing.row().metrics] == [None]
 
 
 def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
     fine = {
         "InputsFresh": True,
         "ReplacementIneffective": False,
@@ -293,26 +296,17 @@ def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand:
         "SlowWindow": False,
         "WatermarkAtLimit": False,
     }
-    assert row.conditions == fine
+    assert stand.row().conditions == fine
     stand.inputs.samples = loads(4, "1500m")
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
-    assert row.conditions == fine, "one sample that is missing is not late yet"
+    assert stand.row().conditions == fine, "one sample that is missing is not late yet"
     stand.now += 91
     stand.inputs.samples = loads(4, "1500m", at=stand.now)
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), stand.now)
-    assert row.conditions == fine | {"InputsFresh": False}
+    assert stand.row(stand.now).conditions == fine | {"InputsFresh": False}
 
 
 def test_the_metrics_of_a_policy_with_a_registry_say_whether_the_registry_is_trusted(stand: Stand) -> None:
     stand.world.policy_changed(None, entry(registry=NACOS))
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
-    assert row.conditions["RegistryTrusted"] is False, "it has not given an answer yet"
-
-
-def test_a_metric_without_a_sample_has_no_age(stand: Stand) -> None:
-    stand.inputs.samples = loads(0, "1500m")
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
-    assert [metric.sample_age for metric in row.metrics] == [None]
+    assert stand.row().conditions["RegistryTrusted"] is False, "it has not given an answer yet"
 
 
 def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
@@ -321,30 +315,27 @@ def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
     assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(snapshot, at)] == ["Held", "Active"]
 
 
+FOLLOWS = replace(hpa(), metrics=ASKS)
+MISSPELT = replace(hpa(), metrics=(replace(ASKS[0], name="desired_replica"),))
+
+
 @pytest.mark.parametrize(
-    ("of_hpa", "conditions"),
+    ("of_hpa", "active", "conditions"),
     [
-        (None, {}),
-        (hpa(), {"HPAConformant": False}),
-        (replace(hpa(), metrics=ASKS), {"HPAConformant": True}),
-        (
-            replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("True")),
-            {"HPAConformant": True, "ScalingActive": True},
-        ),
-        (
-            replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("False")),
-            {"HPAConformant": True, "ScalingActive": False},
-        ),
-        (
-            replace(hpa(), metrics=(replace(ASKS[0], name="desired_replica"),), scaling_active=ScalingActive("False")),
-            {"HPAConformant": False, "ScalingActive": False},
-        ),
+        (None, None, {}),
+        (hpa(), "True", {"HPAConformant": False}),
+        (FOLLOWS, None, {"HPAConformant": True}),
+        (FOLLOWS, "True", {"HPAConformant": True, "ScalingActive": True}),
+        (FOLLOWS, "False", {"HPAConformant": True, "ScalingActive": False}),
+        (MISSPELT, "False", {"HPAConformant": False, "ScalingActive": False}),
     ],
     ids=["no HPA", "it asks for another metric", "it has not synced", "it acts", "it gets an error", "misspelt"],
 )
 def test_the_metrics_of_a_policy_say_whether_its_hpa_follows(
-    stand: Stand, of_hpa: Hpa | None, conditions: dict[str, bool]
+    stand: Stand, of_hpa: Hpa | None, active: str | None, conditions: dict[str, bool]
 ) -> None:
+    if of_hpa is not None and active is not None:
+        of_hpa = replace(of_hpa, scaling_active=ScalingActive(active))
     snapshot = Snapshot(policies={KEY: stand.view()})
     wiring = None if of_hpa is None else Wiring(policy=snapshot.policies[KEY].policy, hpa=of_hpa)
     (row,) = policy_rows(snapshot, NOW, lambda _: wiring)
@@ -354,7 +345,7 @@ def test_the_metrics_of_a_policy_say_whether_its_hpa_follows(
 
 def test_the_metrics_of_a_policy_with_a_problem_have_its_reason(stand: Stand) -> None:
     stand.world.hpa_changed(hpa(), None)
-    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    row = stand.row()
     assert (row.error, row.desired) == ("NotFound", None)
 
 
@@ -393,11 +384,8 @@ class TestSilence:
         assert stand.problem() == (503, stand.inputs.silent)
 
     def test_the_memory_outlasts_the_silence(self, stand: Stand) -> None:
-        before = stand.view().assessment
+        before = stand.assessment()
         stand.inputs.silent = "the watch of pods is silent"
         stand.view()
         stand.inputs.silent = None
-        after = stand.view().assessment
-        assert before is not None
-        assert after is not None
-        assert after.memory.pods.keys() == before.memory.pods.keys()
+        assert stand.assessment().memory.pods.keys() == before.memory.pods.keys()

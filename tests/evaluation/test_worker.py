@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
@@ -25,6 +25,8 @@ def view(key: Key, target: str = "") -> PolicyView:
 
 
 class Bench:
+    """A worker that evaluates to these views, and what it was asked for."""
+
     def __init__(self) -> None:
         self.views: dict[Key, PolicyView | Exception | None] = {}
         self.seen: list[Key] = []
@@ -33,6 +35,15 @@ class Bench:
         self.metrics = Metrics()
         self.worker = Worker(self.queue, self.snapshots, self.evaluate, self.metrics)
         self.changed = asyncio.Event()
+        self.running: asyncio.Task[None] | None = None
+
+    def run(self, *keys: Key, begin: Callable[[Key], PolicyView | Callable[[], PolicyView]] | None = None) -> None:
+        """Queue these policies, and let the worker run until the test ends."""
+        if begin is not None:
+            self.worker = Worker(self.queue, self.snapshots, begin, self.metrics)
+        self.running = asyncio.create_task(self.worker.run())
+        for key in keys:
+            self.queue.add(key)
 
     def evaluate(self, key: Key) -> PolicyView | None:
         self.seen.append(key)
@@ -43,6 +54,16 @@ class Bench:
         return found
 
 
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    if bench.running is not None:
+        bench.running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await bench.running
+
+
 async def until(bench: Bench, count: int) -> None:
     while len(bench.seen) < count:
         bench.changed.clear()
@@ -51,66 +72,46 @@ async def until(bench: Bench, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_queued_policy_is_published_and_found_by_its_target() -> None:
-    bench = Bench()
+async def test_a_queued_policy_is_published_and_found_by_its_target(bench: Bench) -> None:
     bench.views[A] = view(A, "web")
-    running = asyncio.create_task(bench.worker.run())
-    bench.queue.add(A)
+    bench.run(A)
     await until(bench, 1)
     assert bench.snapshots.current.policies == {A: view(A, "web")}
     assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "web"): A}
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old() -> None:
-    bench = Bench()
+async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old(bench: Bench) -> None:
     pods, loads = same(2, "1")
     now = NOW + 79.9
     assessment, _ = assess_and_decide(policy(cpu()), pods, usage(loads, at=NOW - 10), now=now)
     assert assessment.stale_at == NOW + 80
     bench.views[A] = replace(view(A), assessment=assessment)
-    running = asyncio.create_task(bench.worker.run())
-    bench.queue.add(A)
+    bench.run(A)
     await until(bench, 2)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy() -> None:
-    bench = Bench()
-    bench.worker.publish({A: view(A)})
+async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy(bench: Bench) -> None:
+    bench.worker.publish({A: with_pods(A, "web")})
+    assert bench.snapshots.current.policies[A].assessment is not None
     bench.views |= {A: ValueError("broken"), B: view(B)}
-    running = asyncio.create_task(bench.worker.run())
-    bench.queue.add(A)
-    bench.queue.add(B)
+    bench.run(A, B)
     await until(bench, 2)
     current = bench.snapshots.current
     assert current.policies[A].assessment is None
     assert current.policies[B] == view(B)
     assert bench.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "assessment"}) == 1
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_every_policy_is_evaluated_again_without_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_policy_is_evaluated_again_without_a_change(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.evaluation.worker.RESYNC_SECONDS", 0.05)
-    bench = Bench()
     bench.views[A] = view(A)
     bench.worker.publish({A: view(A)})
-    running = asyncio.create_task(bench.worker.run())
+    bench.run()
     await until(bench, 3)
     assert set(bench.seen) == {A}
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_views_of_policies_that_are_due_together_share_a_few_snapshots() -> None:
-    bench = Bench()
+async def test_views_of_policies_that_are_due_together_share_a_few_snapshots(bench: Bench) -> None:
     keys = [Key("shop", f"policy-{index}") for index in range(3 * MAX_BATCH)]
     bench.views |= {key: view(key) for key in keys}
     swapped: list[int] = []
@@ -122,98 +123,70 @@ async def test_views_of_policies_that_are_due_together_share_a_few_snapshots() -
             complete.set()
 
     bench.snapshots.subscribe(swap)
-    for key in keys:
-        bench.queue.add(key)
-    running = asyncio.create_task(bench.worker.run())
+    bench.run(*keys)
     await asyncio.wait_for(complete.wait(), 5)
     assert len(swapped) <= 4
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_a_batch_is_published_in_another_pass_of_the_loop_than_its_last_evaluation() -> None:
-    bench, published = Bench(), list[bool]()
+async def test_a_batch_is_published_in_another_pass_of_the_loop_than_its_last_evaluation(bench: Bench) -> None:
+    published = list[bool]()
 
     def begin(key: Key) -> PolicyView:
         asyncio.get_running_loop().call_soon(lambda: published.append(key in bench.snapshots.current.policies))
         bench.evaluate(key)
         return view(key, "web")
 
-    running = asyncio.create_task(Worker(bench.queue, bench.snapshots, begin, bench.metrics).run())
-    bench.queue.add(A)
+    bench.run(A, begin=begin)
     await until(bench, 1)
     assert published == [False], "a request would wait for both"
     assert A in bench.snapshots.current.policies
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_pending_policies_are_published_at_once_until_each_was_evaluated_or_deleted() -> None:
-    bench = Bench()
+async def test_pending_policies_are_published_at_once_until_each_was_evaluated_or_deleted(bench: Bench) -> None:
     bench.views[A] = view(A)
     bench.worker.publish_pending({A: view(A), B: view(B)})
     assert {key: found.pending for key, found in bench.snapshots.current.policies.items()} == {A: True, B: True}
     evaluated = asyncio.create_task(bench.worker.evaluated())
-    running = asyncio.create_task(bench.worker.run())
-    bench.queue.add(A)
+    bench.run(A)
     await until(bench, 1)
     await asyncio.sleep(0)
     assert (evaluated.done(), bench.worker.pending) == (False, {B})
     bench.queue.add(B)
     await asyncio.wait_for(evaluated, 5)
     assert {key: found.pending for key, found in bench.snapshots.current.policies.items()} == {A: False}
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_an_evaluated_policy_is_not_pending_again() -> None:
-    bench = Bench()
+async def test_an_evaluated_policy_is_not_pending_again(bench: Bench) -> None:
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish_pending({A: view(A)})
     assert bench.snapshots.current.policies == {A: view(A, "web")}
     assert not bench.worker.pending
 
 
-async def test_a_policy_whose_first_evaluation_fails_is_still_published() -> None:
-    bench = Bench()
+async def test_a_policy_whose_first_evaluation_fails_is_still_published(bench: Bench) -> None:
     bench.views[A] = ValueError("broken")
     bench.worker.publish_pending({A: view(A)})
-    running = asyncio.create_task(bench.worker.run())
-    bench.queue.add(A)
+    bench.run(A)
     await asyncio.wait_for(bench.worker.evaluated(), 5)
     assert bench.snapshots.current.policies == {A: view(A)}
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
-async def test_a_deleted_policy_leaves_the_snapshot_and_frees_its_target() -> None:
-    bench = Bench()
-    bench.worker.publish({A: view(A, "web")})
-    bench.worker.publish({A: None})
-    assert not bench.snapshots.current.policies
-    assert not bench.snapshots.current.by_target
-
-
-async def test_a_policy_that_changes_its_target_frees_the_first() -> None:
-    bench = Bench()
+async def test_a_policy_that_is_deleted_or_has_another_target_frees_its_first_unless_another_took_it_over(
+    bench: Bench,
+) -> None:
+    web, api = (TargetKey("shop", "deployments.apps", name) for name in ("web", "api"))
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish({A: view(A, "api")})
-    assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "api"): A}
-
-
-async def test_a_target_that_another_policy_took_over_stays_with_it() -> None:
-    bench = Bench()
+    assert bench.snapshots.current.by_target == {api: A}
     bench.worker.publish({A: view(A, "web"), B: view(B, "web")})
     bench.worker.publish({A: view(A, "api")})
-    assert bench.snapshots.current.by_target[TargetKey("shop", "deployments.apps", "web")] == B
+    assert bench.snapshots.current.by_target == {web: B, api: A}
+    bench.worker.publish({A: None})
+    assert bench.snapshots.current.by_target == {web: B}
+    assert bench.snapshots.current.policies.keys() == {B}
 
 
-async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others() -> None:
-    bench = Bench()
+async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others(bench: Bench) -> None:
     before = bench.snapshots.current
     bench.worker.publish({A: view(A)})
     bench.worker.publish_objects({}, {"shop": {}}, synced=True)
@@ -231,8 +204,7 @@ def with_pods(key: Key, *apps: str) -> PolicyView:
     )
 
 
-async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
-    bench = Bench()
+async def test_a_policy_is_found_by_the_pods_of_its_last_assessment(bench: Bench) -> None:
 
     async def found(app: str) -> set[Key]:
         of_namespace = bench.snapshots.current.by_pods.get("shop")
@@ -248,8 +220,7 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
     assert bench.snapshots.current.by_pods == {}
 
 
-async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished_view_waiting() -> None:
-    bench = Bench()
+async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished_view_waiting(bench: Bench) -> None:
     bench.views[A] = view(A)
     finished = threading.Event()
     passes = 0
@@ -276,12 +247,6 @@ async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished
 
     complete = asyncio.Event()
     bench.snapshots.subscribe(published)
-    worker = Worker(bench.queue, bench.snapshots, begin, bench.metrics)
-    running = asyncio.create_task(worker.run())
-    bench.queue.add(A)
-    bench.queue.add(B)
+    bench.run(A, B, begin=begin)
     await asyncio.wait_for(count_passes(), 5)
     await asyncio.wait_for(complete.wait(), 5)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running

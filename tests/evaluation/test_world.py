@@ -1,17 +1,21 @@
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
-from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, PodIndex, owners
+from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, PodIndex
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import CrossVersionReference, ScalingRules
 from adapter.policy.linking import Neighbours, TargetRef
+from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
-from tests.load.kit import cpu, pod, queue
+from tests.load.kit import REGISTRY, cpu, pod, queue
+
+CART = Key("cart", "web")
 
 
 class Told:
@@ -19,8 +23,9 @@ class Told:
 
     def __init__(self) -> None:
         self.marked: list[Key] = []
+        self.soon: list[Key] = []
         self.links = 0
-        self.world = ObjectIndex(self.marked.append, self._linked)
+        self.world = ObjectIndex(self.marked.append, self._linked, self.soon.append)
 
     def _linked(self) -> None:
         self.links += 1
@@ -40,6 +45,13 @@ def told() -> Told:
     return told
 
 
+@pytest.fixture
+def second(told: Told) -> Key:
+    """A second policy for the HPA of the first."""
+    told.world.policy_changed(None, entry("second", hpa="web"))
+    return Key("shop", "second")
+
+
 class TestPods:
     def test_a_pod_is_found_by_its_deployment_through_the_template_hash(self) -> None:
         index = PodIndex()
@@ -52,24 +64,16 @@ class TestPods:
         index.change(None, pod("db-0", owner=Owner("StatefulSet", "db"), template_hash=""))
         assert [one.name for one in index.owned("shop", "db")] == ["db-0"]
 
-    def test_a_changed_pod_is_filed_once(self) -> None:
+    def test_a_changed_pod_is_filed_once_and_one_that_went_leaves_nothing_behind(self) -> None:
         index = PodIndex()
         first, *_ = web_pods(1)
         later = replace(first, deleting=True)
         index.change(None, first)
         index.change(first, later)
         assert list(index.owned("shop", "web")) == [later]
-
-    def test_a_pod_that_went_leaves_nothing_behind(self) -> None:
-        index = PodIndex()
-        first, *_ = web_pods(1)
-        index.change(None, first)
-        index.change(first, None)
+        index.change(later, None)
         assert not index.namespaces()
         assert not list(index.owned("shop", "web"))
-
-    def test_a_pod_without_a_controller_belongs_to_nobody_by_name(self) -> None:
-        assert not list(owners(pod(owner=None)))
 
 
 class TestMarks:
@@ -82,19 +86,40 @@ class TestMarks:
     def test_an_hpa_that_comes_later_links_its_policy(self, told: Told) -> None:
         link = told.world.link(KEY)
         assert link is not None
-        assert link.ref == REF
+        assert link.ref == told.world.target(KEY) == REF
+        assert told.world.target(Key("shop", "none")) is None
         assert told.world.neighbours(KEY) == Neighbours()
 
-    def test_a_pod_marks_the_policy_of_its_target_alone(self, told: Told) -> None:
-        told.world.policy_changed(None, entry("other"))
-        told.world.hpa_changed(None, hpa("other", "other"))
+    @pytest.mark.parametrize(
+        ("change", "of", "marked"),
+        [
+            ("pod_changed", (None, web_pods(1)[0]), {KEY}),
+            ("pod_changed", (None, web_pods(1, "other")[0]), set()),
+            ("pod_changed", (None, pod("lone", owner=None)), set()),
+            ("endpoint_changed", ("shop", "web-9"), {KEY}),
+            ("endpoint_changed", ("shop", "nobody"), set()),
+            ("usage_changed", ("shop",), {KEY}),
+            ("usage_changed", ("elsewhere",), set()),
+            ("queries_changed", ([Key("shop", "web")],), {KEY}),
+            ("queries_changed", ([Key("shop", "other")],), set()),
+            ("target_changed", (REF,), {KEY}),
+            ("target_changed", (TargetRef("shop", "apps/v1", "StatefulSet", "web"),), set()),
+            ("mark_kind", ("apps/v1", "Deployment"), {KEY, CART}),
+            ("mark_kind", ("apps/v1", "StatefulSet"), set()),
+            ("mark_namespace", ("shop",), {KEY}),
+            ("mark_namespace", ("depot",), set()),
+            ("mark_namespace", ("",), {KEY, CART}),
+        ],
+    )
+    def test_what_concerns_a_policy_marks_it_and_no_other(
+        self, told: Told, change: str, of: tuple[Any, ...], marked: set[Key]
+    ) -> None:
+        told.world.policy_changed(None, replace(entry(), namespace="cart"))
+        told.world.hpa_changed(None, replace(hpa(), namespace="cart"))
+        told.world.pod_changed(None, replace(web_pods(1)[0], name="web-9"))
         told.since()
-        told.world.pod_changed(None, web_pods(1)[0])
-        assert told.since() == {KEY}
-
-    def test_a_pod_of_nobody_marks_nobody(self, told: Told) -> None:
-        told.world.pod_changed(None, pod("lone", owner=None))
-        assert told.since() == set()
+        getattr(told.world, change)(*of)
+        assert told.since() == marked
 
     def test_any_pod_marks_a_policy_whose_target_is_known_by_selector_alone(self, told: Told) -> None:
         told.world.hpa_changed(hpa(), hpa("web", "web", "GameServerSet"))
@@ -102,30 +127,11 @@ class TestMarks:
         told.world.pod_changed(None, pod("lone", owner=None))
         assert told.since() == {KEY}
 
-    def test_an_endpoint_marks_the_policy_of_its_pod(self, told: Told) -> None:
-        told.world.pod_changed(None, web_pods(1)[0])
+    def test_a_changed_roster_marks_its_policies_soon_and_no_others(self, told: Told) -> None:
+        told.world.policy_changed(None, entry("other", registry=REGISTRY))
         told.since()
-        told.world.endpoint_changed("shop", "web-0")
-        told.world.endpoint_changed("shop", "nobody")
-        assert told.since() == {KEY}
-
-    def test_usage_marks_the_policies_of_its_namespace(self, told: Told) -> None:
-        told.world.usage_changed("elsewhere")
-        assert told.since() == set()
-        told.world.usage_changed("shop")
-        assert told.since() == {KEY}
-
-    def test_a_query_marks_the_policies_of_its_workload(self, told: Told) -> None:
-        told.world.queries_changed([Key("shop", "other")])
-        assert told.since() == set()
-        told.world.queries_changed([Key("shop", "web")])
-        assert told.since() == {KEY}
-
-    def test_a_target_marks_its_policy(self, told: Told) -> None:
-        told.world.target_changed(REF)
-        assert told.since() == {KEY}
-        told.world.target_changed(TargetRef("shop", "apps/v1", "StatefulSet", "web"))
-        assert told.since() == set()
+        told.world.roster_changed(ServiceKey(REGISTRY.name, REGISTRY.service))
+        assert (told.since(), told.soon) == (set(), [Key("shop", "other")])
 
     def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
         told.world.policy_changed(entry(), None)
@@ -134,16 +140,9 @@ class TestMarks:
 
 
 class TestRivals:
-    def test_two_policies_for_one_target_are_rivals_and_both_are_marked(self, told: Told) -> None:
-        told.world.policy_changed(None, entry("second", hpa="web"))
-        second = Key("shop", "second")
+    def test_two_policies_for_one_target_are_rivals_and_both_are_marked(self, told: Told, second: Key) -> None:
         assert told.since() == {KEY, second}
         assert [told.world.neighbours(one).policies for one in (KEY, second)] == ["second", "web"]
-
-    def test_two_hpas_for_one_target_make_rivals_too(self, told: Told) -> None:
-        told.world.policy_changed(None, entry("second"))
-        told.world.hpa_changed(None, hpa("second", "web"))
-        assert told.world.neighbours(KEY) == Neighbours(hpas="second", policies="second")
 
     def test_policies_are_rivals_where_their_hpas_name_one_target_in_two_versions(self, told: Told) -> None:
         old = replace(hpa("second"), target=CrossVersionReference("apps/v1beta1", "Deployment", "web"))
@@ -152,25 +151,22 @@ class TestRivals:
         told.world.hpa_changed(None, old)
         second = Key("shop", "second")
         assert told.since() == {KEY, second}
-        assert [told.world.neighbours(one).policies for one in (KEY, second)] == ["second", "web"]
+        assert told.world.neighbours(KEY) == Neighbours(hpas="second", policies="second")
+        assert told.world.neighbours(second) == Neighbours(hpas="web", policies="web")
         told.world.hpa_changed(old, None)
         assert told.since() == {KEY, second}
-        assert told.world.neighbours(KEY).policies == ""
+        assert told.world.neighbours(KEY) == Neighbours()
 
-    def test_a_rival_that_goes_marks_the_one_that_stays(self, told: Told) -> None:
-        rival = entry("second", hpa="web")
-        told.world.policy_changed(None, rival)
+    def test_a_rival_that_goes_marks_the_one_that_stays(self, told: Told, second: Key) -> None:
         told.since()
-        told.world.policy_changed(rival, None)
+        told.world.policy_changed(entry(second.name, hpa="web"), None)
         assert KEY in told.since()
         assert told.world.link(KEY) is not None
         assert told.world.neighbours(KEY).policies == ""
 
-    def test_a_policy_that_turns_to_another_hpa_is_nobodys_rival_any_more(self, told: Told) -> None:
-        rival = entry("second", hpa="web")
-        told.world.policy_changed(None, rival)
+    def test_a_policy_that_turns_to_another_hpa_is_nobodys_rival_any_more(self, told: Told, second: Key) -> None:
         told.world.hpa_changed(None, hpa("other", "other"))
-        told.world.policy_changed(rival, entry("second", hpa="other"))
+        told.world.policy_changed(entry(second.name, hpa="web"), entry(second.name, hpa="other"))
         assert told.world.link(KEY) is not None
         assert told.world.neighbours(KEY).policies == ""
 
@@ -236,24 +232,3 @@ class TestNeighbours:
         assert told.world.tolerances == 1
         told.world.hpa_changed(exact, hpa())
         assert told.world.tolerances == 0
-
-
-class TestInputs:
-    """Whom it concerns that something else is known of a namespace's watches, or of a kind's."""
-
-    def test_the_policies_of_a_namespace_or_all_of_them(self, told: Told) -> None:
-        elsewhere = replace(entry(), namespace="cart")
-        told.world.policy_changed(None, elsewhere)
-        told.since()
-        told.world.mark_namespace("shop")
-        assert told.since() == {KEY}
-        told.world.mark_namespace("")
-        assert told.since() == {KEY, Key("cart", "web")}
-
-    def test_the_policies_whose_target_is_of_that_kind(self, told: Told) -> None:
-        told.world.mark_kind("apps/v1", "StatefulSet")
-        assert told.since() == set()
-        told.world.mark_kind("apps/v1", "Deployment")
-        assert told.since() == {KEY}
-        assert told.world.target(KEY) == REF
-        assert told.world.target(Key("shop", "none")) is None

@@ -9,7 +9,9 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.kube.credentials import ClusterAccess
+from adapter.kube.credentials import ClusterAccess, Load
+from adapter.kube.session import Session
+from adapter.telemetry.metrics import Metrics
 
 COLLECTION = "/api/v1/pods"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -27,11 +29,11 @@ def status(code: int, reason: str, message: str = "because", headers: dict[str, 
     return answer
 
 
-def text(body: str, code: int = 200) -> Answer:
+def text(body: str, code: int = 200, **headers: str) -> Answer:
     """An answer with just this body."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(text=body, status=code)
+        return web.Response(text=body, status=code, headers=headers)
 
     return answer
 
@@ -51,6 +53,23 @@ async def cut_short(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.close()
     return response
+
+
+_METRICS = Metrics()
+
+
+def session_with(load: Load) -> Session:
+    """A session whose metrics nobody reads. They are made outside the event loop, for that reads files."""
+    return Session(load, metrics=_METRICS)
+
+
+def session_to(server: str, **access: Any) -> Session:
+    """A session to this server."""
+
+    async def load() -> ClusterAccess:
+        return ClusterAccess(server=server, **access)
+
+    return session_with(load)
 
 
 class Watch:

@@ -1,6 +1,7 @@
 """Candidates for a lease in a time of their own: a loop that never waits, a server that delays and loses answers."""
 
 import asyncio
+import functools
 import random
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine
@@ -39,9 +40,19 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in a loop whose time passes as fast as nothing happens."""
+    """Run it in a loop whose time passes as fast as nothing happens. What still runs at its end is cancelled."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(work)
+
+
+def in_own_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test in such a loop."""
+
+    @functools.wraps(test)
+    def in_loop(*args: Any, **named: Any) -> None:
+        run(test(*args, **named))
+
+    return in_loop
 
 
 def moment() -> float:
@@ -141,11 +152,12 @@ class Candidate:
     spells: int = 0
     work: Callable[[], Awaitable[None]] | None = None
 
-    def start(self) -> asyncio.Task[None]:
+    async def start(self, seconds: float = 0.0) -> None:
+        """Begin, and let so many seconds pass."""
         session = cast("Session", _Session(self.server, self.name, self.rate))
         self.lease = LeaderElector(session, NAMESPACE, NAME, self.name)
         self.task = asyncio.create_task(self.lease.lead(self.work or self._act))
-        return self.task
+        await asyncio.sleep(seconds)
 
     async def _act(self) -> None:
         self.spells += 1
@@ -173,6 +185,22 @@ class Candidate:
             lambda who: (-0.001, 0.0) if who == self.name else spoken(who),
         )
         await self.stop()
+
+
+async def leader(seconds: float, *, acting: float = 0.2, **server: Any) -> tuple[Candidate, Server]:
+    """The only candidate, so many seconds after it began, and its server."""
+    holder = Server(**server)
+    one = Candidate("one", holder, acting=lambda: acting)
+    await one.start(seconds)
+    return one, holder
+
+
+async def one_and_another(server: Server, acting: float = 0.2) -> tuple[Candidate, Candidate]:
+    """A leader whose acts take so many seconds, and one who waits since this moment."""
+    first, second = Candidate("first", server, acting=lambda: acting), Candidate("second", server)
+    await first.start(1)
+    await second.start()
+    return first, second
 
 
 def overlaps(candidates: list[Candidate]) -> list[str]:

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import TimedOut
-from adapter.kube.session import Session
 from adapter.runtime import outbound
-from adapter.telemetry.metrics import Metrics
+from tests.kube.fake import session_to
 
 
 class Mute:
@@ -57,15 +55,11 @@ async def mute(authority: trustme.CA) -> AsyncIterator[Mute]:
 
 
 async def test_a_session_leaves_no_connection_on_which_a_request_was_given_up(
-    mute: Mute, authority: trustme.CA, metrics: Metrics
+    mute: Mute, authority: trustme.CA
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
-
-    async def load() -> ClusterAccess:
-        return ClusterAccess(server=mute.url, tls=context)
-
-    async with Session(load, metrics=metrics) as session:
+    async with session_to(mute.url, tls=context) as session:
         with pytest.raises(TimedOut):
             await session.get("/api", timeout=0.2)
     await asyncio.wait_for(mute.ended.wait(), 10)

@@ -7,7 +7,7 @@ import ssl
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 Write = Callable[..., str]
+Plugin = Callable[..., dict[str, Any]]
+Access = Callable[..., Awaitable[ClusterAccess]]
 
 
 @pytest.fixture
@@ -67,8 +69,14 @@ def kubeconfig(tmp_path: Path) -> Write:
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """A user whose exec plugin prints this, counts its runs in a file, and ends with this code."""
+def access(kubeconfig: Write) -> Access:
+    """Loads the credentials of such a kubeconfig."""
+    return lambda user, **cluster: choose_credentials(kubeconfig(user, **cluster))()
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    """A user whose exec plugin prints this and ends with this code."""
 
     def write(status: dict[str, Any] | str, code: int = 0, first: str = "") -> dict[str, Any]:
         version = "client.authentication.k8s.io/v1"
@@ -80,7 +88,6 @@ def plugin(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         path = tmp_path / "plugin"
         path.write_text(
             f"#!{sys.executable} -IS\nimport sys\n{first}"
-            f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\n"
             f"print({said!r})\nprint('the plugin complains', file=sys.stderr)\nsys.exit({code})\n"
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -90,54 +97,49 @@ def plugin(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 class TestKubeconfig:
-    async def test_a_token_is_shown_and_the_authority_trusted(self, kubeconfig: Write, ca_file: Path) -> None:
-        access = await choose_credentials(kubeconfig({"token": "secret"}, **{"certificate-authority": str(ca_file)}))()
-        assert (access.server, access.authorization) == (SERVER, "Bearer secret")
-        assert access.tls is not None
-        assert len(access.tls.get_ca_certs()) == 1
-        assert access.tls.verify_mode is ssl.CERT_REQUIRED
-        assert access.tls.check_hostname
+    @pytest.mark.parametrize(
+        ("user", "authorization"),
+        [
+            ({"token": "secret"}, "Bearer secret"),
+            ({"tokenFile": "token"}, "Bearer secret"),  # relative to the kubeconfig, without its line's end
+            ({"username": "u", "password": "secret"}, f"Basic {base64.b64encode(b'u:secret').decode()}"),
+        ],
+    )
+    async def test_a_users_secret_is_shown_to_the_server_and_not_in_logs(
+        self, access: Access, tmp_path: Path, user: dict[str, str], authorization: str
+    ) -> None:
+        (tmp_path / "token").write_text("secret\n")
+        found = await access(user)
+        assert (found.server, found.authorization, found.lifetime) == (SERVER, authorization, 300.0)
+        assert authorization.split()[1] not in repr(found)
 
-    async def test_authorities_without_key_identifiers_are_trusted_too(self, kubeconfig: Write, ca_file: Path) -> None:
-        access = await choose_credentials(kubeconfig({}, **{"certificate-authority": str(ca_file)}))()
-        assert access.tls is not None
-        assert not access.tls.verify_flags & ssl.VERIFY_X509_STRICT
+    async def test_the_authority_is_trusted_even_without_key_identifiers(self, access: Access, ca_file: Path) -> None:
+        tls = (await access({}, **{"certificate-authority": str(ca_file)})).tls
+        assert tls is not None
+        assert len(tls.get_ca_certs()) == 1
+        assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
+        assert not tls.verify_flags & ssl.VERIFY_X509_STRICT
 
-    async def test_data_in_the_file_itself_is_used(self, kubeconfig: Write, authority: trustme.CA) -> None:
+    async def test_data_in_the_file_itself_is_used(self, access: Access, authority: trustme.CA) -> None:
         pair = authority.issue_cert("somebody@example.com")
         encoded = base64.b64encode(pair.cert_chain_pems[0].bytes()).decode()
         key = base64.b64encode(pair.private_key_pem.bytes()).decode()
         trusted = base64.b64encode(authority.cert_pem.bytes()).decode()
         user = {"client-certificate-data": encoded, "client-key-data": key}
-        access = await choose_credentials(kubeconfig(user, **{"certificate-authority-data": trusted}))()
-        assert access.tls is not None
-        assert access.authorization == ""
+        found = await access(user, **{"certificate-authority-data": trusted})
+        assert found.tls is not None
+        assert found.authorization == ""
 
-    async def test_a_token_file_is_read_and_its_line_end_dropped(self, kubeconfig: Write, tmp_path: Path) -> None:
-        (tmp_path / "token").write_text("from-a-file\n")
-        access = await choose_credentials(kubeconfig({"tokenFile": "token"}))()  # relative to the kubeconfig
-        assert access.authorization == "Bearer from-a-file"
-
-    async def test_user_and_password_are_shown(self, kubeconfig: Write) -> None:
-        access = await choose_credentials(kubeconfig({"username": "u", "password": "p"}))()
-        assert access.authorization == f"Basic {base64.b64encode(b'u:p').decode()}"
-
-    async def test_the_cluster_s_other_settings_are_used(self, kubeconfig: Write) -> None:
+    async def test_the_cluster_s_other_settings_are_used(self, access: Access) -> None:
         more = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
-        access = await choose_credentials(kubeconfig({}, **more))()
-        assert access.tls is not None
-        assert access.tls.verify_mode is ssl.CERT_NONE
-        assert (access.server_name, access.proxy) == ("kubernetes", "http://proxy:3128")
+        found = await access({}, **more)
+        assert found.tls is not None
+        assert found.tls.verify_mode is ssl.CERT_NONE
+        assert (found.server_name, found.proxy) == ("kubernetes", "http://proxy:3128")
 
-    async def test_plain_http_needs_no_tls(self, kubeconfig: Write) -> None:
-        access = await choose_credentials(kubeconfig({}, server="http://127.0.0.1:8001/"))()
-        assert (access.server, access.tls) == ("http://127.0.0.1:8001", None)
-
-    async def test_it_is_read_again_after_some_minutes(self, kubeconfig: Write) -> None:
-        assert (await choose_credentials(kubeconfig({"token": "a"}))()).lifetime == 300.0
-
-    async def test_secrets_do_not_show_in_logs(self, kubeconfig: Write) -> None:
-        assert "secret" not in repr(await choose_credentials(kubeconfig({"token": "secret"}))())
+    async def test_plain_http_needs_no_tls(self, access: Access) -> None:
+        found = await access({}, server="http://127.0.0.1:8001/")
+        assert (found.server, found.tls) == ("http://127.0.0.1:8001", None)
 
     async def test_several_files_are_merged(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -162,51 +164,44 @@ class TestKubeconfig:
         with pytest.raises(CredentialsError, match=str(path)):
             await choose_credentials(str(path))()
 
-    async def test_a_missing_certificate_is_an_error(self, kubeconfig: Write) -> None:
-        with pytest.raises(CredentialsError, match="missing"):
-            await choose_credentials(kubeconfig({}, **{"certificate-authority": "missing.crt"}))()
-
-    async def test_a_file_that_holds_no_certificate_is_an_error(self, kubeconfig: Write, tmp_path: Path) -> None:
-        (tmp_path / "ca.crt").write_text("nothing of the kind")
-        with pytest.raises(CredentialsError):
-            await choose_credentials(kubeconfig({}, **{"certificate-authority": "ca.crt"}))()
+    @pytest.mark.parametrize(("file", "fault"), [("missing.crt", "missing"), ("token", "kubeconfig")])
+    async def test_a_file_that_is_missing_or_holds_no_certificate_is_an_error(
+        self, access: Access, tmp_path: Path, file: str, fault: str
+    ) -> None:
+        (tmp_path / "token").write_text("nothing of the kind")
+        with pytest.raises(CredentialsError, match=fault):
+            await access({}, **{"certificate-authority": file})
 
 
 class TestPlugins:
-    async def test_a_plugin_s_token_is_used_until_shortly_before_it_expires(
-        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]]
+    @pytest.mark.parametrize(
+        ("left", "lifetime"),
+        [
+            (900, 840),  # shortly before it expires
+            (None, None),  # until it is refused
+            (-100, 5),  # a plugin is not run over and over for a token as good as expired
+            (3, 5),
+        ],
+    )
+    async def test_a_token_is_used_until_it_has_to_be_replaced(
+        self, access: Access, plugin: Plugin, left: float | None, lifetime: float | None
     ) -> None:
-        expires = format_time(time.time() + 900)
-        access = await choose_credentials(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
-        assert access.authorization == "Bearer t"
-        assert access.lifetime == pytest.approx(840, abs=10)
+        expires = {} if left is None else {"expirationTimestamp": format_time(time.time() + left)}
+        found = await access(plugin({"token": "t", **expires}))
+        assert found.authorization == "Bearer t"
+        assert found.lifetime == (lifetime and pytest.approx(lifetime, rel=0.02))
 
-    async def test_a_token_without_an_end_is_used_until_it_is_refused(
-        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]]
-    ) -> None:
-        assert (await choose_credentials(kubeconfig(plugin({"token": "t"})))()).lifetime is None
-
-    @pytest.mark.parametrize("left", [-100.0, 3.0])
-    async def test_a_plugin_is_not_run_over_and_over_for_a_token_as_good_as_expired(
-        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], left: float
-    ) -> None:
-        expires = format_time(time.time() + left)
-        access = await choose_credentials(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
-        assert access.lifetime == 5.0
-
-    async def test_a_plugin_s_certificate_is_used(
-        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], authority: trustme.CA
-    ) -> None:
+    async def test_a_certificate_is_used(self, access: Access, plugin: Plugin, authority: trustme.CA) -> None:
         pair = authority.issue_cert("somebody@example.com")
         status = {
             "clientCertificateData": pair.cert_chain_pems[0].bytes().decode(),
             "clientKeyData": pair.private_key_pem.bytes().decode(),
             "expirationTimestamp": format_time(time.time() + 900),
         }
-        access = await choose_credentials(kubeconfig(plugin(status)))()
-        assert access.tls is not None
-        assert access.authorization == ""
-        assert access.lifetime == pytest.approx(840, abs=10)
+        found = await access(plugin(status))
+        assert found.tls is not None
+        assert found.authorization == ""
+        assert found.lifetime == pytest.approx(840, abs=10)
 
     @pytest.mark.parametrize(
         ("status", "code", "fault"),
@@ -221,28 +216,20 @@ class TestPlugins:
         ],
     )
     async def test_a_plugin_that_fails_is_an_error_and_not_an_anonymous_user(
-        self,
-        kubeconfig: Write,
-        plugin: Callable[..., dict[str, Any]],
-        status: dict[str, Any] | str,
-        code: int,
-        fault: str,
+        self, access: Access, plugin: Plugin, status: dict[str, Any] | str, code: int, fault: str
     ) -> None:
         with pytest.raises(CredentialsError, match=fault):
-            await choose_credentials(kubeconfig(plugin(status, code)))()
+            await access(plugin(status, code))
 
-    async def test_a_plugin_that_does_not_exist_is_an_error(self, kubeconfig: Write, tmp_path: Path) -> None:
+    async def test_a_plugin_that_does_not_exist_is_an_error(self, access: Access, tmp_path: Path) -> None:
         user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(tmp_path / "gone")}}
         with pytest.raises(CredentialsError, match="gone"):
-            await choose_credentials(kubeconfig(user))()
+            await access(user)
 
-    async def test_the_loop_goes_on_while_a_plugin_runs(
-        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], tmp_path: Path
-    ) -> None:
+    async def test_the_loop_goes_on_while_a_plugin_runs(self, access: Access, plugin: Plugin, tmp_path: Path) -> None:
         """The plugin waits for a file that only the loop can write."""
         wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
-        user = plugin({"token": "t"}, first=wait)
-        loading = asyncio.create_task(choose_credentials(kubeconfig(user))())
+        loading = asyncio.ensure_future(access(plugin({"token": "t"}, first=wait)))
         await asyncio.to_thread((tmp_path / "go").touch)
         assert (await asyncio.wait_for(loading, 30)).authorization == "Bearer t"
 
@@ -279,8 +266,8 @@ class TestInCluster:
         assert after.tls is not None
         assert after.tls.get_ca_certs() != before.tls.get_ca_certs()
 
-    async def test_a_kubeconfig_that_is_named_comes_first(self, kubeconfig: Write) -> None:
-        assert (await choose_credentials(kubeconfig({"token": "named"}))()).authorization == "Bearer named"
+    async def test_a_kubeconfig_that_is_named_comes_first(self, access: Access) -> None:
+        assert (await access({"token": "named"})).authorization == "Bearer named"
 
     async def test_the_service_account_comes_before_the_environment_s_kubeconfig(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch
@@ -288,19 +275,22 @@ class TestInCluster:
         monkeypatch.setenv("KUBECONFIG", kubeconfig({"token": "other"}))
         assert (await choose_credentials(None)()).authorization == "Bearer first"
 
-    async def test_an_empty_token_is_an_error(self, tmp_path: Path) -> None:
-        (tmp_path / "sa-token").write_text("")
-        with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*empty"):
-            await choose_credentials(None)()
-
-    async def test_a_missing_authority_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(credentials, "CA_FILE", tmp_path / "no-ca.crt")
-        with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*no-ca\.crt"):
-            await choose_credentials(None)()
-
-    async def test_a_missing_port_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
-        with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_PORT is not set"):
+    @pytest.mark.parametrize(
+        ("token", "ca", "port", "fault"),
+        [
+            ("", "ca.crt", "443", r"in-cluster credentials: .*empty"),
+            ("first", "no-ca.crt", "443", r"in-cluster credentials: .*no-ca\.crt"),
+            ("first", "ca.crt", None, "KUBERNETES_SERVICE_PORT is not set"),
+        ],
+    )
+    async def test_what_is_missing_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str, ca: str, port: str | None, fault: str
+    ) -> None:
+        (tmp_path / "sa-token").write_text(token)
+        monkeypatch.setattr(credentials, "CA_FILE", tmp_path / ca)
+        if port is None:
+            monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
+        with pytest.raises(CredentialsError, match=fault):
             await choose_credentials(None)()
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -10,35 +9,21 @@ from aiohttp import web
 
 from adapter.kube import errors
 from adapter.kube import session as session_module
-from adapter.kube.credentials import ClusterAccess, Load
 from adapter.kube.session import Session
-from adapter.telemetry.metrics import Metrics
-from tests.kube.fake import Answer, FakeApi, cut_short, hang_up, status, text
-from tests.kube.test_session import Tokens, accepts
+from tests.kube.fake import Answer, FakeApi, cut_short, hang_up, session_to, session_with, text
+from tests.kube.test_session import Tokens
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
-METRICS = Metrics()
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-def a_session(load: Load) -> Session:
-    return Session(load, metrics=METRICS)
-
-
-def connection_of(request: web.Request) -> object:
+def connection_of(request: web.Request) -> str:
     assert request.transport is not None
-    return request.transport.get_extra_info("peername")
+    return str(request.transport.get_extra_info("peername"))
 
 
-async def test_a_get_returns_the_body_and_says_who_asks(api: FakeApi) -> None:
-    api.answers[PATH] = text("hello")
-    async with a_session(Tokens(api, "one")) as session:
-        assert await session.exchange("GET", PATH, timeout=5) == b"hello"
-    headers = api.seen[0].headers
-    assert headers["Authorization"] == "Bearer one"
-    assert headers["User-Agent"].startswith("effective-load/")
-    assert (headers["Accept"], headers["Accept-Encoding"]) == ("application/json", "identity")
-    assert "http://" + headers["Host"] == api.url
+async def tell_connection(request: web.Request) -> web.StreamResponse:
+    return web.Response(text=connection_of(request))
 
 
 async def test_a_body_is_sent_with_its_type(api: FakeApi, session: Session) -> None:
@@ -51,39 +36,8 @@ async def test_a_body_is_sent_with_its_type(api: FakeApi, session: Session) -> N
 
 async def test_a_server_below_a_path_is_asked_there(api: FakeApi) -> None:
     api.answers["/clusters/one" + PATH] = text("hello")
-
-    async def load() -> ClusterAccess:
-        return ClusterAccess(server=f"{api.url}/clusters/one/")
-
-    async with a_session(load) as session:
+    async with session_to(f"{api.url}/clusters/one/") as session:
         assert await session.exchange("GET", PATH, timeout=5) == b"hello"
-
-
-@pytest.mark.parametrize(("code", "kind"), [(403, errors.Forbidden), (404, errors.NotFound), (503, errors.ServerError)])
-async def test_a_refusal_is_raised_as_what_it_is(
-    api: FakeApi, session: Session, code: int, kind: type[errors.ApiStatusError]
-) -> None:
-    api.answers[PATH] = status(code, "Why", "a sentence", headers={"Retry-After": "7"})
-    with pytest.raises(kind) as caught:
-        await session.exchange("GET", PATH, timeout=5)
-    assert str(caught.value) == f"GET {PATH}: {code} Why: a sentence"
-    assert caught.value.retry_after == 7
-
-
-async def test_refused_credentials_are_loaded_anew_once(api: FakeApi) -> None:
-    api.answers[PATH] = accepts("two")
-    tokens = Tokens(api, "one", "two")
-    async with a_session(tokens) as session:
-        assert await session.exchange("GET", PATH, timeout=5) == b'{"ok": true}\n'
-    assert (tokens.loaded, len(api.asked)) == (2, 2)
-
-
-async def test_credentials_that_stay_refused_are_an_error(api: FakeApi) -> None:
-    api.answers[PATH] = accepts("three")
-    async with a_session(Tokens(api, "one", "two")) as session:
-        with pytest.raises(errors.Unauthorized):
-            await session.exchange("GET", PATH, timeout=5)
-    assert len(api.asked) == 2
 
 
 async def test_a_connection_is_used_again_and_together_asked_requests_have_their_own(
@@ -93,7 +47,7 @@ async def test_a_connection_is_used_again_and_together_asked_requests_have_their
 
     async def meet(request: web.Request) -> web.StreamResponse:
         await together.wait()
-        return web.Response(text=str(connection_of(request)))
+        return await tell_connection(request)
 
     api.answers[PATH], api.answers[REVIEWS] = meet, text("ok")
     ask = [session.exchange("GET", PATH, timeout=5) for _ in range(2)]
@@ -101,7 +55,7 @@ async def test_a_connection_is_used_again_and_together_asked_requests_have_their
     assert first != second
     for _ in range(3):
         await session.exchange("GET", REVIEWS, timeout=5)
-    assert {str(connection_of(request)).encode() for request in api.seen[2:]} <= {first, second}
+    assert {connection_of(request).encode() for request in api.seen[2:]} <= {first, second}
 
 
 async def test_a_kept_connection_that_the_server_closed_costs_no_answer(api: FakeApi, session: Session) -> None:
@@ -124,33 +78,15 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(
     api: FakeApi, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "IDLE_SECONDS", -1.0)
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(text=str(connection_of(request)))
-
-    api.answers[PATH] = answer
+    api.answers[PATH] = tell_connection
     assert await session.exchange("GET", PATH, timeout=5) != await session.exchange("GET", PATH, timeout=5)
 
 
 @pytest.mark.parametrize("fault", [hang_up, cut_short])
-async def test_no_whole_answer_is_an_error_that_names_the_request(
-    api: FakeApi, session: Session, fault: Answer
-) -> None:
+async def test_without_a_whole_answer_the_error_says_so(api: FakeApi, session: Session, fault: Answer) -> None:
     api.answers[PATH] = fault
     with pytest.raises(errors.Unreachable, match=f"GET {PATH}: the connection was closed without an answer"):
         await session.exchange("GET", PATH, timeout=5)
-
-
-async def test_a_server_that_is_not_there_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-
-    async def load() -> ClusterAccess:
-        return ClusterAccess(server=f"http://127.0.0.1:{port}")
-
-    async with a_session(load) as session:
-        with pytest.raises(errors.Unreachable, match=f"GET {PATH}: .*refused|Connect call failed"):
-            await session.exchange("GET", PATH, timeout=5)
 
 
 async def test_a_late_answer_is_an_error_and_never_the_next_request_s(api: FakeApi, session: Session) -> None:
@@ -186,12 +122,7 @@ async def serving(answer: Bytes) -> AsyncIterator[Session]:
                 count += 1
 
     async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-
-        async def load() -> ClusterAccess:
-            return ClusterAccess(server=f"http://127.0.0.1:{port}")
-
-        async with a_session(load) as session:
+        async with session_to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as session:
             yield session
         for writer in writers:
             writer.close()
@@ -220,24 +151,19 @@ async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "cause"),
-    [(INTERIM * 100, "more than 16 interim answers"), (b"HTTP/1.1 101 Switching\r\n\r\n", "another protocol")],
+    ("answer", "kind", "cause"),
+    [
+        (INTERIM * 100, errors.MalformedAnswer, "more than 16 interim answers"),
+        (b"HTTP/1.1 101 Switching\r\n\r\n", errors.MalformedAnswer, "another protocol"),
+        (b"SSH-2.0\r\n\r\n", errors.MalformedAnswer, r"not HTTP/1\.1"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", errors.TooLarge, "larger than 16 MiB"),
+    ],
 )
-async def test_interim_answers_without_end_and_other_protocols_are_malformed(answer: bytes, cause: str) -> None:
+async def test_an_answer_that_cannot_be_used_is_refused_with_the_cause(
+    answer: bytes, kind: type[errors.KubeError], cause: str
+) -> None:
     async with serving(lambda _: answer) as session:
-        with pytest.raises(errors.MalformedAnswer, match=cause):
-            await session.exchange("GET", PATH, timeout=5)
-
-
-async def test_what_is_no_http_is_a_malformed_answer() -> None:
-    async with serving(lambda _: b"SSH-2.0\r\n\r\n") as session:
-        with pytest.raises(errors.MalformedAnswer, match=r"not HTTP/1\.1"):
-            await session.exchange("GET", PATH, timeout=5)
-
-
-async def test_an_answer_over_the_limit_is_too_large() -> None:
-    async with serving(lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n") as session:
-        with pytest.raises(errors.TooLarge, match="larger than 16 MiB"):
+        with pytest.raises(kind, match=cause):
             await session.exchange("GET", PATH, timeout=5)
 
 
@@ -249,7 +175,7 @@ async def test_a_path_that_is_no_line_of_http_is_not_sent(api: FakeApi, session:
 
 
 async def test_a_credential_with_a_line_end_is_not_sent_and_not_shown(api: FakeApi) -> None:
-    async with a_session(Tokens(api, "secret\r\nX-Other: value")) as session:
+    async with session_with(Tokens(api, "secret\r\nX-Other: value")) as session:
         with pytest.raises(errors.Unreachable, match="header Authorization") as caught:
             await session.exchange("GET", PATH, timeout=5)
     assert "secret" not in str(caught.value)
@@ -258,22 +184,9 @@ async def test_a_credential_with_a_line_end_is_not_sent_and_not_shown(api: FakeA
 
 async def test_a_proxy_is_used_as_by_any_other_request(api: FakeApi) -> None:
     api.answers[PATH] = text("through it")
-
-    async def load() -> ClusterAccess:
-        return ClusterAccess(server="http://elsewhere.example", proxy=api.url)
-
-    async with a_session(load) as session:
+    async with session_to("http://elsewhere.example", proxy=api.url) as session:
         assert await session.exchange("GET", PATH, timeout=5) == b"through it"
     assert api.seen[0].headers["Host"] == "elsewhere.example"
-
-
-async def test_the_answers_tell_the_server_s_time(api: FakeApi, session: Session) -> None:
-    async def dated(_request: web.Request) -> web.StreamResponse:
-        return web.Response(headers={"Date": "Mon, 05 Jan 2026 08:00:00 GMT"})
-
-    api.answers[PATH] = dated
-    await session.exchange("GET", PATH, timeout=5)
-    assert abs(session.now() - 1767600000.5) < 5
 
 
 async def test_the_connections_end_with_the_session(api: FakeApi) -> None:
@@ -284,7 +197,7 @@ async def test_the_connections_end_with_the_session(api: FakeApi) -> None:
         return web.Response(text="hello")
 
     api.answers[PATH] = wait
-    async with a_session(Tokens(api, "one")) as session:
+    async with session_with(api.load) as session:
         await session.exchange("GET", PATH, timeout=5)
         assert not ended.is_set()
     async with asyncio.timeout(5):

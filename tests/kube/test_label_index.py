@@ -33,6 +33,14 @@ def pod(name: str, labels: dict[str, str]) -> Pod:
     return Pod(namespace="shop", name=name, uid=name, created_at=0.0, labels=labels)
 
 
+def change(pods: PodStore, number: int, labels: dict[str, str] | None) -> None:
+    """The pod gets these labels, or goes."""
+    if labels is None:
+        pods.drop(f"p{number}")
+    else:
+        pods.put(pod(f"p{number}", labels))
+
+
 @given(st.lists(st.one_of(changes, selectors), max_size=30))
 async def test_whatever_comes_and_goes_the_same_pods_are_selected_in_the_same_order_as_by_a_look_at_each(
     steps: list[tuple[int, dict[str, str] | None] | LabelSelector],
@@ -41,10 +49,8 @@ async def test_whatever_comes_and_goes_the_same_pods_are_selected_in_the_same_or
     for step in steps:
         if isinstance(step, LabelSelector):
             assert await pods.select(step, Slices()) == [each for each in pods.values() if step.matches(each.labels)]
-        elif step[1] is None:
-            pods.drop(f"p{step[0]}")
         else:
-            pods.put(pod(f"p{step[0]}", step[1]))
+            change(pods, *step)
     for asked in [step for step in steps if isinstance(step, LabelSelector)]:
         assert await pods.select(asked, Slices()) == [each for each in pods.values() if asked.matches(each.labels)]
 
@@ -56,19 +62,12 @@ async def test_what_changes_while_an_index_is_built_is_in_the_index(
     selector: LabelSelector,
 ) -> None:
     pods = PodStore()
-
-    def change(number: int, labels: dict[str, str] | None) -> None:
-        if labels is None:
-            pods.drop(f"p{number}")
-        else:
-            pods.put(pod(f"p{number}", labels))
-
     for each in first:
-        change(*each)
+        change(pods, *each)
     asked = asyncio.ensure_future(pods.select(selector, Slices(0.0)))
     for each in later:
         await asyncio.sleep(0)
-        change(*each)
+        change(pods, *each)
     await asked
     assert await pods.select(selector, Slices()) == [one for one in pods.values() if selector.matches(one.labels)]
 

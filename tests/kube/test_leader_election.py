@@ -10,154 +10,123 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
-from tests.kube.lease_kit import Candidate, Server, empty, moment, overlaps, run, unlucky
+from tests.kube.lease_kit import (
+    Candidate,
+    Server,
+    empty,
+    in_own_time,
+    leader,
+    moment,
+    one_and_another,
+    overlaps,
+    unlucky,
+)
 
 FAILOVER_SECONDS = 15.0
 
 
-def test_one_of_three_leads_and_the_others_wait() -> None:
-    async def scenario() -> None:
-        server = Server()
-        candidates = [Candidate(name, server) for name in "abc"]
-        for one in candidates:
-            one.start()
-        await asyncio.sleep(60)
-        assert sum(bool(one.acts) for one in candidates) == 1
-        assert {holder for _, holder in server.writes} == {server.holder}
-        for one in candidates:
-            await one.stop()
+def cut_off(server: Server, name: str) -> None:
+    """From now on no request of this candidate arrives."""
+    server.trouble = lambda who: (-0.01, 0.0) if who == name else (0.01, 0.01)
 
-    run(scenario())
+
+@in_own_time
+async def test_one_of_three_leads_and_the_others_wait() -> None:
+    server = Server()
+    candidates = [Candidate(name, server) for name in "abc"]
+    for one in candidates:
+        await one.start()
+    await asyncio.sleep(60)
+    assert sum(bool(one.acts) for one in candidates) == 1
+    assert {holder for _, holder in server.writes} == {server.holder}
 
 
 @pytest.mark.parametrize("after", [30.0, 30.7, 31.3, 31.9])
-def test_when_the_leader_is_killed_another_one_acts_within_15_s(after: float) -> None:
-    async def scenario() -> None:
-        server = Server()
-        first, second = Candidate("first", server), Candidate("second", server)
-        first.start()
-        await asyncio.sleep(1)
-        second.start()
-        await asyncio.sleep(after)
-        await first.kill()
-        killed = moment()
-        await asyncio.sleep(FAILOVER_SECONDS)
-        assert second.acts
-        assert DURATION_SECONDS - RETRY_SECONDS <= second.acts[0][0] - killed < FAILOVER_SECONDS
-        await second.stop()
-
-    run(scenario())
+@in_own_time
+async def test_when_the_leader_is_killed_another_one_acts_within_15_s(after: float) -> None:
+    first, second = await one_and_another(Server())
+    await asyncio.sleep(after)
+    await first.kill()
+    killed = moment()
+    await asyncio.sleep(FAILOVER_SECONDS)
+    assert second.acts
+    assert DURATION_SECONDS - RETRY_SECONDS <= second.acts[0][0] - killed < FAILOVER_SECONDS
 
 
-def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
-    async def scenario() -> None:
-        server = Server()
-        first, second = Candidate("first", server), Candidate("second", server)
-        first.start()
-        await asyncio.sleep(1)
-        second.start()
-        await asyncio.sleep(30)
-        await first.stop()
-        assert server.holder is None
-        ended = moment()
-        await asyncio.sleep(RETRY_SECONDS + 1)
-        assert second.acts
-        assert second.acts[0][0] - ended <= RETRY_SECONDS + 0.1
-        await second.stop()
-
-    run(scenario())
+@in_own_time
+async def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
+    server = Server()
+    first, second = await one_and_another(server)
+    await asyncio.sleep(30)
+    await first.stop()
+    assert server.holder is None
+    ended = moment()
+    await asyncio.sleep(RETRY_SECONDS + 1)
+    assert second.acts
+    assert second.acts[0][0] - ended <= RETRY_SECONDS + 0.1
 
 
-def test_a_leader_that_ends_while_its_renewal_is_under_way_gives_the_lease_back_all_the_same() -> None:
-    async def scenario() -> None:
-        server = Server(trouble=lambda _: (0.0, 0.5))
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(2.9)  # it was told at 1 s that it leads, and renews 2 s later
-        written = len(server.writes)
-        await asyncio.sleep(0.3)
-        assert len(server.writes) == written + 1  # that is granted, and its answer still on the way
-        await one.stop()
-        assert server.holder is None
-
-    run(scenario())
+@in_own_time
+async def test_a_leader_that_ends_while_its_renewal_is_under_way_gives_the_lease_back_all_the_same() -> None:
+    one, server = await leader(
+        2.9, trouble=lambda _: (0.0, 0.5)
+    )  # it was told at 1 s that it leads, and renews 2 s later
+    written = len(server.writes)
+    await asyncio.sleep(0.3)
+    assert len(server.writes) == written + 1  # that is granted, and its answer still on the way
+    await one.stop()
+    assert server.holder is None
 
 
-def test_whoever_never_led_leaves_the_lease_alone_when_it_ends() -> None:
-    async def scenario() -> None:
-        server = Server()
-        first, second = Candidate("first", server), Candidate("second", server)
-        first.start()
-        await asyncio.sleep(1)
-        second.start()
-        await asyncio.sleep(5)
-        await second.stop()
-        assert server.holder == "first"
-        await first.stop()
-
-    run(scenario())
+@in_own_time
+async def test_whoever_never_led_leaves_the_lease_alone_when_it_ends() -> None:
+    server = Server()
+    _, second = await one_and_another(server)
+    await asyncio.sleep(5)
+    await second.stop()
+    assert server.holder == "first"
 
 
-def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begins() -> None:
-    async def scenario() -> None:
-        server = Server()
-        cut = False
-        server.trouble = lambda who: (-0.01, 0.0) if cut and who == "first" else (0.01, 0.01)
-        first, second = Candidate("first", server, acting=lambda: 2.0), Candidate("second", server)
-        first.start()
-        await asyncio.sleep(1)
-        second.start()
-        await asyncio.sleep(20)
-        cut = True
-        begun = moment()
-        await asyncio.sleep(FAILOVER_SECONDS)
-        assert max(begin for begin, _ in first.acts) - begun <= BELIEVED_SECONDS
-        assert second.acts
-        assert not first.lease.leads
-        cut = False
-        await asyncio.sleep(30)
-        assert overlaps([first, second]) == []
-        assert not first.lease.leads  # and it does not take the lease back from whoever holds it
-        await first.stop()
-        await second.stop()
-
-    run(scenario())
+@in_own_time
+async def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begins() -> None:
+    server = Server()
+    first, second = await one_and_another(server, acting=2.0)
+    await asyncio.sleep(20)
+    cut_off(server, "first")
+    begun = moment()
+    await asyncio.sleep(FAILOVER_SECONDS)
+    assert max(begin for begin, _ in first.acts) - begun <= BELIEVED_SECONDS
+    assert second.acts
+    assert not first.lease.leads
+    cut_off(server, "nobody")
+    await asyncio.sleep(30)
+    assert overlaps([first, second]) == []
+    assert not first.lease.leads  # and it does not take the lease back from whoever holds it
 
 
-def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_comes() -> None:
-    async def scenario() -> None:
-        server = Server()
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(5)
-        server.trouble = lambda _: (0.01, 1.8)
-        await asyncio.sleep(20)
-        server.trouble = lambda _: (-0.01, 0.0)
-        await asyncio.sleep(FAILOVER_SECONDS)
-        last_grant, _ = server.writes[-1]
-        assert last_grant < one.acts[-1][0] <= last_grant + BELIEVED_SECONDS
-        await one.stop()
-
-    run(scenario())
+@in_own_time
+async def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_comes() -> None:
+    one, server = await leader(5)
+    server.trouble = lambda _: (0.01, 1.8)
+    await asyncio.sleep(20)
+    cut_off(server, "one")
+    await asyncio.sleep(FAILOVER_SECONDS)
+    last_grant, _ = server.writes[-1]
+    assert last_grant < one.acts[-1][0] <= last_grant + BELIEVED_SECONDS
 
 
-def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
-    async def scenario() -> None:
-        server = Server()
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(5)
-        assert server.lease is not None
-        server.lease["metadata"]["resourceVersion"] = "touched"
-        await asyncio.sleep(10)
-        assert one.spells == 1
-        assert server.lease["spec"]["leaseTransitions"] == 1
-        await one.stop()
-
-    run(scenario())
+@in_own_time
+async def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
+    one, server = await leader(5)
+    assert server.lease is not None
+    server.lease["metadata"]["resourceVersion"] = "touched"
+    await asyncio.sleep(10)
+    assert one.spells == 1
+    assert server.lease["spec"]["leaseTransitions"] == 1
 
 
-def test_a_lease_keeps_the_metadata_of_who_applied_it() -> None:
+@in_own_time
+async def test_a_lease_keeps_the_metadata_of_who_applied_it() -> None:
     # Helm uninstalls only what still has its annotations.
     owned = {
         "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -165,189 +134,129 @@ def test_a_lease_keeps_the_metadata_of_who_applied_it() -> None:
         "finalizers": ["example.com/kept"],
         "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}],
     }
-
-    async def scenario() -> None:
-        lease = empty()
-        lease["metadata"] |= owned
-        server = Server(lease=lease)
-        candidate = Candidate("a", server)
-        candidate.start()
-        await asyncio.sleep(30)
-        assert server.holder == "a"
-        assert server.lease is not None
-        assert server.lease["metadata"].items() >= owned.items()
-        await candidate.stop()
-        assert server.holder is None
-        assert server.lease["metadata"].items() >= owned.items()
-
-    run(scenario())
+    lease = empty()
+    lease["metadata"] |= owned
+    one, server = await leader(30, lease=lease)
+    assert server.holder == "one"
+    assert server.lease is not None
+    assert server.lease["metadata"].items() >= owned.items()
+    await one.stop()
+    assert server.holder is None
+    assert server.lease["metadata"].items() >= owned.items()
 
 
-def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_holder() -> None:
-    async def scenario() -> None:
-        server = Server()
-        asked = 0
+@in_own_time
+async def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_holder() -> None:
+    asked = 0
 
-        def hangs_once(_: str) -> tuple[float, float]:
-            nonlocal asked
-            asked += 1
-            return (4.0, 0.01) if asked == 6 else (0.01, 0.01)
+    def hangs_once(_: str) -> tuple[float, float]:
+        nonlocal asked
+        asked += 1
+        return (4.0, 0.01) if asked == 6 else (0.01, 0.01)
 
-        server.trouble = hangs_once
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(5)
-        while moment() < 30:
-            assert one.lease.leads
-            await asyncio.sleep(0.05)
-        assert asked > 10
-        assert one.spells == 1
-        await one.stop()
-
-    run(scenario())
+    one, _ = await leader(5, trouble=hangs_once)
+    while moment() < 30:
+        assert one.lease.leads
+        await asyncio.sleep(0.05)
+    assert asked > 10
+    assert one.spells == 1
 
 
-def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
-    async def scenario() -> None:
-        server = Server()
-        lost = False
-        server.trouble = lambda _: (0.01, -0.01) if lost else (0.01, 0.01)
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(10)
-        lost = True
-        await asyncio.sleep(3)
-        lost = False
-        again = moment()
-        await asyncio.sleep(6)
-        assert [begin for begin, _ in one.acts if begin > again]
-        await one.stop()
-
-    run(scenario())
+@in_own_time
+async def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
+    one, server = await leader(10)
+    server.trouble = lambda _: (0.01, -0.01)
+    await asyncio.sleep(3)
+    cut_off(server, "nobody")
+    again = moment()
+    await asyncio.sleep(6)
+    assert [begin for begin, _ in one.acts if begin > again]
 
 
-def test_whoever_is_told_to_end_while_it_loses_the_lease_still_waits_for_what_it_began() -> None:
-    async def scenario() -> None:
-        server = Server()
-        one = Candidate("one", server, acting=lambda: 2.0)
-        one.start()
-        await asyncio.sleep(10)
-        server.lease = empty() | {"spec": {"holderIdentity": "usurper"}}
-        while one.lease.leads:  # noqa: ASYNC110  nobody tells
-            await asyncio.sleep(0.05)
-        assert one.acts[-1][1] > moment() + 0.2
-        await one.stop()
-        assert moment() >= one.acts[-1][1]
-
-    run(scenario())
+@in_own_time
+async def test_whoever_is_told_to_end_while_it_loses_the_lease_still_waits_for_what_it_began() -> None:
+    one, server = await leader(10, acting=2.0)
+    server.lease = empty() | {"spec": {"holderIdentity": "usurper"}}
+    while one.lease.leads:  # noqa: ASYNC110  nobody tells
+        await asyncio.sleep(0.05)
+    assert one.acts[-1][1] > moment() + 0.2
+    await one.stop()
+    assert moment() >= one.acts[-1][1]
 
 
-def test_a_lease_that_is_deleted_is_made_anew_and_never_held_twice() -> None:
-    async def scenario() -> None:
-        server = Server()
-        first, second = Candidate("first", server, acting=lambda: 2.0), Candidate("second", server)
-        first.start()
-        await asyncio.sleep(1)
-        second.start()
-        await asyncio.sleep(9.9)
-        server.trouble = lambda who: (-0.01, 0.0) if who == "first" else (0.01, 0.01)
-        server.lease = None
-        await asyncio.sleep(30)
-        assert second.acts
-        assert server.holder == "second"
-        assert overlaps([first, second]) == []
-        await first.stop()
-        await second.stop()
-
-    run(scenario())
+@in_own_time
+async def test_a_lease_that_is_deleted_is_made_anew_and_never_held_twice() -> None:
+    server = Server()
+    first, second = await one_and_another(server, acting=2.0)
+    await asyncio.sleep(9.9)
+    cut_off(server, "first")
+    server.lease = None
+    await asyncio.sleep(30)
+    assert second.acts
+    assert server.holder == "second"
+    assert overlaps([first, second]) == []
 
 
-def test_an_answer_that_is_not_the_written_lease_grants_nothing() -> None:
+@in_own_time
+async def test_an_answer_that_is_not_the_written_lease_grants_nothing() -> None:
     class Proxy(Server):
         async def ask(self, method: str, path: str, body: bytes | None, who: str) -> bytes:
             return b"{}"
 
-    async def scenario() -> None:
-        candidate = Candidate("a", Proxy())
-        candidate.start()
-        await asyncio.sleep(60)
-        assert not candidate.acts
-        await candidate.stop()
-
-    run(scenario())
+    candidate = Candidate("a", Proxy())
+    await candidate.start(60)
+    assert not candidate.acts
 
 
-def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may_be_about() -> None:
-    async def scenario() -> None:
-        server = Server()
-        first = Candidate("first", server, acting=lambda: 2.0)
-        first.start()
-        await asyncio.sleep(20)
-        server.lease = None
-        server.trouble = lambda who: (-0.01, 0.0) if who == "first" else (0.01, 0.01)
-        newcomer = Candidate("newcomer", server)
-        newcomer.start()
-        await asyncio.sleep(FAILOVER_SECONDS)
-        assert newcomer.acts
-        assert overlaps([first, newcomer]) == []
-        await first.stop()
-        await newcomer.stop()
-
-    run(scenario())
+@in_own_time
+async def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may_be_about() -> None:
+    server = Server()
+    first, newcomer = Candidate("first", server, acting=lambda: 2.0), Candidate("newcomer", server)
+    await first.start(20)
+    server.lease = None
+    cut_off(server, "first")
+    await newcomer.start(FAILOVER_SECONDS)
+    assert newcomer.acts
+    assert overlaps([first, newcomer]) == []
 
 
-def test_a_right_that_lacks_is_complained_of_once() -> None:
-    async def scenario() -> None:
-        server = Server(lease=None, forbids={"POST"})
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(60)
+@in_own_time
+async def test_a_right_that_lacks_is_complained_of_once() -> None:
+    structlog.reset_defaults()
+    with capture_logs() as logs:
+        one, server = await leader(60, lease=None, forbids={"POST"})
         assert not one.acts
         server.forbids.clear()
         await asyncio.sleep(5)
-        assert one.acts
-        await one.stop()
-
-    structlog.reset_defaults()
-    with capture_logs() as logs:
-        run(scenario())
-    assert [entry["error"] for entry in logs if entry["event"] == "the lease cannot be requested"] == [
-        "403 Forbidden: may not POST"
-    ]
+    assert one.acts
+    said = [entry["error"] for entry in logs if entry["event"] == "the lease cannot be requested"]
+    assert said == ["403 Forbidden: may not POST"]
 
 
-def test_work_that_breaks_ends_the_candidate_with_its_error_and_gives_the_lease_back() -> None:
-    async def scenario() -> None:
-        server = Server()
+@in_own_time
+async def test_work_that_breaks_ends_the_candidate_with_its_error_and_gives_the_lease_back() -> None:
+    async def broken() -> None:
+        await asyncio.sleep(1)
+        raise RuntimeError("it broke")
 
-        async def broken() -> None:
-            await asyncio.sleep(1)
-            raise RuntimeError("it broke")
-
-        one = Candidate("one", server, work=broken)
-        with pytest.raises(RuntimeError, match="it broke"):
-            await one.start()
-        assert server.holder is None
-
-    run(scenario())
+    server = Server()
+    one = Candidate("one", server, work=broken)
+    await one.start()
+    with pytest.raises(RuntimeError, match="it broke"):
+        await one.task
+    assert server.holder is None
 
 
-def test_work_is_cancelled_when_the_lease_is_lost_and_begun_anew_when_it_is_won_again() -> None:
-    async def scenario() -> None:
-        server = Server()
-        one = Candidate("one", server)
-        one.start()
-        await asyncio.sleep(5)
-        server.forbids = {"GET", "PUT"}
-        await asyncio.sleep(20)
-        assert one.spells == 1
-        assert moment() - one.acts[-1][0] > RETRY_SECONDS
-        server.forbids = set()
-        await asyncio.sleep(5)
-        assert one.spells == 2
-        await one.stop()
-
-    run(scenario())
+@in_own_time
+async def test_work_is_cancelled_when_the_lease_is_lost_and_begun_anew_when_it_is_won_again() -> None:
+    one, server = await leader(5)
+    server.forbids = {"GET", "PUT"}
+    await asyncio.sleep(20)
+    assert one.spells == 1
+    assert moment() - one.acts[-1][0] > RETRY_SECONDS
+    server.forbids = set()
+    await asyncio.sleep(5)
+    assert one.spells == 2
 
 
 @given(
@@ -356,32 +265,31 @@ def test_work_is_cancelled_when_the_lease_is_lost_and_begun_anew_when_it_is_won_
     lost=st.sampled_from([0.0, 0.05, 0.3]),
     slow=st.sampled_from([0.0, 0.1, 0.5]),
 )
-def test_no_two_act_at_once_whatever_is_slow_lost_or_killed(seed: int, count: int, lost: float, slow: float) -> None:
-    async def scenario() -> None:
-        luck = random.Random(seed)
-        deleted = luck.randrange(12)  # every second time, once: who deletes it twice within 10 s gets what he asked for
-        server = Server(trouble=unlucky(seed, lost=lost, slow=slow))
-        everyone = [
-            Candidate(f"c{n}", server, rate=luck.uniform(0.97, 1.03), acting=lambda: luck.uniform(0, 2.0))
-            for n in range(count)
-        ]
-        for one in everyone:
-            one.start()
-            await asyncio.sleep(luck.uniform(0, 3))
-        for n in range(6):
-            await asyncio.sleep(luck.uniform(0, 40))
-            if n == deleted:
-                server.lease = None
-            gone = luck.choice(everyone)
-            await (gone.stop if luck.random() < 0.3 else gone.kill)()
-            server.trouble = unlucky(seed + n, lost=lost, slow=slow)
-            everyone.append(Candidate(f"n{n}", server, rate=luck.uniform(0.97, 1.03), acting=gone.acting))
-            everyone[-1].start()
-        await asyncio.sleep(30)
-        assert overlaps(everyone) == []
-        if not lost and not slow:
-            assert any(begin > moment() - FAILOVER_SECONDS for one in everyone for begin, _ in one.acts)
-        for one in everyone:
-            await one.stop()
-
-    run(scenario())
+@in_own_time
+async def test_no_two_act_at_once_whatever_is_slow_lost_or_killed(
+    seed: int, count: int, lost: float, slow: float
+) -> None:
+    luck = random.Random(seed)
+    deleted = luck.randrange(12)  # every second time, once: who deletes it twice within 10 s gets what he asked for
+    server = Server(trouble=unlucky(seed, lost=lost, slow=slow))
+    everyone = [
+        Candidate(f"c{n}", server, rate=luck.uniform(0.97, 1.03), acting=lambda: luck.uniform(0, 2.0))
+        for n in range(count)
+    ]
+    for one in everyone:
+        await one.start(luck.uniform(0, 3))
+    for n in range(6):
+        await asyncio.sleep(luck.uniform(0, 40))
+        if n == deleted:
+            server.lease = None
+        gone = luck.choice(everyone)
+        await (gone.stop if luck.random() < 0.3 else gone.kill)()
+        server.trouble = unlucky(seed + n, lost=lost, slow=slow)
+        everyone.append(Candidate(f"n{n}", server, rate=luck.uniform(0.97, 1.03), acting=gone.acting))
+        await everyone[-1].start()
+    await asyncio.sleep(30)
+    assert overlaps(everyone) == []
+    if not lost and not slow:
+        assert any(begin > moment() - FAILOVER_SECONDS for one in everyone for begin, _ in one.acts)
+    for one in everyone:
+        await one.stop()

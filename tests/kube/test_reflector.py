@@ -18,7 +18,7 @@ from adapter.kube.session import Session
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import Slices
 from adapter.telemetry.metrics import Metrics
-from tests.kube.fake import COLLECTION, FakeApi, Watch, cut_short, status, text
+from tests.kube.fake import COLLECTION, Answer, FakeApi, Watch, cut_short, status, text
 
 
 class Thing(msgspec.Struct):
@@ -38,6 +38,8 @@ class Thing(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(Thing)
+EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old", "metadata": {}}
+"""What a watch is sent whose place is forgotten."""
 
 
 class Watched:
@@ -107,6 +109,15 @@ async def make(session: Session, metrics: Metrics) -> AsyncIterator[Any]:
         await one.stop()
 
 
+async def begun(api: FakeApi, make: Any) -> tuple[Watched, Watch]:
+    """A reflector whose watch has told of the object `a`."""
+    watched = make()
+    watch = await api.watch()
+    watch.send("ADDED", api.put("a"))
+    await watched.next()
+    return watched, watch
+
+
 def restarts(metrics: Metrics, reason: str) -> float:
     labels = {"resource": "things", "reason": reason}
     return metrics.registry.get_sample_value("effective_load_watch_restarts_total", labels) or 0.0
@@ -121,23 +132,31 @@ class TestList:
         assert watched.colors() == {"shop/a": "red", "shop/b": "blue"}
         assert watched.all_told() == [(None, "a red"), (None, "b blue")]
 
-    async def test_it_is_read_in_pages_that_follow_each_other(self, api: FakeApi, make: Any) -> None:
-        for index in range(7):
-            api.put(f"x{index}")
-        watched = make(page=3)
-        await watched.synced()
-        assert len(watched.reflector.items) == 7
-        asked = [(query["limit"], query.get("continue")) for query in api.queries("list")]
-        assert asked == [("3", None), ("3", "3"), ("3", "6")]
-
-    async def test_the_first_page_is_short_because_nobody_knows_how_large_the_objects_are(
-        self, api: FakeApi, make: Any
+    @pytest.mark.parametrize(
+        ("objects", "page", "page_bytes", "limits"),
+        [
+            (7, 3, module.PAGE_BYTES, ["3", "3", "3"]),
+            (150, 500, module.PAGE_BYTES, ["100", "500"]),  # nobody knows at first how large the objects are
+            (3, 2, 10, ["2", "1"]),  # an object larger than a page should be is listed alone
+        ],
+    )
+    async def test_pages_follow_each_other_and_are_as_long_as_the_size_of_the_objects_allows(
+        self,
+        api: FakeApi,
+        make: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        objects: int,
+        page: int,
+        page_bytes: int,
+        limits: list[str],
     ) -> None:
-        for index in range(150):
+        monkeypatch.setattr(module, "PAGE_BYTES", page_bytes)
+        for index in range(objects):
             api.put(f"x{index:03}")
-        watched = make()
+        watched = make(page=page)
         await watched.synced()
-        assert [query["limit"] for query in api.queries("list")] == ["100", "500"]
+        assert len(watched.reflector.items) == objects
+        assert [query["limit"] for query in api.queries("list")] == limits
 
     async def test_large_objects_come_in_shorter_pages(
         self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
@@ -151,16 +170,6 @@ class TestList:
         assert limits[0] == 100
         assert all(10 <= limit <= 20 for limit in limits[1:])
 
-    async def test_an_object_larger_than_a_page_should_be_is_listed_alone(
-        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "PAGE_BYTES", 10)
-        for name in "abc":
-            api.put(name)
-        watched = make(page=2)
-        await watched.synced()
-        assert [query["limit"] for query in api.queries("list")] == ["2", "1"]
-
     async def test_lists_are_compressed_on_the_way_and_watches_are_not(self, api: FakeApi, make: Any) -> None:
         api.put("a", color="red", padding="x" * 10_000)
         watched = make()
@@ -168,19 +177,6 @@ class TestList:
         await api.watch()
         assert watched.colors() == {"shop/a": "red"}
         assert [request.headers["Accept-Encoding"] for request in api.seen] == ["gzip", "identity"]
-
-    async def test_a_list_whose_compression_is_broken_is_tried_again(
-        self, api: FakeApi, make: Any, metrics: Metrics
-    ) -> None:
-        async def broken(_request: web.Request) -> web.StreamResponse:
-            return web.Response(body=b"\x1f\x8bno gzip", headers={"Content-Encoding": "gzip"})
-
-        api.put("a", color="red")
-        api.lists.append(broken)
-        watched = make()
-        await watched.synced()
-        assert watched.colors() == {"shop/a": "red"}
-        assert restarts(metrics, "unreachable") == 1
 
     async def test_an_empty_collection_is_synced(self, api: FakeApi, make: Any) -> None:
         api.lists.append(text('{"metadata":{"resourceVersion":"5"},"items":null}'))
@@ -203,14 +199,14 @@ class TestList:
 
     async def test_a_list_that_fails_is_tried_again(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
         api.put("a")
-        api.lists.extend(
-            [status(500, "InternalError"), cut_short, text("nonsense"), text('{"metadata":{},"items":[]}')]
-        )
+        no_gzip = text("no gzip", **{"Content-Encoding": "gzip"})
+        malformed = text("nonsense"), text('{"metadata":{},"items":[]}')
+        api.lists.extend([status(500, "InternalError"), cut_short, no_gzip, *malformed])
         watched = make()
         await watched.synced()
         assert list(watched.reflector.items) == ["shop/a"]
-        assert [restarts(metrics, reason) for reason in ("refused", "unreachable", "malformed")] == [1, 1, 2]
-        assert watched.slept.qsize() == 4
+        assert [restarts(metrics, reason) for reason in ("refused", "unreachable", "malformed")] == [1, 2, 2]
+        assert watched.slept.qsize() == 5
 
     async def test_an_expired_continue_token_starts_a_fresh_list(self, api: FakeApi, make: Any) -> None:
         for index in range(5):
@@ -236,42 +232,37 @@ class TestList:
 
 
 class TestWatch:
-    async def test_it_goes_on_where_the_list_ended(self, api: FakeApi, make: Any) -> None:
-        api.put("a")
-        make()
-        query = (await api.watch()).query
-        assert query["resourceVersion"] == str(api.version)
-        assert query["allowWatchBookmarks"] == "true"
-        assert 50 <= int(query["timeoutSeconds"]) <= 60
-
-    async def test_new_changed_and_deleted_objects_are_told(self, api: FakeApi, make: Any) -> None:
+    async def test_it_goes_on_where_the_list_ended_and_tells_new_changed_and_deleted_objects(
+        self, api: FakeApi, make: Any
+    ) -> None:
+        api.put("b")
         watched = make()
         watch = await api.watch()
+        assert await watched.next() == (None, "b ")
+        assert watch.query["resourceVersion"] == str(api.version)
+        assert watch.query["allowWatchBookmarks"] == "true"
+        assert 50 <= int(watch.query["timeoutSeconds"]) <= 60
         watch.send("ADDED", api.put("a", color="red"))
         assert await watched.next() == (None, "a red")
         watch.send("MODIFIED", api.put("a", color="blue"))
         assert await watched.next() == ("a red", "a blue")
-        assert watched.colors() == {"shop/a": "blue"}
+        assert watched.colors() == {"shop/a": "blue", "shop/b": ""}
         watch.send("DELETED", api.remove("a"))
         assert await watched.next() == ("a blue", None)
-        assert watched.colors() == {}
+        assert watched.colors() == {"shop/b": ""}
 
-    async def test_a_change_that_makes_no_difference_is_not_told(self, api: FakeApi, make: Any) -> None:
+    async def test_neither_a_change_without_a_difference_nor_a_deletion_of_what_is_not_known_is_told(
+        self, api: FakeApi, make: Any
+    ) -> None:
         api.put("a", color="red")
         watched = make()
         watch = await api.watch()
         assert await watched.next() == (None, "a red")
         watch.send("MODIFIED", api.put("a", color="red"))
-        watch.send("ADDED", api.put("b"))
-        assert await watched.next() == (None, "b ")
-
-    async def test_a_deletion_of_what_is_not_known_is_nothing(self, api: FakeApi, make: Any) -> None:
-        watched = make()
-        watch = await api.watch()
         api.put("ghost")
         watch.send("DELETED", api.remove("ghost"))
-        watch.send("ADDED", api.put("a"))
-        assert await watched.next() == (None, "a ")
+        watch.send("ADDED", api.put("b"))
+        assert await watched.next() == (None, "b ")
 
     async def test_an_unreadable_change_leaves_the_last_known_form(self, api: FakeApi, make: Any) -> None:
         api.put("a", color="red")
@@ -284,27 +275,18 @@ class TestWatch:
         watch.send("MODIFIED", api.put("a", color="blue"))
         assert await watched.next() == ("a red", "a blue")
 
+    @pytest.mark.parametrize("bookmark", [False, True])
     async def test_after_its_time_it_goes_on_from_the_last_event(
-        self, api: FakeApi, make: Any, metrics: Metrics
+        self, api: FakeApi, make: Any, *, bookmark: bool
     ) -> None:
         watched = make()
         watch = await api.watch()
-        watch.send("ADDED", api.put("a"))
-        await watched.next()
+        watch.send(*(("BOOKMARK", api.bookmark()) if bookmark else ("ADDED", api.put("a"))))
         watch.end()
-        again = await api.watch()
-        assert again.query["resourceVersion"] == str(api.version)
+        assert (await api.watch()).query["resourceVersion"] == str(api.version)
         assert len(api.queries("list")) == 1
         assert watched.slept.empty()
-
-    async def test_after_a_bookmark_it_goes_on_from_there(self, api: FakeApi, make: Any) -> None:
-        watched = make()
-        watch = await api.watch()
-        watch.send("BOOKMARK", api.bookmark())
-        watch.end()
-        again = await api.watch()
-        assert again.query["resourceVersion"] == str(api.version)
-        assert watched.told.empty()
+        assert watched.told.qsize() == (not bookmark)
 
     async def test_a_burst_gives_way_to_others(self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """With slices of no length every event lets the loop go: another task runs in between."""
@@ -338,34 +320,42 @@ class TestTrouble:
         watched = make()
         watch = await api.watch()
         api.lists.append(text(answer))
-        watch.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}})
+        watch.send("ERROR", EXPIRED)
         await api.watch()
         assert watched.colors() == {"shop/a": "red"}
         assert watched.all_told() == [(None, "a red")]
 
-    async def test_a_410_starts_a_fresh_list_at_once(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
+    async def test_a_410_starts_a_fresh_list_at_once_and_is_no_trouble(
+        self, api: FakeApi, make: Any, metrics: Metrics
+    ) -> None:
         api.put("a", color="red")
         watched = make()
-        (await api.watch()).send(
-            "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old", "metadata": {}}
-        )
-        again = await api.watch()
-        assert again.query["resourceVersion"] == str(api.version)
+        (await api.watch()).send("ERROR", EXPIRED)
+        assert (await api.watch()).query["resourceVersion"] == str(api.version)
         assert len(api.queries("list")) == 2
         assert watched.slept.empty()
         assert restarts(metrics, "expired") == 1
+        assert watched.reflector.trouble is None
 
-    async def test_a_410_in_the_answer_starts_a_fresh_list_too(self, api: FakeApi, make: Any) -> None:
-        api.watches.append(status(410, "Gone"))
-        make()
-        await api.watch()
-        assert len(api.queries("list")) == 2
-
-    async def test_a_server_that_always_says_410_is_not_hammered(self, api: FakeApi, make: Any) -> None:
-        api.watches.extend([status(410, "Gone")] * 4)
+    @pytest.mark.parametrize(
+        ("answers", "lists", "naps"),
+        [
+            ([status(410, "Gone")], 2, 0),
+            ([status(410, "Gone")] * 4, 5, 3),
+            ([text("")] * 3, 1, 3),
+            ([status(504, "Timeout", "Too large resource version")] * 3, 2, 3),
+            ([status(503, "ServiceUnavailable")] * 2, 1, 2),
+        ],
+        ids=["410 in the answer", "410 without end", "ends at once", "etcd was restored", "server restarts"],
+    )
+    async def test_after_a_refused_watch_it_is_listed_anew_only_where_that_helps_and_no_server_is_hammered(
+        self, api: FakeApi, make: Any, answers: list[Answer], lists: int, naps: int
+    ) -> None:
+        """Of a restored etcd the revision lies in the future: it answers 504 for ever."""
+        api.watches.extend(answers)
         watched = make()
         await api.watch()
-        assert watched.slept.qsize() == 3  # all but the first
+        assert (len(api.queries("list")), watched.slept.qsize()) == (lists, naps)
 
     async def test_a_fresh_list_tells_only_what_differs(self, api: FakeApi, make: Any) -> None:
         for name, color in (("same", "red"), ("changed", "red"), ("gone", "red")):
@@ -377,7 +367,7 @@ class TestTrouble:
         api.put("changed", color="blue")
         api.put("new", color="red")
         api.remove("gone")
-        watch.send("ERROR", {"kind": "Status", "code": 410})
+        watch.send("ERROR", EXPIRED)
         await api.watch()
         assert sorted(watched.all_told(), key=str) == [
             ("changed red", "changed blue"),
@@ -402,7 +392,7 @@ class TestTrouble:
             return await api.listed(request)
 
         api.lists.extend([api.listed, second_page])
-        watch.send("ERROR", {"kind": "Status", "code": 410})
+        watch.send("ERROR", EXPIRED)
         await asyncio.wait_for(reached.wait(), 30)
         assert sorted(watched.reflector.items) == [f"shop/old{index}" for index in range(4)]
         proceed.set()
@@ -410,10 +400,7 @@ class TestTrouble:
         assert sorted(watched.reflector.items) == [f"shop/new{index}" for index in range(4)]
 
     async def test_a_lost_connection_goes_on_where_it_was(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
-        watched = make()
-        watch = await api.watch()
-        watch.send("ADDED", api.put("a"))
-        await watched.next()
+        watched, watch = await begun(api, make)
         watch.cut()
         assert (await api.watch()).query["resourceVersion"] == str(api.version)
         assert len(api.queries("list")) == 1
@@ -421,10 +408,7 @@ class TestTrouble:
         assert restarts(metrics, "unreachable") == 1
 
     async def test_a_line_cut_off_by_the_end_goes_on_where_it_was(self, api: FakeApi, make: Any) -> None:
-        watched = make()
-        watch = await api.watch()
-        watch.send("ADDED", api.put("a"))
-        await watched.next()
+        watched, watch = await begun(api, make)
         whole = msgspec.json.encode({"type": "ADDED", "object": api.put("b")})
         watch.write(whole[: len(whole) // 2])
         watch.end()
@@ -456,12 +440,6 @@ class TestTrouble:
         assert restarts(metrics, "silent") >= 1
         assert len(api.queries("list")) == 1
 
-    async def test_a_watch_that_ends_at_once_over_and_over_is_not_hammered(self, api: FakeApi, make: Any) -> None:
-        api.watches.extend([text("")] * 3)
-        watched = make()
-        await api.watch()
-        assert watched.slept.qsize() == 3
-
     async def test_too_many_requests_are_waited_out_as_asked_but_not_for_ever(self, api: FakeApi, make: Any) -> None:
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4"}))
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4000"}))
@@ -481,19 +459,6 @@ class TestTrouble:
         await watched.next()
         watch.cut()
         assert await watched.nap() == 0.5
-
-    async def test_a_place_that_the_server_keeps_refusing_is_given_up(self, api: FakeApi, make: Any) -> None:
-        """A restored etcd: the revision lies in its future, and it answers 504 for ever."""
-        api.watches.extend([status(504, "Timeout", "Too large resource version")] * 3)
-        make()
-        await api.watch()
-        assert len(api.queries("list")) == 2
-
-    async def test_a_server_that_restarts_is_spared_a_list(self, api: FakeApi, make: Any) -> None:
-        api.watches.extend([status(503, "ServiceUnavailable")] * 2)
-        make()
-        await api.watch()
-        assert len(api.queries("list")) == 1
 
     async def test_a_watch_that_is_forbidden_says_so_once_and_goes_on_trying(self, api: FakeApi, make: Any) -> None:
         api.put("a")
@@ -547,22 +512,6 @@ class TestProof:
         monkeypatch.setattr(session, "now", lambda: Moment.seconds)
         return Moment
 
-    async def test_before_the_first_list_there_is_none(self, api: FakeApi, make: Any) -> None:
-        reached, proceed = asyncio.Event(), asyncio.Event()
-
-        async def slow(request: web.Request) -> web.StreamResponse:
-            reached.set()
-            await proceed.wait()
-            return await api.listed(request)
-
-        api.lists.append(slow)
-        watched = make()
-        await asyncio.wait_for(reached.wait(), 30)
-        assert watched.reflector.confirmed_at is None
-        assert not watched.reflector.synced.is_set()
-        proceed.set()
-        await watched.synced()
-
     async def test_a_list_proves_the_moment_of_its_first_page(self, api: FakeApi, make: Any, moment: Any) -> None:
         for index in range(4):
             api.put(f"x{index}")
@@ -585,10 +534,7 @@ class TestProof:
     async def test_a_watch_that_connects_events_and_bookmarks_are_proof(
         self, api: FakeApi, make: Any, moment: Any, metrics: Metrics
     ) -> None:
-        watched = make()
-        watch = await api.watch()
-        watch.send("ADDED", api.put("a"))
-        await watched.next()
+        watched, watch = await begun(api, make)
         moment.seconds = 1010.0
         watch.send("ADDED", api.put("b"))
         await watched.next()
@@ -607,10 +553,7 @@ class TestProof:
         again.end()
 
     async def test_failures_are_no_proof(self, api: FakeApi, make: Any, moment: Any) -> None:
-        watched = make()
-        watch = await api.watch()
-        watch.send("ADDED", api.put("a"))
-        await watched.next()
+        watched, watch = await begun(api, make)
         moment.seconds = 1100.0
         api.watches.append(status(500, "InternalError"))
         watched.wake.clear()
@@ -661,7 +604,7 @@ async def test_any_history_of_changes_and_faults_ends_in_the_server_s_state(
         if fault == "silent change":  # the server forgets what happened: only a list can tell
             api.put(f"x{dice.randint(0, 9)}", color=f"s{step}")
         if fault in {"expired", "silent change"}:
-            watch.send("ERROR", {"kind": "Status", "code": 410})
+            watch.send("ERROR", EXPIRED)
         elif fault == "end":
             watch.send("BOOKMARK", api.bookmark())
             watch.end()
@@ -694,7 +637,7 @@ class TestBelief:
         await watched.nap()
         reflector = watched.reflector
         assert "may not list" in str(reflector.trouble)
-        assert (reflector.silent, reflector.synced.is_set()) == (True, False)
+        assert (reflector.silent, reflector.synced.is_set(), reflector.confirmed_at) == (True, False, None)
         watched.wake.set()
         await watched.synced()
         assert (reflector.trouble, reflector.silent) == (None, False)
@@ -725,12 +668,6 @@ class TestBelief:
         await api.watch()
         assert len(api.queries("list")) == 2
         assert not watched.reflector.silent
-
-    async def test_an_expired_place_is_no_trouble(self, api: FakeApi, make: Any) -> None:
-        watched = make()
-        (await api.watch()).send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}})
-        await api.watch()
-        assert watched.reflector.trouble is None
 
     async def test_it_ends_by_the_errors_that_it_shall_end_by(
         self, api: FakeApi, session: Session, metrics: Metrics

@@ -14,6 +14,7 @@ from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import FakeApi, status, text
 
+APPS, DEPLOYMENT = "/apis/apps/v1", ("apps/v1", "Deployment")
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argoproj.io"
 
 
@@ -21,15 +22,19 @@ def served(group_version: str, *resources: dict[str, Any]) -> Any:
     return text(json.dumps({"groupVersion": group_version, "resources": list(resources)}))
 
 
-def rollouts(status_path: str = ".status.HPAReplicas") -> dict[str, Any]:
-    paths = {
-        "specReplicasPath": ".spec.replicas",
-        "statusReplicasPath": status_path,
-        "labelSelectorPath": ".status.selector",
-    }
-    versions = [{"name": "v1"}, {"name": "v1alpha1", "subresources": {"scale": paths}}]
-    names = {"kind": "Rollout", "plural": "rollouts"}
-    return {"metadata": {"name": "x"}, "spec": {"group": "argoproj.io", "names": names, "versions": versions}}
+SCALE = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.HPAReplicas",
+    "labelSelectorPath": ".status.selector",
+}
+OTHER = {**SCALE, "statusReplicasPath": ".status.replicas"}
+VERSIONS = [
+    {"name": "v1"},
+    {"name": "v1alpha1", "subresources": {"scale": SCALE}},
+    {"name": "v2", "subresources": {"scale": OTHER}},
+]
+NAMES = {"kind": "Rollout", "plural": "rollouts"}
+ROLLOUTS = {"metadata": {"name": "x"}, "spec": {"group": "argoproj.io", "names": NAMES, "versions": VERSIONS}}
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def api(api: FakeApi) -> FakeApi:
         {"name": "replicationcontrollers", "kind": "ReplicationController", "namespaced": True},
         {"name": "replicationcontrollers/scale", "kind": "Scale", "namespaced": True},
     )
-    api.answers["/apis/apps/v1"] = served(
+    api.answers[APPS] = served(
         "apps/v1",
         {"name": "deployments/scale", "kind": "Scale", "namespaced": True},
         {"name": "deployments/status", "kind": "Deployment", "namespaced": True},
@@ -55,7 +60,7 @@ def api(api: FakeApi) -> FakeApi:
         {"name": "rollouts", "kind": "Rollout", "namespaced": True},
         {"name": "rollouts/scale", "kind": "Scale", "namespaced": True},
     )
-    api.answers[CRD] = text(json.dumps(rollouts()))
+    api.answers[CRD] = text(json.dumps(ROLLOUTS))
     return api
 
 
@@ -75,29 +80,33 @@ async def resources(api: FakeApi, metrics: Metrics, hands: Hands) -> Any:
         yield RestMapper(session)
 
 
-async def test_a_built_in_kind_is_found_with_its_paths(resources: RestMapper) -> None:
-    found = await resources.scalable("apps/v1", "Deployment")
-    assert (found.name, found.api_version, found.paths) == ("deployments.apps", "apps/v1", BUILT_IN)
-    assert found.collection() == "/apis/apps/v1/deployments"
-    assert found.collection("shop") == "/apis/apps/v1/namespaces/shop/deployments"
-    assert found.path("shop", "web") == "/apis/apps/v1/namespaces/shop/deployments/web"
-    assert found.scale_path("shop", "web") == "/apis/apps/v1/namespaces/shop/deployments/web/scale"
-
-
-async def test_the_core_group_has_no_name(resources: RestMapper) -> None:
-    found = await resources.scalable("v1", "ReplicationController")
-    assert (found.name, found.api_version, found.paths) == ("replicationcontrollers", "v1", BUILT_IN)
-    assert found.scale_path("shop", "a") == "/api/v1/namespaces/shop/replicationcontrollers/a/scale"
+@pytest.mark.parametrize(
+    ("api_version", "kind", "name", "paths"),
+    [
+        ("apps/v1", "Deployment", "deployments.apps", BUILT_IN),
+        ("v1", "ReplicationController", "replicationcontrollers", BUILT_IN),  # the core group has no name
+        (
+            "argoproj.io/v1alpha1",
+            "Rollout",
+            "rollouts.argoproj.io",
+            ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector"),
+        ),
+    ],
+)
+async def test_a_kind_is_found_with_its_paths(
+    resources: RestMapper, api_version: str, kind: str, name: str, paths: ScalePaths
+) -> None:
+    found = await resources.scalable(api_version, kind)
+    assert (found.name, found.api_version, found.paths) == (name, api_version, paths)
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    assert found.collection() == f"{root}/{found.plural}"
+    assert found.collection("shop") == f"{root}/namespaces/shop/{found.plural}"
+    assert found.path("shop", "web") == f"{root}/namespaces/shop/{found.plural}/web"
+    assert found.scale_path("shop", "web") == f"{root}/namespaces/shop/{found.plural}/web/scale"
 
 
 async def test_a_cluster_wide_kind_has_no_namespace_in_its_path(resources: RestMapper) -> None:
     assert (await resources.find("v1", "Node")).path("shop", "n") == "/api/v1/nodes/n"
-
-
-async def test_a_custom_resource_tells_where_its_scale_is(resources: RestMapper) -> None:
-    found = await resources.scalable("argoproj.io/v1alpha1", "Rollout")
-    assert found.name == "rollouts.argoproj.io"
-    assert found.paths == ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector")
 
 
 @pytest.mark.parametrize(
@@ -138,12 +147,12 @@ async def test_a_kind_that_is_not_served_is_named(
 
 async def test_what_was_found_is_remembered_for_ten_minutes(api: FakeApi, resources: RestMapper, hands: Hands) -> None:
     for _ in range(3):
-        await resources.find("apps/v1", "Deployment")
+        await resources.find(*DEPLOYMENT)
     hands.seconds = 599
-    await resources.find("apps/v1", "Deployment")
+    await resources.find(*DEPLOYMENT)
     assert len(api.asked) == 1
     hands.seconds = 600
-    await resources.find("apps/v1", "Deployment")
+    await resources.find(*DEPLOYMENT)
     assert len(api.asked) == 2
 
 
@@ -161,33 +170,33 @@ async def test_what_was_not_found_is_asked_for_again_after_thirty_seconds(
 
 
 async def test_a_failing_server_leaves_what_was_found(api: FakeApi, resources: RestMapper, hands: Hands) -> None:
-    await resources.find("apps/v1", "Deployment")
-    api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable")
+    await resources.find(*DEPLOYMENT)
+    api.answers[APPS] = status(503, "ServiceUnavailable")
     hands.seconds = 700
-    assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
-    assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
+    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
+    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
     assert len(api.asked) == 2  # not at each call
     hands.seconds = 731
-    await resources.find("apps/v1", "Deployment")
+    await resources.find(*DEPLOYMENT)
     assert len(api.asked) == 3
 
 
 async def test_a_failing_server_is_not_taken_for_a_missing_kind(
     api: FakeApi, resources: RestMapper, hands: Hands
 ) -> None:
-    answer = api.answers["/apis/apps/v1"]
-    api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable")
+    answer = api.answers[APPS]
+    api.answers[APPS] = status(503, "ServiceUnavailable")
     with pytest.raises(ServerError):
-        await resources.find("apps/v1", "Deployment")
-    api.answers["/apis/apps/v1"] = answer
-    assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
+        await resources.find(*DEPLOYMENT)
+    api.answers[APPS] = answer
+    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
 
 
 async def test_a_kind_that_is_forgotten_while_it_is_looked_up_is_not_remembered(
     api: FakeApi, resources: RestMapper, hands: Hands
 ) -> None:
     """Policies that come and go at once would leave their kinds in memory for ever."""
-    answer, reached, proceed = api.answers["/apis/apps/v1"], asyncio.Event(), asyncio.Event()
+    answer, reached, proceed = api.answers[APPS], asyncio.Event(), asyncio.Event()
 
     async def held(request: web.Request) -> web.StreamResponse:
         reached.set()
@@ -195,14 +204,14 @@ async def test_a_kind_that_is_forgotten_while_it_is_looked_up_is_not_remembered(
         response: web.StreamResponse = await answer(request)
         return response
 
-    api.answers["/apis/apps/v1"] = held
-    asking = asyncio.create_task(resources.find("apps/v1", "Deployment"))
+    api.answers[APPS] = held
+    asking = asyncio.create_task(resources.find(*DEPLOYMENT))
     await reached.wait()
     asking.cancel()
-    resources.forget("apps/v1", "Deployment")
+    resources.forget(*DEPLOYMENT)
     proceed.set()
     await resources.find("apps/v1", "DaemonSet")  # from the same document
     hands.seconds = 60.0
-    api.answers["/apis/apps/v1"] = status(500, "InternalError")
+    api.answers[APPS] = status(500, "InternalError")
     with pytest.raises(ServerError):
-        await resources.find("apps/v1", "Deployment")
+        await resources.find(*DEPLOYMENT)

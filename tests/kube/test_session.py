@@ -5,6 +5,7 @@ import gzip
 import socket
 import ssl
 import tracemalloc
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import ServerClock, Session
 from adapter.runtime.answer_budget import Limit
 from adapter.telemetry.metrics import Metrics
-from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text
+from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, session_to, session_with, status, text
 
 PATH = "/api/v1/thing"
+DATE = "Thu, 01 Jan 2026 12:00:00 GMT"
+Ask = Callable[..., Awaitable[bytes]]
 
 
 class Tokens:
@@ -46,8 +49,113 @@ def accepts(token: str) -> Answer:
     return answer
 
 
+async def get(session: Session, timeout: float = 5) -> bytes:  # noqa: ASYNC109  the session's
+    return await session.get(PATH, timeout=timeout)
+
+
+async def exchange(session: Session, timeout: float = 5) -> bytes:  # noqa: ASYNC109  the session's
+    return await session.exchange("GET", PATH, timeout=timeout)
+
+
+@pytest.mark.parametrize("ask", [get, exchange])
+class TestEitherWay:
+    """Whether over connections of their own or aiohttp's, requests are answered and fail alike."""
+
+    async def test_the_body_is_returned_to_who_says_what_he_is(self, api: FakeApi, session: Session, ask: Ask) -> None:
+        api.answers[PATH] = text("x" * 100_000)
+        assert await ask(session) == b"x" * 100_000
+        (headers,) = (request.headers for request in api.seen)
+        assert "http://" + headers["Host"] == api.url
+        assert (headers["Accept"], headers["Accept-Encoding"]) == ("application/json", "identity")
+        assert headers["User-Agent"].startswith("effective-load/")
+        assert "Authorization" not in headers
+
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            (302, errors.ApiStatusError),  # it is not followed
+            (400, errors.BadRequest),
+            (401, errors.Unauthorized),
+            (403, errors.Forbidden),
+            (404, errors.NotFound),
+            (409, errors.Conflict),
+            (410, errors.Gone),
+            (418, errors.ApiStatusError),
+            (422, errors.Invalid),
+            (429, errors.TooManyRequests),
+            (500, errors.ServerError),
+            (504, errors.ServerError),
+        ],
+    )
+    async def test_a_refusal_is_raised_as_what_it_is_and_no_redirect_is_followed(
+        self, api: FakeApi, session: Session, ask: Ask, code: int, kind: type[errors.ApiStatusError]
+    ) -> None:
+        api.answers[PATH] = status(code, "Why", "a sentence", {"Retry-After": "7", "Location": "/elsewhere"})
+        with pytest.raises(errors.ApiStatusError) as caught:
+            await ask(session)
+        assert type(caught.value) is kind
+        assert (caught.value.code, caught.value.reason, caught.value.message) == (code, "Why", "a sentence")
+        assert str(caught.value) == f"GET {PATH}: {code} Why: a sentence"
+        assert caught.value.retry_after == 7.0
+        assert {path for path, _ in api.asked} == {PATH}
+
+    async def test_a_refused_token_is_loaded_anew_and_the_request_repeated(self, api: FakeApi, ask: Ask) -> None:
+        api.answers[PATH] = accepts("two")
+        async with session_with(Tokens(api, "one", "two")) as session:
+            assert await ask(session) == b'{"ok": true}\n'
+        assert [request.headers["Authorization"] for request in api.seen] == ["Bearer one", "Bearer two"]
+
+    async def test_a_token_refused_twice_is_an_error_and_not_asked_for_ever(self, api: FakeApi, ask: Ask) -> None:
+        tokens = Tokens(api, "one", "two")
+        api.answers[PATH] = accepts("three")
+        async with session_with(tokens) as session:
+            for _ in range(4):
+                with pytest.raises(errors.Unauthorized):
+                    await ask(session)
+        assert tokens.loaded == 2  # at the start and once for all the refusals within 5 s
+
+    async def test_nobody_there_is_unreachable(self, ask: Ask) -> None:
+        with socket.socket() as held:  # bound, not listening
+            held.bind(("127.0.0.1", 0))
+            async with session_to(f"http://127.0.0.1:{held.getsockname()[1]}") as session:
+                with pytest.raises(errors.Unreachable, match=f"GET {PATH}: "):
+                    await ask(session)
+
+    @pytest.mark.parametrize("fault", [hang_up, cut_short])
+    async def test_no_whole_answer_is_unreachable(
+        self, api: FakeApi, session: Session, ask: Ask, fault: Answer
+    ) -> None:
+        api.answers[PATH] = fault
+        with pytest.raises(errors.Unreachable, match=f"GET {PATH}: "):
+            await ask(session)
+
+    async def test_the_deadline_is_for_the_whole_answer(self, api: FakeApi, session: Session, ask: Ask) -> None:
+        never = asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(b"half")
+            await never.wait()
+            return response
+
+        api.answers[PATH] = answer
+        with pytest.raises(errors.TimedOut, match=rf"GET {PATH}: no answer within 0\.05 s"):
+            await ask(session, 0.05)
+        never.set()
+
+    async def test_every_answer_tells_the_time(self, api: FakeApi, metrics: Metrics, ask: Ask) -> None:
+        api.answers[PATH] = text("", Date=DATE)
+        clock = ServerClock(lambda: 5.0, lambda: 1767268800.0 + 60)
+        async with Session(api.load, metrics=metrics, clock=clock) as session:
+            await ask(session)
+            assert session.now() == 1767268800.5
+            assert session.skew == 59.5
+        assert metrics.registry.get_sample_value("effective_load_clock_skew_seconds") == 59.5
+
+
 class TestAnswers:
-    async def test_a_get_returns_the_body(self, api: FakeApi, session: Session) -> None:
+    async def test_parameters_are_sent(self, api: FakeApi, session: Session) -> None:
         api.answers[PATH] = text("hello")
         assert await session.get(PATH, params={"a": "b c"}) == b"hello"
         assert api.asked == [(PATH, {"a": "b c"})]
@@ -82,157 +190,47 @@ class TestAnswers:
         finally:
             tracemalloc.stop()
 
-    async def test_nothing_else_is_compressed_and_we_say_who_we_are(self, api: FakeApi, session: Session) -> None:
-        api.answers[PATH] = text("x" * 100_000)
-        await session.get(PATH)
-        assert api.seen[0].headers["Accept-Encoding"] == "identity"
-        assert api.seen[0].headers["User-Agent"].startswith("effective-load/")
-        assert "Authorization" not in api.seen[0].headers
-
-    @pytest.mark.parametrize(
-        ("code", "kind"),
-        [
-            (400, errors.BadRequest),
-            (401, errors.Unauthorized),
-            (403, errors.Forbidden),
-            (404, errors.NotFound),
-            (409, errors.Conflict),
-            (410, errors.Gone),
-            (418, errors.ApiStatusError),
-            (422, errors.Invalid),
-            (429, errors.TooManyRequests),
-            (500, errors.ServerError),
-            (504, errors.ServerError),
-        ],
-    )
-    async def test_a_refusal_is_raised_as_what_it_is(
-        self, api: FakeApi, session: Session, code: int, kind: type[errors.ApiStatusError]
+    @pytest.mark.parametrize(("body", "message"), [("<html>" + "x" * 5000, "<html>" + "x" * 294), ("", "no message")])
+    async def test_a_refusal_that_is_no_status_is_quoted(
+        self, api: FakeApi, session: Session, body: str, message: str
     ) -> None:
-        api.answers[PATH] = status(code, "Why", "a sentence")
-        with pytest.raises(errors.ApiStatusError) as caught:
-            await session.get(PATH)
-        assert type(caught.value) is kind
-        assert (caught.value.code, caught.value.reason, caught.value.message) == (code, "Why", "a sentence")
-        assert str(caught.value) == f"GET {PATH}: {code} Why: a sentence"
-
-    async def test_a_refusal_that_is_no_status_is_quoted(self, api: FakeApi, session: Session) -> None:
-        api.answers[PATH] = text("<html>" + "x" * 5000, 503)
+        api.answers[PATH] = text(body, 503)
         with pytest.raises(errors.ServerError) as caught:
             await session.get(PATH)
-        assert caught.value.message.startswith("<html>xxx")
-        assert len(caught.value.message) == 300
-
-    async def test_how_long_to_wait_is_passed_on(self, api: FakeApi, session: Session) -> None:
-        api.answers[PATH] = status(429, "TooManyRequests", headers={"Retry-After": "7"})
-        with pytest.raises(errors.TooManyRequests) as caught:
-            await session.get(PATH)
-        assert caught.value.retry_after == 7.0
-
-    async def test_a_redirect_is_not_followed(self, api: FakeApi, session: Session) -> None:
-        async def answer(_request: web.Request) -> web.StreamResponse:
-            return web.Response(status=302, headers={"Location": "/elsewhere"})
-
-        api.answers[PATH] = answer
-        with pytest.raises(errors.ApiStatusError):
-            await session.get(PATH)
-        assert [path for path, _ in api.asked] == [PATH]
+        assert caught.value.message == message
 
 
 class TestTrouble:
-    async def test_nobody_there_is_unreachable(self, metrics: Metrics) -> None:
-        with socket.socket() as held:  # bound, not listening
-            held.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{held.getsockname()[1]}"
-
-            async def load() -> ClusterAccess:
-                return ClusterAccess(server=url)
-
-            async with Session(load, metrics=metrics) as session:
-                with pytest.raises(errors.Unreachable, match=f"GET {PATH}: "):
-                    await session.get(PATH)
-
-    async def test_the_sentence_that_nobody_is_there_is_the_same_whoever_says_it(self, metrics: Metrics) -> None:
+    async def test_the_sentence_that_nobody_is_there_is_the_same_whoever_says_it(self) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             where = f"127.0.0.1:{free.getsockname()[1]}"
-
-        async def load() -> ClusterAccess:
-            return ClusterAccess(server=f"https://{where}", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-
         said = set()
         for _ in range(2):
-            async with Session(load, metrics=metrics) as session:
+            async with session_to(f"https://{where}", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as session:
                 with pytest.raises(errors.Unreachable) as caught:
                     await session.get(PATH)
                 said.add(str(caught.value))
         (sentence,) = said
         assert sentence.startswith(f"GET {PATH}: Cannot connect to host {where} [")
 
-    async def test_a_connection_that_breaks_is_unreachable(self, api: FakeApi, session: Session) -> None:
-        api.answers[PATH] = hang_up
-        with pytest.raises(errors.Unreachable):
-            await session.get(PATH)
-
-    async def test_a_body_cut_short_is_unreachable(self, api: FakeApi, session: Session) -> None:
-        api.answers[PATH] = cut_short
-        with pytest.raises(errors.Unreachable):
-            await session.get(PATH)
-
-    async def test_the_deadline_is_for_the_whole_answer(self, api: FakeApi, session: Session) -> None:
-        never = asyncio.Event()
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            await response.write(b"half")
-            await never.wait()
-            return response
-
-        api.answers[PATH] = answer
-        with pytest.raises(errors.TimedOut, match=rf"GET {PATH}: no answer within 0\.05 s"):
-            await session.get(PATH, timeout=0.05)
-        never.set()
-
-    async def test_an_address_that_is_none_is_unreachable(self, metrics: Metrics) -> None:
-        async def load() -> ClusterAccess:
-            return ClusterAccess(server="http://127.0.0.1:99999")
-
-        async with Session(load, metrics=metrics) as session:
+    async def test_an_address_that_is_none_is_unreachable(self) -> None:
+        async with session_to("http://127.0.0.1:99999") as session:
             with pytest.raises(errors.Unreachable):
                 await session.get(PATH)
 
 
 class TestCredentials:
-    async def test_a_refused_token_is_loaded_anew_and_the_request_repeated(
-        self, api: FakeApi, metrics: Metrics
-    ) -> None:
+    async def test_requests_refused_together_load_once(self, api: FakeApi) -> None:
         tokens = Tokens(api, "one", "two")
         api.answers[PATH] = accepts("two")
-        async with Session(tokens, metrics=metrics) as session:
-            assert await session.get(PATH) == b'{"ok": true}\n'
-        assert [request.headers["Authorization"] for request in api.seen] == ["Bearer one", "Bearer two"]
-
-    async def test_a_token_refused_twice_is_an_error_and_not_asked_for_ever(
-        self, api: FakeApi, metrics: Metrics
-    ) -> None:
-        tokens = Tokens(api, "one", "two")
-        api.answers[PATH] = accepts("three")
-        async with Session(tokens, metrics=metrics) as session:
-            for _ in range(4):
-                with pytest.raises(errors.Unauthorized):
-                    await session.get(PATH)
-        assert tokens.loaded == 2  # at the start and once for all the refusals within 5 s
-
-    async def test_requests_refused_together_load_once(self, api: FakeApi, metrics: Metrics) -> None:
-        tokens = Tokens(api, "one", "two")
-        api.answers[PATH] = accepts("two")
-        async with Session(tokens, metrics=metrics) as session:
+        async with session_with(tokens) as session:
             await asyncio.gather(*(session.get(PATH) for _ in range(10)))
         assert tokens.loaded == 2
 
-    async def test_a_stream_renews_too(self, api: FakeApi, metrics: Metrics) -> None:
+    async def test_a_stream_renews_too(self, api: FakeApi) -> None:
         api.answers[PATH] = accepts("two")
-        async with Session(Tokens(api, "one", "two"), metrics=metrics) as session, session.stream(PATH) as lines:
+        async with session_with(Tokens(api, "one", "two")) as session, session.stream(PATH) as lines:
             assert [line async for line in lines] == [b'{"ok": true}']
 
     async def test_opening_without_usable_credentials_says_where_it_looked(
@@ -257,30 +255,13 @@ class TestCredentials:
             assert await session.get(PATH) == b'{"ok": true}\n'
 
 
-class TestClock:
-    async def test_every_answer_tells_the_time(self, api: FakeApi, metrics: Metrics) -> None:
-        async def answer(_request: web.Request) -> web.StreamResponse:
-            return web.Response(headers={"Date": "Thu, 01 Jan 2026 12:00:00 GMT"})
-
-        api.answers[PATH] = answer
-        clock = ServerClock(lambda: 5.0, lambda: 1767268800.0 + 60)
-        async with Session(api.load, metrics=metrics, clock=clock) as session:
-            await session.get(PATH)
-            assert session.now() == 1767268800.5
-            assert session.skew == 59.5
-        assert metrics.registry.get_sample_value("effective_load_clock_skew_seconds") == 59.5
-
-    async def test_an_aggregated_server_s_answer_does_not(self, api: FakeApi, metrics: Metrics) -> None:
-        """The API server passes metrics-server's answers on with their Date, which is of another machine."""
-
-        async def answer(_request: web.Request) -> web.StreamResponse:
-            return web.Response(headers={"Date": "Thu, 01 Jan 2026 12:00:00 GMT"})
-
-        api.answers[PATH] = answer
-        async with Session(api.load, metrics=metrics, clock=ServerClock(lambda: 5.0, lambda: 60.0)) as session:
-            async with session.reading(PATH, source="metrics.k8s.io", limit=Limit(1000)):
-                pass
-            assert session.now() == 60.0
+async def test_an_aggregated_server_s_answer_does_not_tell_the_time(api: FakeApi, metrics: Metrics) -> None:
+    """The API server passes metrics-server's answers on with their Date, which is of another machine."""
+    api.answers[PATH] = text("", Date=DATE)
+    async with Session(api.load, metrics=metrics, clock=ServerClock(lambda: 5.0, lambda: 60.0)) as session:
+        async with session.reading(PATH, source="metrics.k8s.io", limit=Limit(1000)):
+            pass
+        assert session.now() == 60.0
 
 
 class TestStream:

@@ -17,67 +17,48 @@ def thing(**parts: Any) -> AnyObject:
     return msgspec.json.decode(msgspec.json.encode(parts), type=AnyObject)
 
 
+IN_TIERS = {"key": "tier", "operator": "In", "values": ["y", "x"]}
+HAS_APP = {"key": "app", "operator": "Exists"}
+
+
 @pytest.mark.parametrize(
-    ("parts", "paths", "scale"),
+    ("spec", "status", "paths", "scale"),
     [
         (
-            {"spec": {"replicas": 5, "selector": {"matchLabels": {"b": "2", "a": "1"}}}, "status": {"replicas": 4}},
+            {"replicas": 5, "selector": {"matchLabels": {"b": "2", "a": "1"}}},
+            {"replicas": 4},
             BUILT_IN,
-            Scale(replicas=5, status_replicas=4, selector="a=1,b=2"),
+            (5, 4, "a=1,b=2"),
         ),
         (
-            {
-                "spec": {
-                    "replicas": 0,
-                    "selector": {
-                        "matchLabels": {"a": "1"},
-                        "matchExpressions": [{"key": "tier", "operator": "In", "values": ["y", "x"]}],
-                    },
-                }
-            },
+            {"replicas": 0, "selector": {"matchLabels": {"a": "1"}, "matchExpressions": [IN_TIERS]}},
+            None,
             BUILT_IN,
-            Scale(replicas=0, status_replicas=0, selector="a=1,tier in (x,y)"),
+            (0, 0, "a=1,tier in (x,y)"),
         ),
         # A built-in's replicas default to 1, and a ReplicationController's selector is a plain map.
+        ({"selector": {"app": "web"}}, None, BUILT_IN, (1, 0, "app=web")),
+        ({"selector": {"matchExpressions": [HAS_APP]}}, None, BUILT_IN, (1, 0, "app")),
         (
-            {"spec": {"selector": {"app": "web"}}},
-            BUILT_IN,
-            Scale(replicas=1, status_replicas=0, selector="app=web"),
-        ),
-        (
-            {"spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}},
-            BUILT_IN,
-            Scale(replicas=1, status_replicas=0, selector="app"),
-        ),
-        (
-            {"spec": {"replicas": 5}, "status": {"HPAReplicas": 6, "selector": "tier in (b,a),app=web"}},
+            {"replicas": 5},
+            {"HPAReplicas": 6, "selector": "tier in (b,a),app=web"},
             ROLLOUT,
-            Scale(replicas=5, status_replicas=6, selector="app=web,tier in (a,b)"),
+            (5, 6, "app=web,tier in (a,b)"),
         ),
-        (
-            {"spec": {"size": {"wanted": 2}}, "status": {"size": {"seen": 1}, "labelSelector": "app=web"}},
-            ODD,
-            Scale(replicas=2, status_replicas=1, selector="app=web"),
-        ),
+        ({"size": {"wanted": 2}}, {"size": {"seen": 1}, "labelSelector": "app=web"}, ODD, (2, 1, "app=web")),
         # A custom resource that its controller has not seen yet: the API server answers 0 and no selector.
-        ({"spec": {"replicas": 2}}, ROLLOUT, Scale(replicas=2, status_replicas=0, selector="")),
-        (
-            {"spec": {"replicas": 2}, "status": {"selector": "a=b"}},
-            ScalePaths(".spec.replicas", ".status.replicas"),
-            Scale(replicas=2, status_replicas=0),
-        ),
+        ({"replicas": 2}, None, ROLLOUT, (2, 0, "")),
+        ({"replicas": 2}, {"selector": "a=b"}, ScalePaths(".spec.replicas", ".status.replicas"), (2, 0, "")),
         # A text that is no selector is passed on; who reads it says so.
-        (
-            {"spec": {"replicas": 2}, "status": {"selector": "not a selector"}},
-            ROLLOUT,
-            Scale(replicas=2, status_replicas=0, selector="not a selector"),
-        ),
+        ({"replicas": 2}, {"selector": "not a selector"}, ROLLOUT, (2, 0, "not a selector")),
     ],
 )
 def test_the_scale_is_what_the_scale_subresource_would_answer(
-    parts: dict[str, Any], paths: ScalePaths, scale: Scale
+    spec: Any, status: Any, paths: ScalePaths, scale: tuple[int, int, str]
 ) -> None:
-    assert watched_scale(thing(**parts), paths) == scale
+    found = watched_scale(thing(spec=spec) if status is None else thing(spec=spec, status=status), paths)
+    assert found is not None
+    assert (found.replicas, found.status_replicas, found.selector) == scale
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key
 
@@ -7,26 +9,41 @@ A, B = Key("shop", "a"), Key("shop", "b")
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> DelayQueue:
+    return DelayQueue(clock)
 
 
 def popped(queue: DelayQueue) -> list[Key]:
     return list(iter(queue.pop, None))
 
 
-def test_a_policy_that_is_added_first_is_due_at_once() -> None:
-    queue = DelayQueue(Clock())
+def add_again(queue: DelayQueue) -> DelayQueue:
+    """The policy A was popped just now, and is queued once more."""
     queue.add(A)
-    assert popped(queue) == [A]
+    assert queue.pop() == A
+    queue.add(A)
+    return queue
 
 
-def test_a_delayed_policy_is_due_then_unless_it_is_added_for_an_earlier_time() -> None:
-    clock = Clock()
-    queue = DelayQueue(clock)
+def test_policies_are_due_at_once_in_the_order_in_which_they_were_first_added(queue: DelayQueue) -> None:
+    for key in (B, A, A, B):
+        queue.add(key)
+    assert popped(queue) == [B, A]
+
+
+def test_a_delayed_policy_is_due_then_unless_it_is_added_for_an_earlier_time(clock: Clock, queue: DelayQueue) -> None:
     queue.add_after(A, 30)
     queue.add_after(B, 30)
     queue.add(A)
@@ -37,62 +54,19 @@ def test_a_delayed_policy_is_due_then_unless_it_is_added_for_an_earlier_time() -
     assert popped(queue) == [B]
 
 
-async def test_a_wait_can_be_cancelled_in_the_moment_in_which_a_policy_is_added() -> None:
-    queue = DelayQueue(asyncio.get_running_loop().time)
-    queue.add_after(B, 60)
-
-    async def work() -> None:
-        while True:
-            await queue.wait()
-            queue.pop()
-
-    working = asyncio.create_task(work())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    queue.add(A)
-    working.cancel()
-    done, _ = await asyncio.wait({working}, timeout=1)
-    assert done == {working}
-
-
-def test_a_policy_that_is_queued_already_is_not_queued_again() -> None:
-    queue = DelayQueue(Clock())
-    for _ in range(5):
-        queue.add(A)
-    assert popped(queue) == [A]
-
-
-def test_a_policy_is_popped_at_most_once_in_half_a_second() -> None:
-    clock = Clock()
-    queue = DelayQueue(clock)
-    queue.add(A)
-    queue.pop()
-    queue.add(A)
-    assert queue.pop() is None
+def test_a_policy_is_popped_at_most_once_in_half_a_second_and_holds_up_no_others(
+    clock: Clock, queue: DelayQueue
+) -> None:
+    add_again(queue)
+    queue.add(B)
+    assert popped(queue) == [B]
     clock.now += 0.49
     assert queue.pop() is None
     clock.now += 0.01
     assert queue.pop() == A
 
 
-def test_policies_are_popped_in_the_order_in_which_they_were_added() -> None:
-    queue = DelayQueue(Clock())
-    queue.add(B)
-    queue.add(A)
-    assert popped(queue) == [B, A]
-
-
-def test_a_policy_that_is_not_due_yet_does_not_hold_up_others() -> None:
-    queue = DelayQueue(Clock())
-    queue.add(A)
-    queue.pop()
-    queue.add(A)
-    queue.add(B)
-    assert popped(queue) == [B]
-
-
-def test_a_forgotten_policy_has_no_spacing() -> None:
-    queue = DelayQueue(Clock())
+def test_a_forgotten_policy_has_no_spacing(queue: DelayQueue) -> None:
     queue.add(A)
     queue.pop()
     queue.forget(A)
@@ -100,38 +74,8 @@ def test_a_forgotten_policy_has_no_spacing() -> None:
     assert queue.pop() == A
 
 
-async def test_wait_returns_when_a_policy_is_added() -> None:
-    queue = DelayQueue(asyncio.get_running_loop().time)
-    waiting = asyncio.create_task(queue.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    queue.add(A)
-    await asyncio.wait_for(waiting, 5)
-
-
-async def test_wait_returns_when_a_policy_becomes_due() -> None:
-    queue = DelayQueue(asyncio.get_running_loop().time, spacing=0.02)
-    queue.add(A)
-    queue.pop()
-    queue.add(A)
-    await asyncio.wait_for(queue.wait(), 5)
-    await asyncio.wait_for(queue.wait(), 5)
-    assert queue.pop() == A
-
-
-async def test_wait_returns_at_once_if_a_policy_is_due() -> None:
-    queue = DelayQueue(asyncio.get_running_loop().time)
-    queue.add(A)
-    await asyncio.wait_for(queue.wait(), 5)
-    assert queue.pop() == A
-
-
-def test_an_expedited_policy_replaces_its_later_time_and_is_popped_once() -> None:
-    clock = Clock()
-    queue = DelayQueue(clock)
-    queue.add(A)
-    queue.pop()
-    queue.add(A)
+def test_an_expedited_policy_replaces_its_later_time_and_is_popped_once(clock: Clock, queue: DelayQueue) -> None:
+    add_again(queue)
     queue.add(A, expedited=True)
     clock.now += 0.05
     assert queue.pop() == A
@@ -139,9 +83,7 @@ def test_an_expedited_policy_replaces_its_later_time_and_is_popped_once() -> Non
     assert queue.pop() is None
 
 
-def test_expedited_additions_in_a_burst_are_one() -> None:
-    clock = Clock()
-    queue = DelayQueue(clock)
+def test_expedited_additions_in_a_burst_are_one(clock: Clock, queue: DelayQueue) -> None:
     queue.add(A, expedited=True)
     queue.pop()
     for _ in range(3):
@@ -152,28 +94,14 @@ def test_expedited_additions_in_a_burst_are_one() -> None:
     assert popped(queue) == [A]
 
 
-async def test_wait_returns_for_an_expedited_policy() -> None:
-    queue = DelayQueue(asyncio.get_running_loop().time, spacing=60)
-    queue.add(A)
-    queue.pop()
-    queue.add(A)
-    asyncio.get_running_loop().call_soon(lambda: queue.add(A, expedited=True))
-    await asyncio.wait_for(queue.wait(), 5)
-    assert queue.pop() == A
-
-
-def test_a_namespace_delays_the_policy_of_another_by_one_however_many_it_has() -> None:
-    queue = DelayQueue(Clock())
+def test_a_namespace_delays_the_policy_of_another_by_one_however_many_it_has(queue: DelayQueue) -> None:
     crowd = [Key("crowd", f"p{number}") for number in range(5000)]
-    for key in crowd:
-        queue.add(key)
-    for key in (A, Key("cart", "c"), B):
+    for key in (*crowd, A, Key("cart", "c"), B):
         queue.add(key)
     assert popped(queue) == [crowd[0], A, Key("cart", "c"), crowd[1], B, *crowd[2:]]
 
 
-def test_a_policy_that_comes_back_at_the_time_of_an_item_that_was_replaced_is_handed_out_once() -> None:
-    clock = Clock()
+def test_a_policy_that_comes_back_at_the_time_of_an_item_that_was_replaced_is_handed_out_once(clock: Clock) -> None:
     queue = DelayQueue(clock, spacing=0)
     queue.add_after(A, 10)
     queue.add_after(A, 5)
@@ -182,3 +110,43 @@ def test_a_policy_that_comes_back_at_the_time_of_an_item_that_was_replaced_is_ha
     queue.add_after(A, 5)
     clock.now += 5
     assert popped(queue) == [A]
+
+
+class TestWait:
+    """In the loop's own time."""
+
+    @pytest.mark.parametrize("expedited", [False, True])
+    async def test_it_returns_when_a_policy_is_added_and_at_once_while_one_is_due(self, *, expedited: bool) -> None:
+        queue = DelayQueue(asyncio.get_running_loop().time, spacing=60)
+        if expedited:
+            add_again(queue)
+        waiting = asyncio.create_task(queue.wait())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        queue.add(A, expedited=expedited)
+        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(queue.wait(), 5)
+        assert queue.pop() == A
+
+    async def test_it_returns_when_a_policy_becomes_due(self) -> None:
+        queue = add_again(DelayQueue(asyncio.get_running_loop().time, spacing=0.02))
+        await asyncio.wait_for(queue.wait(), 5)
+        await asyncio.wait_for(queue.wait(), 5)
+        assert queue.pop() == A
+
+    async def test_it_can_be_cancelled_in_the_moment_in_which_a_policy_is_added(self) -> None:
+        queue = DelayQueue(asyncio.get_running_loop().time)
+        queue.add_after(B, 60)
+
+        async def work() -> None:
+            while True:
+                await queue.wait()
+                queue.pop()
+
+        working = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        queue.add(A)
+        working.cancel()
+        done, _ = await asyncio.wait({working}, timeout=1)
+        assert done == {working}

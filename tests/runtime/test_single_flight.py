@@ -21,60 +21,63 @@ class Question:
         return await self.answer
 
 
-class TestSingleFlight:
-    async def test_callers_who_ask_together_share_one_flight(self) -> None:
-        flights: SingleFlight[str, str] = SingleFlight()
-        question = Question()
-        callers = [asyncio.create_task(flights.join("a", question)) for _ in range(5)]
-        await question.started.wait()
-        question.answer.set_result("yes")
-        assert await asyncio.gather(*callers) == ["yes"] * 5
-        assert question.asked == 1
+@pytest.fixture
+def flights() -> SingleFlight[str, str]:
+    return SingleFlight()
 
-    async def test_different_keys_fly_apart(self) -> None:
-        flights: SingleFlight[str, str] = SingleFlight()
-        one, other = Question(), Question()
-        one.answer.set_result("one")
-        other.answer.set_result("other")
-        answers = await asyncio.gather(flights.join("a", one), flights.join("b", other))
-        assert answers == ["one", "other"]
 
-    async def test_a_cancelled_waiter_leaves_the_flight_to_the_others(self) -> None:
-        flights: SingleFlight[str, str] = SingleFlight()
-        question = Question()
-        first = asyncio.create_task(flights.join("a", question))
-        second = asyncio.create_task(flights.join("a", question))
-        await question.started.wait()
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        question.answer.set_result("yes")
-        assert await second == "yes"
+async def test_callers_who_ask_together_share_one_flight(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    callers = [asyncio.create_task(flights.join("a", question)) for _ in range(5)]
+    await question.started.wait()
+    question.answer.set_result("yes")
+    assert await asyncio.gather(*callers) == ["yes"] * 5
+    assert question.asked == 1
 
-    async def test_an_error_is_everybody_s_and_the_next_asks_again(self) -> None:
-        flights: SingleFlight[str, str] = SingleFlight()
-        question = Question()
-        callers = [asyncio.create_task(flights.join("a", question)) for _ in range(2)]
-        await question.started.wait()
-        question.answer.set_exception(LookupError("no"))
-        assert [type(answer) for answer in await asyncio.gather(*callers, return_exceptions=True)] == [LookupError] * 2
-        again = Question()
-        again.answer.set_result("yes")
-        assert await flights.join("a", again) == "yes"
 
-    async def test_an_error_that_nobody_waits_for_disturbs_nobody(self) -> None:
-        flights: SingleFlight[str, str] = SingleFlight()
-        complaints: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
-        question = Question()
-        question.answer.set_exception(LookupError("no"))
-        task = flights.begin("a", question)
-        await asyncio.wait([task])
-        del task
-        assert complaints == []
+async def test_different_keys_fly_apart(flights: SingleFlight[str, str]) -> None:
+    one, other = Question(), Question()
+    one.answer.set_result("one")
+    other.answer.set_result("other")
+    answers = await asyncio.gather(flights.join("a", one), flights.join("b", other))
+    assert answers == ["one", "other"]
 
-    async def test_closing_ends_what_is_under_way(self) -> None:
-        flights: SingleFlight[str, str] = SingleFlight()
-        task = flights.begin("a", Question())
-        await flights.close()
-        assert task.cancelled()
+
+async def test_a_cancelled_waiter_leaves_the_flight_to_the_others(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    first = asyncio.create_task(flights.join("a", question))
+    second = asyncio.create_task(flights.join("a", question))
+    await question.started.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    question.answer.set_result("yes")
+    assert await second == "yes"
+
+
+async def test_an_error_is_everybody_s_and_the_next_asks_again(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    callers = [asyncio.create_task(flights.join("a", question)) for _ in range(2)]
+    await question.started.wait()
+    question.answer.set_exception(LookupError("no"))
+    assert [type(answer) for answer in await asyncio.gather(*callers, return_exceptions=True)] == [LookupError] * 2
+    again = Question()
+    again.answer.set_result("yes")
+    assert await flights.join("a", again) == "yes"
+
+
+async def test_an_error_that_nobody_waits_for_disturbs_nobody(flights: SingleFlight[str, str]) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    question = Question()
+    question.answer.set_exception(LookupError("no"))
+    task = flights.begin("a", question)
+    await asyncio.wait([task])
+    del task
+    assert complaints == []
+
+
+async def test_closing_ends_what_is_under_way(flights: SingleFlight[str, str]) -> None:
+    task = flights.begin("a", Question())
+    await flights.close()
+    assert task.cancelled()

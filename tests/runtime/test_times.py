@@ -16,8 +16,6 @@ from adapter.runtime.times import format_micro_time, format_time, parse_time
         ("2026-01-01T12:00:00.123456Z", 1767268800.123456),
         ("2026-01-01T12:00:00.123456789Z", 1767268800.123456),
         ("2026-01-01T20:00:00+08:00", 1767268800.0),
-        ("2026-01-01T13:00:00+01:00", 1767268800.0),
-        ("2026-01-01T12:00:00.000000Z", 1767268800.0),
     ],
 )
 def test_a_time_with_its_offset_is_read(text: str, seconds: float) -> None:
@@ -28,16 +26,11 @@ def test_a_time_with_its_offset_is_read(text: str, seconds: float) -> None:
     "text",
     [
         "", None, 5, "now", "noon", "1767268800", "2026-01-01", "2026-01-01T12:00:00", "2026-13-01T12:00:00Z",
+        # These cannot be written in UTC:
+        "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00",
     ],
 )  # fmt: skip
 def test_anything_else_is_no_time(text: object) -> None:
-    assert parse_time(text) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"]
-)
-def test_a_time_that_cannot_be_written_in_utc_is_none(text: str) -> None:
     assert parse_time(text) is None
 
 
