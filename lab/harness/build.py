@@ -5,7 +5,6 @@ other projects' programs, which may fail (their tests are skipped then), and Spr
 """
 
 import argparse
-import shutil
 import signal
 import sys
 from types import FrameType
@@ -23,8 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(KNOWN)}")
     parser.add_argument("--all", action="store_true", help="also what only `make test-all` and the benchmarks need")
     parsed = parser.parse_args(arguments)
-    kubectl = [] if shutil.which("kubectl") else ["kubectl"]
-    names = parsed.names or [*binaries.EVERYTHING, "consul", "polaris", *kubectl, "zookeeper"]
+    names = parsed.names or [*binaries.EVERYTHING, "consul", "polaris", "kubectl", "zookeeper"]
     names += ["eureka"] if parsed.all and "eureka" not in names else []
     if unknown := [name for name in names if name not in KNOWN]:
         parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join(KNOWN)}")

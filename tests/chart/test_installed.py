@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from tests.chart import kit
 from tests.manifests.rendering import identity
 from tools.chart_templates import CHART, ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.builds("helm", *([] if shutil.which("kubectl") else ["kubectl"]))]
+pytestmark = [pytest.mark.e2e, pytest.mark.builds("helm", "kubectl")]
 
 EVERYTHING = frozenset(kit.SWITCHES)
 ORDER = {"CustomResourceDefinition": 0, "Namespace": 1}
@@ -139,7 +138,7 @@ def commands(heading: str, after: str = "\n") -> str:
 
 def shell(cluster: ControlPlane, script: str, folder: Path) -> str:
     """Runs documented commands as a person would; fails on any that fails, and on warnings."""
-    tools = {kit.helm().parent, Path(shutil.which("kubectl") or binaries.path_of("kubectl")).parent}
+    tools = {kit.helm().parent, binaries.path_of("kubectl").parent}
     path = ":".join([*map(str, tools), os.environ["PATH"]])
     homes = {key: str(folder / key) for key in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     environment = {**os.environ, **homes, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
