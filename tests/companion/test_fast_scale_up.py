@@ -24,10 +24,10 @@ from adapter.policy.hpa import (
     ScalingRules,
 )
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, PolicyView
-from tests.load.kit import NOW, TARGET, assess_and_decide, cpu, pod, policy, scale, usage
+from tests.companion import kit
+from tests.companion.kit import KEY
+from tests.load.kit import NOW, cpu, policy, scale
 
-KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
@@ -71,30 +71,17 @@ def context(
     above: Hpa | None = None,
     seen: ReplicaHistory | None = None,
     raised: LastRaise | None = None,
-    current: int | None = None,
     **changes: Any,
 ) -> Context:
     """Four pods that each carry twice what they should: eight are wanted."""
     followed = above or hpa()
-    names = [f"web-{n}" for n in range(pods)]
-    assessment, decision = assess_and_decide(
-        rule, [pod(n) for n in names], usage(dict.fromkeys(names, load)), current=current, bounds=followed.bounds
-    )
-    at = scale(pods if current is None else current)
-    view = PolicyView(
-        policy=rule, target=TARGET, scale_path=PATH, scale=at, bounds=followed.bounds, assessment=assessment
-    )
-    base = Context(
-        key=KEY,
-        now=NOW,
-        view=view,
-        decision=decision,
-        hpa=followed,
-        settings=SWITCHED_ON,
-        state=State(history=seen or watched(pods), raised=raised or LastRaise()),
-        leads_since=LONG_AGO,
-    )
-    return replace(base, **changes)
+    given = {
+        "hpa": followed,
+        "settings": SWITCHED_ON,
+        "state": State(history=seen or watched(pods), raised=raised or LastRaise()),
+        "leads_since": LONG_AGO,
+    }
+    return kit.context(load, pods=pods, rule=rule, bounds=followed.bounds, scale_path=PATH, **(given | changes))
 
 
 def raised_to(case: Context) -> int | None:
@@ -155,7 +142,6 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
     [
         pytest.param({"load": "800m"}, None, id="a count is never kept"),
         pytest.param({"load": "100m"}, None, id="nor lowered"),
-
         pytest.param(
             {"rule": replace(FAST, metrics=(cpu("1200m", "400m", delay=Delay(up=60)),))}, None,
             id="a metric waits for its delay",

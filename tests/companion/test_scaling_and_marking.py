@@ -7,13 +7,11 @@ import pytest
 
 from adapter.companion.actions import Action, ActionResult, MarkPod, Notify, RaiseScale
 from adapter.companion.writer import Writer
-from adapter.kube.errors import Conflict, Forbidden, NotFound, TimedOut
 from adapter.kube.session import Session
 from adapter.runtime.outbound import Reply
-from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
+from tests.companion.kit import KEY
 
-KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 RAISE = RaiseScale(key=KEY, path=PATH, target="uid-1", current=4, to=8)
 MARK = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=True)
@@ -32,13 +30,12 @@ class Leader:
 
 
 class Server:
-    """Stands in for a session: one scale, a fault for the next write, and every write that arrived."""
+    """Stands in for a session: one scale, and every write that arrived."""
 
-    def __init__(self, replicas: int | None = 4, uid: str = "uid-1", fault: Exception | None = None) -> None:
+    def __init__(self, replicas: int | None = 4, uid: str = "uid-1") -> None:
         spec = {} if replicas is None else {"replicas": replicas}
         metadata = {"name": "web", "namespace": "shop", "uid": uid, "resourceVersion": "77"}
         self.scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec, "status": {}}
-        self.fault = fault
         self.writes: list[tuple[str, str, dict[str, Any], dict[str, str] | None]] = []
 
     def now(self) -> float:
@@ -51,8 +48,6 @@ class Server:
     async def request(
         self, method: str, path: str, *, body: bytes, params: dict[str, str] | None = None, **_: Any
     ) -> Reply:
-        if self.fault is not None:
-            raise self.fault
         self.writes.append((method, path, msgspec.json.decode(body), params))
         return Reply(200, {}, b"{}")
 
@@ -85,19 +80,6 @@ async def test_a_former_leader_writes_nothing_more(looks: int, outcome: ActionRe
     server = Server()
     assert await carried_out(server, leader=Leader(looks)) is outcome
     assert server.writes == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "outcome"),
-    [
-        (Conflict(409, "Conflict", "changed"), ActionResult.OVERTAKEN),
-        (NotFound(404, "NotFound", "gone"), ActionResult.OVERTAKEN),
-        (Forbidden(403, "Forbidden", "no"), ActionResult.REFUSED),
-        (TimedOut("no answer"), ActionResult.FAILED),
-    ],
-)
-async def test_the_result_of_a_failed_write_says_how_it_failed(fault: Exception, outcome: ActionResult) -> None:
-    assert await carried_out(Server(fault=fault)) is outcome
 
 
 async def test_an_answer_that_is_no_scale_is_a_failure() -> None:

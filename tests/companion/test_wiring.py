@@ -14,7 +14,6 @@ from adapter.companion.features.status import status_of
 from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
 from adapter.companion.writer import Writer
 from adapter.kube.session import Session
-from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE, required_behavior
 from adapter.policy.hpa import (
@@ -22,34 +21,24 @@ from adapter.policy.hpa import (
     CrossVersionReference,
     FieldManagers,
     Hpa,
-    HpaMetric,
-    MetricSourceType,
-    MetricTargetType,
     ScalingActive,
     ScalingPolicy,
     ScalingRules,
 )
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, PolicyView
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import judged
+from tests.companion import kit
+from tests.companion.kit import KEY, judged
+from tests.companion.test_fast_scale_up import DESIRED
 from tests.kube.fake import FakeApi, text
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
-KEY = Key("shop", "web")
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 ENFORCED = policy(cpu("1200m", "400m"), hpa_wiring=HpaWiring.ENFORCE, uid="rule")
 REPORTED = replace(ENFORCED, hpa_wiring=HpaWiring.REPORT)
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_wiring=True))
 KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
-DESIRED = HpaMetric(
-    kind=MetricSourceType.OBJECT,
-    name="desired_replicas",
-    described=CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
-    target=MetricTargetType.AVERAGE_VALUE,
-    aim=NANO,
-)
 PLAIN = Hpa(
     namespace="shop",
     name="web",
@@ -92,21 +81,8 @@ async def writer(api: FakeApi) -> AsyncIterator[Writer]:
 
 
 def context(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
-    pods, loads = same(4, "800m")
-    bounds = hpa.bounds if hpa is not None else Bounds(maximum=9)
-    assessment, decision = assess_and_decide(rule, pods, usage(loads), bounds=bounds)
-    view = PolicyView(policy=rule, bounds=bounds, assessment=assessment)
-    base = Context(
-        key=KEY,
-        now=NOW,
-        view=view,
-        decision=decision,
-        hpa=hpa,
-        settings=SWITCHED_ON,
-        state=State(),
-        tolerance_field=KNOWN,
-    )
-    return replace(base, **changes)
+    given = {"hpa": hpa, "settings": SWITCHED_ON, "tolerance_field": KNOWN}
+    return kit.context(rule=rule, bounds=hpa.bounds if hpa else None, **(given | changes))
 
 
 def finding(case: Context) -> PolicyCondition:

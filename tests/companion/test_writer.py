@@ -14,11 +14,10 @@ from structlog.testing import capture_logs
 from adapter.companion.actions import ActionResult, WriteStatus
 from adapter.companion.writer import Writer
 from adapter.kube.session import Session
-from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
+from tests.companion.kit import KEY
 from tests.kube.fake import FakeApi, status
 
-KEY = Key("shop", "web")
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
 ACTION = WriteStatus(key=KEY, uid="u1", status={"verdict": "Above"}, over="2026-01-01T00:00:00.5Z")
 
