@@ -139,11 +139,8 @@ async def test_each_family_is_written_once_however_many_policies_there_are() -> 
     assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
 
 
-def test_modes_are_those_of_the_load_package() -> None:
+def test_modes_and_verdicts_are_those_of_the_load_package() -> None:
     assert {stance.value for stance in Stance} == set(MODES)
-
-
-def test_verdicts_are_those_of_the_load_package() -> None:
     assert {verdict.value for verdict in Verdict} == set(VERDICTS)
 
 
