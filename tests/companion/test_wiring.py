@@ -243,13 +243,6 @@ class TestWar:
             case = replace(case, now=case.now + waits[-1])
         assert waits == [600, 3600, 21_600, 86_400, 86_400, 86_400]
 
-    def test_a_client_that_undoes_the_wiring_twice_a_minute_causes_four_writes_a_day(self) -> None:
-        case, writes = context(), 0
-        for step in range(86_400 // 30):
-            writes += len(list(hpa_wiring.plan(case)))
-            case = undone(case, 30, str(100 + step))
-        assert writes == 4
-
 
 class TestMissing:
     def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
