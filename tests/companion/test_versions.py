@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
-from tests.companion.kit import NOTIFYING, RULE, Leader, context
+from tests.companion.kit import NOTIFYING, RULE, context
 from tests.load.kit import NOW, REGISTRY, TARGET, pod, roster, same
 
 OLD, NEW = "6c5d4f", "7b9c8d"
@@ -145,9 +145,3 @@ def test_an_images_tag(image: str, tag: str) -> None:
 def test_the_time_of_a_mismatch_is_set_by_the_settings() -> None:
     pods = of(OLD, 1) + of(NEW, 1, age=120.0)
     assert found(pods, settings=CompanionSettings(version_mismatch_seconds=60)).reason == "VersionMismatch"
-
-
-def test_it_is_a_condition_of_the_status() -> None:
-    status = Leader().status(context(pods=of(OLD, 1) + of(NEW, 1)))
-    (condition,) = [one for one in status["conditions"] if one["type"] == "VersionsConsistent"]
-    assert (condition["status"], condition["reason"]) == ("False", "VersionMismatch")

@@ -10,12 +10,11 @@ import pytest
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.features import hpa_wiring
-from adapter.companion.features.status import status_of
 from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
 from adapter.companion.writer import Writer
 from adapter.kube.session import Session
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy, Velocity
-from adapter.policy.behavior import SHIPPED_PACE, required_behavior
+from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
     FIELD_MANAGER,
     CrossVersionReference,
@@ -299,19 +298,8 @@ class TestTolerance:
         assert writer.tolerance.asked_at is not None
 
 
-def test_the_condition_is_in_the_status() -> None:
-    (found,) = (one for one in status_of(judged(context()))["conditions"] if one["type"] == "HPAConformant")
-    assert (found["status"], found["reason"]) == ("False", "Tolerance")
-
-
 def test_the_message_names_the_step_that_the_tolerance_swallows() -> None:
     pods, loads = same(20, "1230m")
     _, decision = assess_and_decide(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
     told = finding(context(rule=REPORTED, decision=decision)).message
     assert "swallows the step from 20 to 21" in told
-
-
-def test_the_set_hpa_is_what_is_wanted() -> None:
-    settings = required_behavior(ENFORCED, SET, tolerance=True)
-    assert settings
-    assert all(one.is_set for one in settings)
