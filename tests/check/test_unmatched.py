@@ -50,9 +50,7 @@ TWIN = replace(WEB, containers=(Container("app", ports=(8080,)),))
         ),
     ],
 )  # fmt: skip
-def test_an_instance_that_misses_its_pod_is_the_reason(
-    instance: Instance, given: dict[str, Any], expected: str
-) -> None:
+def test_an_instance_that_misses_its_pod_is_the_reason(instance: Instance, given: dict[str, Any], told: str) -> None:
     assert told in reason(instance, **given)
 
 
