@@ -109,7 +109,6 @@ def repeating(start: str, end: str = "", *, value: int = 1000, minutes: int = 0,
 def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row: Object, kind: str) -> None:
     where = {"namespace": "shop"} if kind == "ScalingSchedule" else {}
     web = hpa(external("rps", "10"), scheduled(kind), annotations=RPS)
-    web["metadata"]["namespace"] = "shop"
     migration = migrated(scaling_schedule(original, kind=kind, **where), web)
     assert migration.pairs[0].policy["spec"]["schedules"] == [
         {"name": "peak-0", "cron": "5 8 * * 1,5", "timeZone": "Asia/Shanghai", "minReplicas": 34} | row
@@ -120,7 +119,6 @@ def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row:
 
 def test_two_scaling_schedules_of_one_name_become_schedules_with_different_names() -> None:
     web = hpa(external("rps", "10"), scheduled(), scheduled("ClusterScalingSchedule"), annotations=RPS)
-    web["metadata"]["namespace"] = "shop"
     own = scaling_schedule(repeating("08:05", minutes=45), namespace="shop")
     of_all = scaling_schedule(repeating("18:05", minutes=45), kind="ClusterScalingSchedule")
     spec = migrated(own, of_all, web).pairs[0].policy["spec"]
@@ -138,8 +136,7 @@ def test_two_scaling_schedules_of_one_name_become_schedules_with_different_names
 )
 def test_what_no_schedule_says_is_lost_with_its_reason(original: Object, says: str) -> None:
     web = hpa(external("rps", "10"), scheduled(), annotations=RPS)
-    web["metadata"].pop("namespace", None)
-    migration = migrated(scaling_schedule(original), web)
+    migration = migrated(scaling_schedule(original, namespace="shop"), web)
     (lost,) = [note for note in migration.pairs[0].notes if note.kind is NoteKind.LOST]
     assert lost.sentence.startswith(says)
     assert "schedules" not in migration.pairs[0].policy["spec"]
@@ -157,7 +154,6 @@ def test_a_scaling_schedule_is_still_needed_where_the_hpa_that_names_it_is_refus
     web = hpa(external("rps", "0"), scheduled(), annotations=RPS)
     other = hpa(external("rps", "10"), annotations=RPS)
     other["metadata"]["name"] = "other"
-    web["metadata"]["namespace"] = "shop"
     migration = migrated(scaling_schedule(repeating("08:05", "20:00"), namespace="shop"), web, other)
     assert [one.kind for one in migration.refused] == ["HorizontalPodAutoscaler", "ScalingSchedule"]
     assert not migration.notes
