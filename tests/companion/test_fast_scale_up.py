@@ -235,7 +235,7 @@ PODS = (ScalingPolicy("Pods", 3, 60),)
         pytest.param(PODS, watched(4, ReplicaChange(NOW - 59, 3)), None, id="all of them"),
         pytest.param(PODS, watched(scaled_before=NOW - 60), None, id="one before the first look may have used it up"),
         pytest.param(PODS, watched(scaled_before=NOW - 61), 7, id="but not one before the period"),
-        pytest.param((), watched(scaled_before=NOW - 1), 8, id="without any behavior it may double"),
+        pytest.param((), watched(scaled_before=NOW - 0.5), 8, id="without any behavior it may double"),
     ],
 )
 def test_the_hpas_policies_limit_it(
