@@ -349,6 +349,14 @@ class TestFailing:
 
 
 class TestPauses:
+    async def test_a_rejected_query_waits_for_no_other(self, fake: FakePrometheus) -> None:
+        """The server is well; only this question is wrong."""
+        fake.handler = always(lambda: raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400))
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await TestSharing().asked(fake, 4)
+        assert not any(known.unanswered for known in world.source._states.values())  # noqa: SLF001  what the next pause hangs on
+
     async def test_the_first_pause_is_a_random_part_of_the_interval(
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
