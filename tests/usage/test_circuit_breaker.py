@@ -197,6 +197,20 @@ def test_a_removed_query_leaves_its_probe_to_others(server: type[FakeClient]) ->
     run(work())
 
 
+def test_a_response_closes_the_breaker_for_all_waiting_queries() -> None:
+    probe_turns = ProbeTurns()
+
+    async def work() -> None:
+        responses = probe_turns.responses
+        waiting = [asyncio.create_task(probe_turns.wait(responses, 15)) for _ in range(3)]
+        await asyncio.sleep(1)
+        probe_turns.close()
+        await asyncio.sleep(2)
+        assert all(task.done() for task in waiting)
+
+    run(work())
+
+
 def test_a_rejected_query_closes_the_breaker(server: type[FakeClient]) -> None:
     *rejected, other = queries(40, 15)
     server.refuses = staticmethod(lambda text: text != other.query)
