@@ -136,7 +136,8 @@ def test_two_scaling_schedules_of_one_name_become_schedules_with_different_names
 )
 def test_what_no_schedule_says_is_lost_with_its_reason(original: Object, says: str) -> None:
     web = hpa(external("rps", "10"), scheduled(), annotations=RPS)
-    migration = migrated(scaling_schedule(original, namespace="shop"), web)
+    web["metadata"].pop("namespace", None)
+    migration = migrated(scaling_schedule(original), web)
     (lost,) = [note for note in migration.pairs[0].notes if note.kind is NoteKind.LOST]
     assert lost.sentence.startswith(says)
     assert "schedules" not in migration.pairs[0].policy["spec"]
