@@ -105,7 +105,7 @@ class FakePrometheus:
 
     def __init__(self) -> None:
         self.series: list[dict[str, str]] = [{"namespace": "shop", "pod": name} for name in ("web-1", "web-2")]
-        self.age, self.ahead, self.fails = 5.0, 0.0, False
+        self.age, self.ahead = 5.0, 0.0
         self.asked = 0
         self.query_seconds = 0.0
         """How long every query takes but the one that only asks whether the server is there."""
@@ -119,18 +119,10 @@ class FakePrometheus:
             await asyncio.sleep(self.query_seconds)
         if self.refusal is not None:
             return web.Response(status=self.refusal[0], text=self.refusal[1])
-        if self.fails:
-            return web.json_response({"status": "error", "errorType": "internal", "error": "disk"}, status=500)
         if query == "vector(1)":
-            return self._vector([({}, at, "1")])
-        if "timestamp(" in str(query):
-            return self._vector([(one, at, str(at - self.age)) for one in self.series])
-        return self._vector([(one, at, "0.5") for one in self.series])
-
-    @staticmethod
-    def _vector(samples: Iterable[tuple[dict[str, str], float, str]]) -> web.StreamResponse:
-        result = [{"metric": labels, "value": [at, value]} for labels, at, value in samples]
-        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+            return usage_fakes.vector(({}, "1"), at=at)
+        value = str(at - self.age) if usage_fakes.asks_times(str(query)) else "0.5"
+        return usage_fakes.vector(*((labels, value) for labels in self.series), at=at)
 
 
 @pytest.fixture
@@ -250,7 +242,7 @@ async def test_what_is_worth_knowing_of_a_querys_windows_is_a_note(query: str, s
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2])
 async def test_a_server_that_fails_explains_its_queries_even_slow_ones(prometheus: Prometheus, seconds: float) -> None:
-    prometheus[0].fails, prometheus[0].query_seconds = True, seconds
+    prometheus[0].refusal, prometheus[0].query_seconds = (500, "the disk is full"), seconds
     unused = scaled(resource={"name": "cpu"})
     sections = await check_prometheus(prometheus[1], [unused], time.time, may_contact_sources=True)
     server, query = sections[0].findings

@@ -301,28 +301,27 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         check_folder(str(tmp_path / "none"), None)
 
 
-def test_what_helm_or_kustomize_print_is_read_from_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CHECKOUT.replace(*WRONG), "-:58: spec.metrics[0]: "),
+        *(
+            (text, "there is no object in it: ")
+            for text in ("", "\n---\n", "Error: values don't meet the specifications")
+        ),
+    ],
+)
+def test_what_helm_or_kustomize_print_is_read_from_standard_input_and_nothing_is_no_success(
+    text: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A pipe has the status of its last command, and `helm template` prints nothing where it fails."""
     monkeypatch.setattr(logs, "configure", lambda *_: None)
-    given = io.TextIOWrapper(io.BytesIO(CHECKOUT.replace("averageValue: '1'", "averageValue: '2'").encode()))
-    monkeypatch.setattr("sys.stdin", given)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
-    assert "  wrong  -:58: spec.metrics[0]: " in capsys.readouterr().out
+    assert f"  wrong  {told}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("broken", "where"), [("spec: {}\nspec: {}\n", ":67: spec"), ("spec: [\n", "")])
 def test_what_was_printed_is_no_template_though_an_alert_in_it_looks_like_one(broken: str, where: str) -> None:
     found = [one for section in check_stream(CHECKOUT + ALERT + broken, None) for one in section.findings]
     assert [str(one.place) for one in found if one.verdict is FindingLevel.WRONG] == [f"-{where}"]
-
-
-@pytest.mark.parametrize("text", ["", "\n---\n", "Error: values don't meet the specifications"])
-def test_nothing_on_standard_input_is_no_success(
-    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pipe has the status of its last command, and `helm template` prints nothing where it fails."""
-    monkeypatch.setattr(logs, "configure", lambda *_: None)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
-    assert "  wrong  there is no object in it: " in capsys.readouterr().out

@@ -59,11 +59,6 @@ async def review(session: Session, settings: str = "", own: str = "", account: A
     return list(report_lines([section], verbose=True))[1:-1]
 
 
-async def test_all_rights_fit_on_one_line(session: Session) -> None:
-    (line,) = await review(session)
-    assert line.startswith("  ok     it has all ")
-
-
 async def test_another_account_is_reviewed_with_its_groups(session: Session, rights: Rights) -> None:
     await review(session, own="kubernetes-admin")
     assert {one["user"] for one in rights.asked} == {SERVER}
@@ -91,38 +86,43 @@ async def test_what_cannot_be_reviewed_is_one_finding_and_not_wrong(api: FakeApi
     assert "no reviews" in line
 
 
-async def test_lacks_of_one_role_are_one_finding(session: Session, rights: Rights) -> None:
-    rights.denied = {("list", "pods", ""), ("watch", "pods", ""), ("watch", "endpointslices", "")}
-    (line,) = await review(session)
-    assert line == (
-        "  wrong  it may not list, watch pods; watch endpointslices.discovery.k8s.io; list pods.metrics.k8s.io: apply "
-        "effective-load-server and its binding (manifests/base/rbac.yaml)"
-    )
+TWO_NAMESPACES = "kubernetes: {namespaces: [shop, cart]}"
+WATCH_PODS, GET_DEFINITIONS = ("watch", "pods", ""), ("get", "customresourcedefinitions", "")
 
 
-async def test_a_right_in_each_watched_namespace_is_enough(session: Session, rights: Rights) -> None:
-    rights.denied = {("watch", "pods", ""), ("watch", "pods", "cart")}
-    (line,) = await review(session, "kubernetes: {namespaces: [shop, cart]}")
-    assert line.startswith("  wrong  it may not watch pods in cart: apply effective-load-server")
-    rights.denied = {("watch", "pods", "")}
-    assert (await review(session, "kubernetes: {namespaces: [shop, cart]}"))[0].startswith("  ok")
-
-
-async def test_a_right_for_some_uses_only_is_a_note(session: Session, rights: Rights) -> None:
-    rights.denied = {("get", "customresourcedefinitions", "")}
-    (line,) = await review(session, "kubernetes: {namespaces: [shop]}")
-    assert line.startswith(
-        "  note   it may not get customresourcedefinitions.apiextensions.k8s.io (effective-load-server"
-    )
-    assert line.endswith("which is for scale targets that are custom resources")
-
-
-async def test_a_missing_role_is_one_finding_and_its_lesser_uses_are_not_listed_before(
-    session: Session, rights: Rights
+@pytest.mark.parametrize(
+    ("denied", "settings", "begins", "ends"),
+    [
+        pytest.param((), "", "  ok     it has all ", "", id="all rights fit on one line"),
+        pytest.param(
+            (("list", "pods", ""), WATCH_PODS, ("watch", "endpointslices", "")), "",
+            "  wrong  it may not list, watch pods; watch endpointslices.discovery.k8s.io; list pods.metrics.k8s.io: ",
+            ": apply effective-load-server and its binding (manifests/base/rbac.yaml)",
+            id="what lacks of one role is one finding",
+        ),
+        pytest.param((WATCH_PODS,), TWO_NAMESPACES, "  ok", "", id="a right in each watched namespace is enough"),
+        pytest.param(
+            (WATCH_PODS, ("watch", "pods", "cart")), TWO_NAMESPACES,
+            "  wrong  it may not watch pods in cart: apply effective-load-server", "", id="one in some of them is not",
+        ),
+        pytest.param(
+            (GET_DEFINITIONS,), "kubernetes: {namespaces: [shop]}",
+            "  note   it may not get customresourcedefinitions.apiextensions.k8s.io (effective-load-server",
+            "which is for scale targets that are custom resources", id="a right for some uses only is a note",
+        ),
+        pytest.param(
+            (WATCH_PODS, GET_DEFINITIONS), "", "  wrong  it may not watch pods: apply effective-load-server", "",
+            id="beside a missing role its lesser uses are not listed",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_an_account_lacks_is_one_finding_with_its_remedy(
+    session: Session, rights: Rights, denied: tuple[tuple[str, str, str], ...], settings: str, begins: str, ends: str
 ) -> None:
-    rights.denied = {("watch", "pods", ""), ("get", "customresourcedefinitions", "")}
-    (line,) = await review(session)
-    assert line.startswith("  wrong  it may not watch pods: apply effective-load-server")
+    rights.denied = set(denied)
+    (line,) = await review(session, settings)
+    assert line.startswith(begins)
+    assert line.endswith(ends)
 
 
 async def test_an_account_without_any_right_is_one_finding(api: FakeApi, session: Session) -> None:
@@ -202,29 +202,32 @@ def needed(account: Account, settings: Settings) -> set[Granted]:
     }
 
 
-def settings(**features: bool) -> Settings:
-    return parse_settings(json.dumps({"companion": {"features": {**dict.fromkeys(FEATURES, False), **features}}}))
+OFF = dict.fromkeys(FEATURES, False)
 
 
-@pytest.mark.parametrize("external", [False, True])
-def test_the_manifests_grant_the_server_exactly_what_the_settings_need(external: bool) -> None:
-    wanted = parse_settings(f"server: {{externalMetrics: {str(external).lower()}}}")
-    folders = ["base", *(["components/external-metrics"] if external else [])]
-    assert granted("effective-load", folders) == needed(Account.SERVER, wanted)
-
-
-@pytest.mark.parametrize("feature", [None, *FEATURES])
-def test_each_component_grants_the_companion_exactly_what_its_feature_needs(feature: str | None) -> None:
-    wanted = settings(**({feature: True} if feature else {}))
-    folders = ["base", "components/companion", *([f"components/companion-{FEATURES[feature]}"] if feature else [])]
-    assert granted("effective-load-companion", folders) == needed(Account.COMPANION, wanted)
-
-
-def test_the_label_of_production_needs_its_component() -> None:
-    switched_off = {"features": dict.fromkeys(FEATURES, False), "production": {"label": "env=prod"}}
-    wanted = parse_settings(json.dumps({"companion": switched_off}))
-    folders = ["base", "components/companion", "components/companion-namespaces"]
-    assert granted("effective-load-companion", folders) == needed(Account.COMPANION, wanted)
+@pytest.mark.parametrize(
+    ("account", "settings", "components"),
+    [
+        (Account.SERVER, {}, []),
+        (Account.SERVER, {"server": {"externalMetrics": True}}, ["external-metrics"]),
+        (Account.COMPANION, {"companion": {"features": OFF}}, ["companion"]),
+        *(
+            (Account.COMPANION, {"companion": {"features": OFF | {name: True}}}, ["companion", f"companion-{folder}"])
+            for name, folder in FEATURES.items()
+        ),
+        (
+            Account.COMPANION,
+            {"companion": {"features": OFF, "production": {"label": "env=prod"}}},
+            ["companion", "companion-namespaces"],
+        ),
+    ],
+)
+def test_the_manifests_grant_exactly_what_the_settings_need(
+    account: Account, settings: dict[str, Any], components: list[str]
+) -> None:
+    name = "effective-load" if account is Account.SERVER else "effective-load-companion"
+    folders = ["base", *(f"components/{component}" for component in components)]
+    assert granted(name, folders) == needed(account, parse_settings(json.dumps(settings)))
 
 
 @pytest.mark.parametrize("account", Account)

@@ -29,11 +29,12 @@ def context(
     rule: Policy = RULE,
     now: float = NOW,
     bounds: Bounds | None = None,
-    target: Target = TARGET,
+    target: Target | None = TARGET,
     settings: CompanionSettings | None = None,
     samples: Samples | None = None,
     memory: Any = None,
     listed: Any = None,
+    scale_path: str = "",
     **changes: Any,
 ) -> Context:
     """Pods of the same load, inside the band unless told otherwise; load None: no pod has a sample."""
@@ -44,7 +45,9 @@ def context(
     assessment, decision = assess_and_decide(
         rule, those, heard, current=replicas, bounds=limits, target=target, now=now, memory=memory, listed=listed
     )
-    view = PolicyView(policy=rule, target=target, scale=scale(replicas), bounds=limits, assessment=assessment)
+    view = PolicyView(
+        policy=rule, target=target, scale_path=scale_path, scale=scale(replicas), bounds=limits, assessment=assessment
+    )
     base = Context(
         key=KEY,
         now=now,

@@ -14,9 +14,8 @@ from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
+from tests.companion.kit import KEY
 from tests.load.kit import NOW
-
-KEY = Key("shop", "web")
 
 
 class Stand:

@@ -86,6 +86,13 @@ class Case:
         for name in names:
             self.api.answers[status_path(name)] = self.takes(name)
 
+    def replace_policy(self) -> None:
+        """The only policy is deleted, and there is a new one of its name."""
+        (gone,) = self.picture.current.policies
+        for count in (0, 1):
+            self.policies(count)
+            self.companion.changed([gone])
+
     def takes(self, name: str) -> Answer:
         """An answer that notes what was written."""
 
@@ -218,16 +225,11 @@ async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(make:
 
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
     case = make(1)
-    took, asked = case.api.answers[status_path()], len(case.api.asked)
+    asked = len(case.api.asked)
     case.api.answers[status_path()] = status(403, "Forbidden")
     await case.until(lambda: len(case.api.asked) > asked + 1)
     await asyncio.sleep(0.1)
-    (gone,) = case.picture.current.policies
-    case.policies(0)
-    case.companion.changed([gone])
-    case.api.answers[status_path()] = took
-    case.policies(1)
-    case.companion.changed([gone])
+    case.replace_policy()
     await case.until(lambda: case.names == ["p000"], 1)
 
 
@@ -241,12 +243,8 @@ async def test_what_was_done_for_a_deleted_policy_is_not_known_of_a_new_one_of_i
 
     case = make(1, steady=steady)
     await case.until(lambda: case.count("companion_writes_total", action="WriteStatus", result="done") == 1)
-    (key,) = case.picture.current.policies
-    case.policies(0)
-    case.companion.changed([key])
     known.clear()
-    case.policies(1)
-    case.companion.changed([key])
+    case.replace_policy()
     await case.until(lambda: bool(known))
     assert known[0] == {}
 

@@ -1,6 +1,5 @@
 """Pulled-out pods are marked to be deleted first, and only what the companion set itself is taken away again."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +10,12 @@ from adapter.companion.actions import ActionResult, MarkPod
 from adapter.companion.features import deletion_cost
 from adapter.companion.state import Context, State
 from adapter.load.pods import LOWEST_COST, Owner, Pod
-from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
+from adapter.load.spec import Mode, Policy, PulledOut, Target
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, PolicyView
-from tests.load.kit import NOW, REGISTRY, TARGET, assess_and_decide, cpu, out, pod, policy, usage
+from tests.companion import kit
+from tests.companion.kit import KEY
+from tests.load.kit import NOW, REGISTRY, TARGET, cpu, out, pod, policy
 
-KEY = Key("shop", "web")
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=True))
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(deletion_cost=True))
 
@@ -30,13 +29,10 @@ def left_marked(name: str) -> Pod:
     return pod(name, deletion_cost=LOWEST_COST, marked=True)
 
 
-def context(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Context:
-    assessment, decision = assess_and_decide(
-        rule, list(pods), usage(dict.fromkeys([one.name for one in pods], "800m")), target=target
-    )
-    at = Scale(replicas=len(pods), status_replicas=len(pods), selector="app=web")
-    view = PolicyView(policy=rule, target=target, scale=at, assessment=assessment)
-    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=SWITCHED_ON, state=State())
+def context(
+    pods: list[Pod], rule: Policy = FIRST, target: Target = TARGET, settings: CompanionSettings = SWITCHED_ON
+) -> Context:
+    return kit.context(pods=pods, rule=rule, target=target, settings=settings)
 
 
 def planned(case: Context) -> dict[str, bool]:
@@ -140,7 +136,7 @@ def test_marking_waits_its_turn_and_is_off_by_default() -> None:
 def test_marks_left_while_the_feature_is_off_are_a_condition(asked: bool) -> None:
     pods = [left_marked("web-0"), *(marked(f"web-{n}") for n in range(1, 5))]
     rule = replace(FIRST, pulled_out=PulledOut(delete_first=asked))
-    (found,) = deletion_cost.conditions(replace(context(pods, rule), settings=CompanionSettings()))
+    (found,) = deletion_cost.conditions(context(pods, rule, settings=CompanionSettings()))
     assert (found.is_true, found.reason) == (False, "MarksLeft")
     assert "web-0, web-1, web-2 and 2 more bear its marks" in found.message
 

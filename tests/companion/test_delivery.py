@@ -13,8 +13,9 @@ import requests
 
 from adapter.companion.notifier import Delivery, Message, NoLibraryError, deliver
 from adapter.settings.companion import Severity, Topic
+from tests.companion.kit import KEY
 from tests.companion.receivers import hook, mailbox
-from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, routed, telling
+from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, routed, telling
 from tests.load.kit import NOW
 
 # The library's own, at its import.

@@ -234,30 +234,27 @@ def test_a_new_leader_writes_no_events_for_the_conditions_of_the_status() -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"mode": Mode.PAUSED}, "Paused"), ({"mode": Mode.OBSERVE}, "Observed"), ({"hold_until": NOW + 60}, "Held")],
+    ("change", "later", "reason"),
+    [
+        ({"mode": Mode.PAUSED}, {"mode": Mode.ACTIVE}, "Paused"),
+        ({"mode": Mode.OBSERVE}, {"mode": Mode.ACTIVE}, "Observed"),
+        pytest.param({"hold_until": NOW + 60}, {}, "Held", id="a hold, which ends by itself"),
+    ],
 )
-def test_a_mode_of_rest_gets_an_event_at_once_and_no_warning(change: dict[str, Any], reason: str) -> None:
-    leader = Leader()
+def test_a_mode_of_rest_gets_an_event_at_once_and_another_at_its_end_and_no_warning(
+    change: dict[str, Any], later: dict[str, Any], reason: str
+) -> None:
+    leader, resting = Leader(), replace(RULE, **change)
     leader.look(seeing(0))
-    resting = replace(RULE, **change)
-    told = [leader.events(seeing(at, rule=resting)) for at in (1, 59)] + [leader.events(seeing(60))]
-    assert [[event.split(": ")[:2] for event in events] for events in told] == [
-        [[f"Normal {reason}", "Active"]], [], [["Normal Deciding", "Active"]]
-    ]  # fmt: skip
+    told = [leader.events(seeing(at, rule=resting)) for at in (1, 59)]
+    assert [[event.split(": ")[:2] for event in events] for events in told] == [[[f"Normal {reason}", "Active"]], []]
+    (event,) = leader.events(seeing(60, rule=replace(resting, **later)))
+    assert event == "Normal Deciding: Active: the count is decided by the metrics"
 
 
 def test_a_policy_that_is_not_valid_has_no_mode() -> None:
     found = readiness.conditions(seeing(0, rule=replace(RULE, metrics=())))
     assert "Active" not in [one.type for one in found]
-
-
-def test_the_end_of_a_hold_gets_an_event() -> None:
-    leader, held = Leader(), replace(RULE, hold_until=NOW + 60)
-    leader.look(seeing(0, rule=held))
-    assert leader.events(seeing(59, rule=held)) == []
-    (event,) = leader.events(seeing(60, rule=held))
-    assert event == "Normal Deciding: Active: the count is decided by the metrics"
 
 
 def test_while_switched_off_no_event_is_written_nor_later_for_what_was_then() -> None:

@@ -24,10 +24,10 @@ from adapter.policy.hpa import (
     ScalingRules,
 )
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, PolicyView
-from tests.load.kit import NOW, TARGET, assess_and_decide, cpu, pod, policy, scale, usage
+from tests.companion import kit
+from tests.companion.kit import KEY
+from tests.load.kit import NOW, cpu, policy, scale
 
-KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
@@ -71,30 +71,17 @@ def context(
     above: Hpa | None = None,
     seen: ReplicaHistory | None = None,
     raised: LastRaise | None = None,
-    current: int | None = None,
     **changes: Any,
 ) -> Context:
     """Four pods that each carry twice what they should: eight are wanted."""
     followed = above or hpa()
-    names = [f"web-{n}" for n in range(pods)]
-    assessment, decision = assess_and_decide(
-        rule, [pod(n) for n in names], usage(dict.fromkeys(names, load)), current=current, bounds=followed.bounds
-    )
-    at = scale(pods if current is None else current)
-    view = PolicyView(
-        policy=rule, target=TARGET, scale_path=PATH, scale=at, bounds=followed.bounds, assessment=assessment
-    )
-    base = Context(
-        key=KEY,
-        now=NOW,
-        view=view,
-        decision=decision,
-        hpa=followed,
-        settings=SWITCHED_ON,
-        state=State(history=seen or watched(pods), raised=raised or LastRaise()),
-        leads_since=LONG_AGO,
-    )
-    return replace(base, **changes)
+    given = {
+        "hpa": followed,
+        "settings": SWITCHED_ON,
+        "state": State(history=seen or watched(pods), raised=raised or LastRaise()),
+        "leads_since": LONG_AGO,
+    }
+    return kit.context(load, pods=pods, rule=rule, bounds=followed.bounds, scale_path=PATH, **(given | changes))
 
 
 def raised_to(case: Context) -> int | None:
@@ -155,7 +142,6 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
     [
         pytest.param({"load": "800m"}, None, id="a count is never kept"),
         pytest.param({"load": "100m"}, None, id="nor lowered"),
-
         pytest.param(
             {"rule": replace(FAST, metrics=(cpu("1200m", "400m", delay=Delay(up=60)),))}, None,
             id="a metric waits for its delay",
@@ -238,41 +224,25 @@ def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
 
 # --- what the HPA's behavior would still allow
 
-PODS, PERCENT = ScalingPolicy("Pods", 3, 60), ScalingPolicy("Percent", 50, 60)
+PODS = (ScalingPolicy("Pods", 3, 60),)
 
 
 @pytest.mark.parametrize(
-    ("pace", "changes", "expected"),
+    ("policies", "seen", "expected"),
     [
-        pytest.param({"policies": (ScalingPolicy("Pods", 2, 60),)}, {}, 6, id="by pods"),
-        pytest.param({"policies": (PERCENT,)}, {}, 6, id="by percent"),
-        pytest.param({"policies": (PODS, PERCENT)}, {}, 7, id="the larger of two"),
-        pytest.param({"policies": (PODS, PERCENT), "select": "Min"}, {}, 6, id="or the smaller"),
-        pytest.param({"policies": ()}, {"load": "4800m"}, 8, id="without any behavior it may double"),
-        pytest.param(
-            {"policies": ()}, {"seen": watched(scaled_before=NOW - 1)}, 8,
-            id="whatever was before",
-        ),
-        pytest.param({"policies": (PODS,)}, {"seen": watched(4, ReplicaChange(NOW - 59, 2))}, 5, id="rises count"),
-        pytest.param({"policies": (PODS,)}, {"seen": watched(4, ReplicaChange(NOW - 59, 3))}, None, id="all of them"),
-        pytest.param({"policies": (PODS,)}, {"seen": watched(4, ReplicaChange(NOW - 61, 3))}, 7, id="in the period"),
-        pytest.param(
-            {"policies": (PODS,)}, {"seen": watched(scaled_before=NOW - 60)}, None,
-            id="a scaling before the first observation may have used it up",
-        ),
-        pytest.param({"policies": (PODS,)}, {"seen": watched(scaled_before=NOW - 61)}, 7, id="but not a longer one"),
+        (PODS, watched(), 7),
+        pytest.param(PODS, watched(4, ReplicaChange(NOW - 59, 2)), 5, id="rises count"),
+        pytest.param(PODS, watched(4, ReplicaChange(NOW - 59, 3)), None, id="all of them"),
+        pytest.param(PODS, watched(scaled_before=NOW - 60), None, id="one before the first look may have used it up"),
+        pytest.param(PODS, watched(scaled_before=NOW - 61), 7, id="but not one before the period"),
+        pytest.param((), watched(scaled_before=NOW - 0.5), 8, id="without any behavior it may double"),
     ],
-)  # fmt: skip
-def test_the_hpas_policies_limit_it(pace: dict[str, Any], changes: dict[str, Any], expected: int | None) -> None:
-    assert raised_to(context(above=hpa(replace(FREE, **pace)), **changes)) == expected
-
-
-def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None:
-    pace = replace(FREE, policies=(ScalingPolicy("Percent", 900, 300),))
-    assert raised_to(context("15600m", pods=1, above=hpa(pace))) == 10
-    for ago, expected in ((299, None), (300, 13)):
-        seen = watched(10, ReplicaChange(NOW - ago, 9))
-        assert raised_to(context("1560m", pods=10, above=hpa(pace), seen=seen)) == expected
+)
+def test_the_hpas_policies_limit_it(
+    policies: tuple[ScalingPolicy, ...], seen: ReplicaHistory, expected: int | None
+) -> None:
+    """What they allow: tests/policy/test_highest_allowed.py."""
+    assert raised_to(context(above=hpa(replace(FREE, policies=policies)), seen=seen)) == expected
 
 
 # --- what is remembered of it

@@ -71,12 +71,6 @@ def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
     assert "registry nacos has not given a valid answer" in notice.text
 
 
-def test_neither_a_service_without_pods_nor_a_moment_is_lost_data() -> None:
-    assert told(Leader(), *(at(seconds, pods=[], current=0) for seconds in (0, 61, 122))) == []
-    looks = (at(seconds, None if seconds % 60 < 50 else "800m") for seconds in range(0, 1200, 10))
-    assert told(Leader(), *looks) == []
-
-
 def test_lost_data_are_not_back_because_the_service_has_no_pods_any_more() -> None:
     leader = Leader()
     assert told(leader, at(0, None), at(61, None)) == ["dataLost"]
@@ -120,8 +114,21 @@ def test_a_trouble_that_returns_soon_is_not_notified_again() -> None:
     assert told(Leader(), *long) == ["atMaximum", "atMaximum"]
 
 
-def test_a_count_at_the_maximum_that_is_enough_is_no_news() -> None:
-    assert told(Leader(), *(at(seconds, bounds=SMALL) for seconds in (0, 31, 62))) == []
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param([at(seconds, pods=[], current=0) for seconds in (0, 61, 122)], id="a service without pods"),
+        pytest.param(
+            [at(seconds, None if seconds % 60 < 50 else "800m") for seconds in range(0, 1200, 10)],
+            id="data that are lost for a moment",
+        ),
+        pytest.param([at(seconds, bounds=SMALL) for seconds in (0, 31, 62)], id="a maximum that is enough"),
+        pytest.param([at(0, pods=[*same(8, None)[0], out("a"), out("b")])], id="two of ten pods that are out"),
+        pytest.param([at(0, pods=[*same(1, None)[0], out("a")])], id="one of two"),
+    ],
+)
+def test_what_is_no_news_is_not_notified(looks: list[Context]) -> None:
+    assert told(Leader(), *looks) == []
 
 
 def test_a_mass_pull_out_is_notified_at_once() -> None:
@@ -130,11 +137,6 @@ def test_a_mass_pull_out_is_notified_at_once() -> None:
     (notice,) = leader.notices(at(0, pods=pods))
     assert (notice.topic, notice.severity) == (Topic.MASS_PULL_OUT, Severity.CRITICAL)
     assert notice.text == "3 of 10 running pods are pulled out; out-0: pulled out by hand"
-
-
-def test_a_few_that_are_out_are_no_mass_pull_out() -> None:
-    assert told(Leader(), at(0, pods=[*same(8, None)[0], out("a"), out("b")])) == []
-    assert told(Leader(), at(0, pods=[*same(1, None)[0], out("a")])) == []
 
 
 def test_pods_that_a_guard_keeps_doubtful_count_as_a_mass_pull_out() -> None:

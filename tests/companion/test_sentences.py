@@ -6,15 +6,14 @@ from fractions import Fraction
 
 from adapter.companion import plan
 from adapter.companion.features import status
-from adapter.companion.state import Context, State
+from adapter.companion.state import Context
 from adapter.load.memory import Memory
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, ResourceMetric
-from adapter.snapshot import PolicyView
-from tests.companion.kit import KEY, NOTIFYING, judged
-from tests.load.kit import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
+from tests.companion.kit import context, judged
+from tests.load.kit import NOW, REGISTRY, cpu, pod, policy
 
 HALF = Fraction(NANO, 2)
 METRICS = (
@@ -27,10 +26,6 @@ METRICS = (
 
 
 RESOURCES = {
-    "well": ResourceSamples(
-        pods={f"p{n}": PodUsage(NOW - 5, 15.0, {"app": {"cpu": 800 * 10**6, "memory": 300 * NANO}}) for n in range(3)},
-        fetched_at=NOW - 1,
-    ),
     "down": ResourceSamples(
         error="503 ServiceUnavailable: the server is currently unable to handle the request "
         "(last answer at 2026-01-01T00:00:00Z)",
@@ -71,27 +66,23 @@ PODS = [pod(f"p{n}", limits={"memory": "1000"}) for n in range(4)]
 
 
 def _context(rule: Policy, samples: Samples, roster: Roster | None = None, now: float = NOW) -> Context:
-    bounds = Bounds(minimum=0, maximum=100)
-    memory = Memory(error_since=NOW - 600)
-    assessment, decision = assess_and_decide(
-        rule,
-        PODS,
-        samples,
-        current=len(PODS),
-        bounds=bounds,
-        listed=roster if rule.registry else None,
-        memory=memory,
-        now=now,
+    return judged(
+        context(
+            rule=rule,
+            pods=PODS,
+            samples=samples,
+            listed=roster if rule.registry else None,
+            memory=Memory(error_since=NOW - 600),
+            bounds=Bounds(minimum=0, maximum=100),
+            now=now,
+        )
     )
-    view = PolicyView(policy=rule, target=TARGET, scale=scale(len(PODS)), bounds=bounds, assessment=assessment)
-    case = Context(key=KEY, now=now, view=view, decision=decision, hpa=None, settings=NOTIFYING, state=State())
-    return judged(case)
 
 
 def test_no_sentence_of_an_outage_changes_while_it_lasts() -> None:
     """Each change of an HPA's error would be a write to the HPA's status and an Event, for every HPA."""
-    failing, outage = [one for name, one in RESOURCES.items() if name != "well"], QUERIES["down"]
-    for rule, heard, roster in itertools.product(RULES.values(), failing, (None, OLD)):
+    outage = QUERIES["down"]
+    for rule, heard, roster in itertools.product(RULES.values(), RESOURCES.values(), (None, OLD)):
         told = []
         for now in (NOW + 100, NOW + 137):
             case = _context(rule, Samples(resources=heard, queries=outage), roster, now)

@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
-from tests.companion.kit import NOTIFYING, RULE, Leader, context
+from tests.companion.kit import NOTIFYING, RULE, context
 from tests.load.kit import NOW, REGISTRY, TARGET, pod, roster, same
 
 OLD, NEW = "6c5d4f", "7b9c8d"
@@ -48,29 +48,37 @@ def test_two_templates_that_serve_side_by_side_for_long_are_named_with_their_cou
     )
 
 
-@pytest.mark.parametrize(("age", "reason"), [(590.0, "RollingOut"), (620.0, "VersionMismatch")])
-def test_it_counts_from_when_a_pod_of_the_newest_template_turned_ready(age: float, reason: str) -> None:
-    assert found(of(OLD, 3) + of(NEW, 2, age=1200.0) + of(NEW, 1, age=age)[:1]).reason == reason
+STALLED, PAST_DEADLINE = (
+    replace(TARGET, progressing=reason) for reason in ("DeploymentPaused", "ProgressDeadlineExceeded")
+)
 
 
-def test_a_young_pod_of_the_old_template_is_no_rollout_that_progresses() -> None:
-    assert found(of(OLD, 3) + of(NEW, 2, age=1200.0) + [replace(of(OLD, 1, age=60.0)[0], uid="young")]).reason == (
-        "VersionMismatch"
-    )
-
-
-@pytest.mark.parametrize("reason", ["DeploymentPaused", "ProgressDeadlineExceeded"])
-def test_a_rollout_that_reports_a_stall_counts_as_stalled_despite_young_pods(reason: str) -> None:
-    target = replace(TARGET, progressing=reason, progressing_since=NOW - 601)
-    assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=target).reason == "VersionMismatch"
-    fresh = replace(target, progressing_since=NOW - 599)
-    assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=fresh).reason == "RollingOut"
-
-
-def test_a_rollout_past_its_deadline_has_stood_still_since_its_last_pod_turned_ready() -> None:
-    target = replace(TARGET, progressing="ProgressDeadlineExceeded", progressing_since=NOW - 10)
-    assert found(of(OLD, 3) + of(NEW, 2, age=620.0), target=target).reason == "VersionMismatch"
-    assert found(of(OLD, 3) + of(NEW, 2, age=590.0), target=target).reason == "RollingOut"
+@pytest.mark.parametrize(
+    ("newer", "target", "reason"),
+    [
+        pytest.param(of(NEW, 2, age=1200.0) + of(NEW, 1, age=590.0), TARGET, "RollingOut", id="the last pod turned"),
+        pytest.param(of(NEW, 2, age=1200.0) + of(NEW, 1, age=620.0), TARGET, "VersionMismatch", id="ready long ago"),
+        pytest.param(
+            [*of(NEW, 2, age=1200.0), replace(of(OLD, 1, age=60.0)[0], uid="young")], TARGET, "VersionMismatch",
+            id="a young pod of the old template is no progress",
+        ),
+        *(
+            pytest.param(of(NEW, 2, age=age), replace(target, progressing_since=NOW - ago), reason, id=says)
+            for target, ago, age, reason, says in (
+                (STALLED, 599, 60.0, "RollingOut", "paused lately"),
+                (STALLED, 601, 60.0, "VersionMismatch", "paused for long"),
+                (PAST_DEADLINE, 599, 60.0, "RollingOut", "past its deadline lately"),
+                (PAST_DEADLINE, 601, 60.0, "VersionMismatch", "past its deadline for long"),
+                (PAST_DEADLINE, 10, 590.0, "RollingOut", "past its deadline, its last pod ready lately"),
+                (PAST_DEADLINE, 10, 620.0, "VersionMismatch", "past its deadline, its last pod ready long ago"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_rollout_that_has_not_progressed_for_ten_minutes_is_a_mismatch(
+    newer: list[Pod], target: Target, reason: str
+) -> None:
+    assert found(of(OLD, 3) + newer, target=target).reason == reason
 
 
 def test_pods_that_do_not_serve_do_not_count() -> None:
@@ -92,27 +100,32 @@ def test_pods_of_an_unknown_template_are_no_version() -> None:
     assert found([replace(one, template_hash="") for one in same(2, "1")[0]]).reason == "OneVersion"
 
 
-def test_a_label_goes_before_the_image() -> None:
-    old = of(OLD, 1, image="web:a", labels={"app.kubernetes.io/version": "2026.1"})
-    new = of(NEW, 1, image="web:b", labels={"app.kubernetes.io/version": "2026.2"})
-    assert "2026.1 (6c5d4f, 1 pod), 2026.2 (7b9c8d, 1 pod)" in found(old + new).message
+LABEL = "app.kubernetes.io/version"
 
 
-def test_a_label_that_is_the_same_in_both_says_nothing() -> None:
-    labels = {"app.kubernetes.io/version": "2026.1"}
-    message = found(of(OLD, 1, image="web:a", labels=labels) + of(NEW, 1, image="web:b", labels=labels)).message
-    assert "a (6c5d4f, 1 pod), b (7b9c8d, 1 pod)" in message
-
-
-def test_where_nothing_tells_them_apart_they_go_by_their_hash() -> None:
-    assert "6c5d4f (1 pod), 7b9c8d (1 pod)" in found(of(OLD, 1, image="web:a") + of(NEW, 1, image="web:a")).message
-
-
-def test_the_registrys_metadata_name_them_where_images_do_not() -> None:
-    pods = of(OLD, 1, ips=("10.0.0.1",)) + of(NEW, 1, ips=("10.0.0.2",))
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        pytest.param(
+            {"image": "web:a", "labels": {LABEL: "2026.1"}}, {"image": "web:b", "labels": {LABEL: "2026.2"}},
+            "2026.1 (6c5d4f, 1 pod), 2026.2 (7b9c8d, 1 pod)", id="a label goes before the image",
+        ),
+        pytest.param(
+            {"image": "web:a", "labels": {LABEL: "2026.1"}}, {"image": "web:b", "labels": {LABEL: "2026.1"}},
+            "a (6c5d4f, 1 pod), b (7b9c8d, 1 pod)", id="a label that is the same in both says nothing",
+        ),
+        pytest.param({"image": "web:a"}, {"image": "web:a"}, "6c5d4f (1 pod), 7b9c8d (1 pod)", id="nothing but hashes"),
+        pytest.param(
+            {"ips": ("10.0.0.1",)}, {"ips": ("10.0.0.2",)}, "v1 (6c5d4f, 1 pod), v2 (7b9c8d, 1 pod)",
+            id="the registry's metadata where images say nothing",
+        ),
+    ],
+)  # fmt: skip
+def test_versions_are_named_by_what_tells_them_apart(old: dict[str, Any], new: dict[str, Any], told: str) -> None:
     instances = tuple(Instance(ip=f"10.0.0.{n}", port=8080, metadata={"version": f"v{n}"}) for n in (1, 2))
-    finding = found(pods, rule=replace(RULE, registry=REGISTRY), listed=replace(roster(), instances=instances))
-    assert "v1 (6c5d4f, 1 pod), v2 (7b9c8d, 1 pod)" in finding.message
+    listed = replace(roster(), instances=instances)
+    rule = replace(RULE, registry=REGISTRY) if "ips" in old else RULE
+    assert told in found(of(OLD, 1, **old) + of(NEW, 1, **new), rule=rule, listed=listed).message
 
 
 @pytest.mark.parametrize(
@@ -132,9 +145,3 @@ def test_an_images_tag(image: str, tag: str) -> None:
 def test_the_time_of_a_mismatch_is_set_by_the_settings() -> None:
     pods = of(OLD, 1) + of(NEW, 1, age=120.0)
     assert found(pods, settings=CompanionSettings(version_mismatch_seconds=60)).reason == "VersionMismatch"
-
-
-def test_it_is_a_condition_of_the_status() -> None:
-    status = Leader().status(context(pods=of(OLD, 1) + of(NEW, 1)))
-    (condition,) = [one for one in status["conditions"] if one["type"] == "VersionsConsistent"]
-    assert (condition["status"], condition["reason"]) == ("False", "VersionMismatch")

@@ -10,46 +10,34 @@ import pytest
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.features import hpa_wiring
-from adapter.companion.features.status import status_of
 from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
 from adapter.companion.writer import Writer
 from adapter.kube.session import Session
-from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy, Velocity
-from adapter.policy.behavior import SHIPPED_PACE, required_behavior
+from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
     FIELD_MANAGER,
     CrossVersionReference,
     FieldManagers,
     Hpa,
-    HpaMetric,
-    MetricSourceType,
-    MetricTargetType,
     ScalingActive,
     ScalingPolicy,
     ScalingRules,
 )
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, PolicyView
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import judged
+from tests.companion import kit
+from tests.companion.kit import KEY, judged
+from tests.companion.test_fast_scale_up import DESIRED
 from tests.kube.fake import FakeApi, text
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
-KEY = Key("shop", "web")
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 ENFORCED = policy(cpu("1200m", "400m"), hpa_wiring=HpaWiring.ENFORCE, uid="rule")
 REPORTED = replace(ENFORCED, hpa_wiring=HpaWiring.REPORT)
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_wiring=True))
 KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
-DESIRED = HpaMetric(
-    kind=MetricSourceType.OBJECT,
-    name="desired_replicas",
-    described=CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
-    target=MetricTargetType.AVERAGE_VALUE,
-    aim=NANO,
-)
 PLAIN = Hpa(
     namespace="shop",
     name="web",
@@ -92,21 +80,8 @@ async def writer(api: FakeApi) -> AsyncIterator[Writer]:
 
 
 def context(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
-    pods, loads = same(4, "800m")
-    bounds = hpa.bounds if hpa is not None else Bounds(maximum=9)
-    assessment, decision = assess_and_decide(rule, pods, usage(loads), bounds=bounds)
-    view = PolicyView(policy=rule, bounds=bounds, assessment=assessment)
-    base = Context(
-        key=KEY,
-        now=NOW,
-        view=view,
-        decision=decision,
-        hpa=hpa,
-        settings=SWITCHED_ON,
-        state=State(),
-        tolerance_field=KNOWN,
-    )
-    return replace(base, **changes)
+    given = {"hpa": hpa, "settings": SWITCHED_ON, "tolerance_field": KNOWN}
+    return kit.context(rule=rule, bounds=hpa.bounds if hpa else None, **(given | changes))
 
 
 def finding(case: Context) -> PolicyCondition:
@@ -267,13 +242,6 @@ class TestWar:
             case = replace(case, now=case.now + waits[-1])
         assert waits == [600, 3600, 21_600, 86_400, 86_400, 86_400]
 
-    def test_a_client_that_undoes_the_wiring_twice_a_minute_causes_four_writes_a_day(self) -> None:
-        case, writes = context(), 0
-        for step in range(86_400 // 30):
-            writes += len(list(hpa_wiring.plan(case)))
-            case = undone(case, 30, str(100 + step))
-        assert writes == 4
-
 
 class TestMissing:
     def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
@@ -330,19 +298,8 @@ class TestTolerance:
         assert writer.tolerance.asked_at is not None
 
 
-def test_the_condition_is_in_the_status() -> None:
-    (found,) = (one for one in status_of(judged(context()))["conditions"] if one["type"] == "HPAConformant")
-    assert (found["status"], found["reason"]) == ("False", "Tolerance")
-
-
 def test_the_message_names_the_step_that_the_tolerance_swallows() -> None:
     pods, loads = same(20, "1230m")
     _, decision = assess_and_decide(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
     told = finding(context(rule=REPORTED, decision=decision)).message
     assert "swallows the step from 20 to 21" in told
-
-
-def test_the_set_hpa_is_what_is_wanted() -> None:
-    settings = required_behavior(ENFORCED, SET, tolerance=True)
-    assert settings
-    assert all(one.is_set for one in settings)

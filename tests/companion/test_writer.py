@@ -1,4 +1,4 @@
-"""What reaches the API server: nothing of a process that does not lead, nothing over what it did not know."""
+"""What reaches the API server: nothing of a process that does not lead, nothing over what it did not know or owns."""
 
 import asyncio
 import gc
@@ -11,15 +11,18 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from adapter.companion.actions import ActionResult, WriteStatus
+from adapter.companion.actions import Action, ActionResult, MarkPod, RaiseScale, WriteStatus
 from adapter.companion.writer import Writer
 from adapter.kube.session import Session
-from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
+from tests.companion.kit import KEY
 from tests.kube.fake import FakeApi, status
 
-KEY = Key("shop", "web")
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
+SCALE = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+POD = "/api/v1/namespaces/shop/pods/web-1"
+RAISE = RaiseScale(key=KEY, path=SCALE, target="uid-1", current=4, to=8)
+MARK = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=True)
 ACTION = WriteStatus(key=KEY, uid="u1", status={"verdict": "Above"}, over="2026-01-01T00:00:00.5Z")
 
 
@@ -32,11 +35,19 @@ class Case:
         self.arrived: list[Any] = []
         self.let_go = asyncio.Event()
         self.let_go.set()
-        api.answers[PATH] = self._take
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        """Method, type of the content and query of each write."""
+        self.scale: Any = {
+            "metadata": {"name": "web", "namespace": "shop", "uid": "uid-1", "resourceVersion": "77"},
+            "spec": {"replicas": 4},
+            "status": {},
+        }
+        api.answers |= dict.fromkeys((PATH, SCALE, POD), self._take)
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
-        assert request.method == "PATCH"
-        assert request.content_type == "application/json-patch+json"
+        if request.method == "GET":
+            return web.json_response(self.scale)
+        self.requests.append((request.method, request.content_type, dict(request.query)))
         self.arrived.append(json.loads(await request.read()))
         await self.let_go.wait()
         return web.json_response({})
@@ -62,6 +73,7 @@ async def test_a_status_write_tests_the_policys_uid_and_the_known_status(case: C
             {"op": "add", "path": "/status", "value": {"verdict": "Above"}},
         ]
     ]
+    assert case.requests == [("PATCH", "application/json-patch+json", {})]
     assert case.counted("done") == 1
 
 
@@ -70,10 +82,55 @@ async def test_where_there_was_none_no_status_is_expected(case: Case) -> None:
     assert [step["path"] for step in case.arrived[0]] == ["/metadata/uid", "/status"]
 
 
-async def test_a_process_that_does_not_lead_writes_nothing(case: Case) -> None:
+@pytest.mark.parametrize("action", [ACTION, RAISE], ids=["a status", "a scale"])
+async def test_a_process_that_does_not_lead_writes_nothing(case: Case, action: Action) -> None:
     case.leads = False
-    assert await case.writer.carry_out(ACTION) is ActionResult.NOT_LEADING
+    assert await case.writer.carry_out(action) is ActionResult.NOT_LEADING
     assert case.arrived == []
+
+
+async def test_a_leader_that_is_deposed_while_it_reads_a_scale_does_not_write_it(case: Case) -> None:
+    async def read(_: web.Request) -> web.StreamResponse:
+        case.leads = False
+        return web.json_response(case.scale)
+
+    case.api.answers[SCALE] = read
+    assert await case.writer.carry_out(RAISE) is ActionResult.OVERTAKEN
+    assert [request.method for request in case.api.seen] == ["GET"]
+
+
+async def test_a_scale_is_updated_with_the_version_that_was_read(case: Case) -> None:
+    assert await case.writer.carry_out(RAISE) is ActionResult.DONE
+    assert [method for method, *_ in case.requests] == ["PUT"]
+    assert case.arrived == [case.scale | {"spec": {"replicas": 8}}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"spec": {"replicas": 5}}, {"spec": {"replicas": 3}}, {"spec": {}}, {"metadata": {"uid": "uid-2"}}],
+)
+async def test_a_scale_that_changed_since_the_plan_is_left_alone(case: Case, change: dict[str, Any]) -> None:
+    case.scale |= change
+    assert await case.writer.carry_out(RAISE) is ActionResult.OVERTAKEN
+    assert case.arrived == []
+
+
+async def test_an_answer_that_is_no_scale_is_a_failure(case: Case) -> None:
+    case.scale = ["nonsense"]
+    assert await case.writer.carry_out(RAISE) is ActionResult.FAILED
+
+
+async def test_a_mark_is_applied_without_force_to_the_pod_of_this_uid_and_removed_by_no_annotations(case: Case) -> None:
+    for action in (MARK, replace(MARK, first=False)):
+        assert await case.writer.carry_out(action) is ActionResult.DONE
+    applied = ("PATCH", "application/apply-patch+yaml", {"fieldManager": "effective-load-companion"})
+    assert case.requests == [applied, applied]
+    metadata = [body["metadata"] for body in case.arrived]
+    assert [(one["name"], one["uid"]) for one in metadata] == [("web-1", "uid-web-1")] * 2
+    assert [one["annotations"] for one in metadata] == [
+        {"controller.kubernetes.io/pod-deletion-cost": "-2147483648", "effective-load.io/deletion-cost-set": "true"},
+        {},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,6 @@ def repeating(start: str, end: str = "", *, value: int = 1000, minutes: int = 0,
 def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row: Object, kind: str) -> None:
     where = {"namespace": "shop"} if kind == "ScalingSchedule" else {}
     web = hpa(external("rps", "10"), scheduled(kind), annotations=RPS)
-    web["metadata"]["namespace"] = "shop"
     migration = migrated(scaling_schedule(original, kind=kind, **where), web)
     assert migration.pairs[0].policy["spec"]["schedules"] == [
         {"name": "peak-0", "cron": "5 8 * * 1,5", "timeZone": "Asia/Shanghai", "minReplicas": 34} | row
@@ -120,7 +119,6 @@ def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row:
 
 def test_two_scaling_schedules_of_one_name_become_schedules_with_different_names() -> None:
     web = hpa(external("rps", "10"), scheduled(), scheduled("ClusterScalingSchedule"), annotations=RPS)
-    web["metadata"]["namespace"] = "shop"
     own = scaling_schedule(repeating("08:05", minutes=45), namespace="shop")
     of_all = scaling_schedule(repeating("18:05", minutes=45), kind="ClusterScalingSchedule")
     spec = migrated(own, of_all, web).pairs[0].policy["spec"]
@@ -157,7 +155,6 @@ def test_a_scaling_schedule_is_still_needed_where_the_hpa_that_names_it_is_refus
     web = hpa(external("rps", "0"), scheduled(), annotations=RPS)
     other = hpa(external("rps", "10"), annotations=RPS)
     other["metadata"]["name"] = "other"
-    web["metadata"]["namespace"] = "shop"
     migration = migrated(scaling_schedule(repeating("08:05", "20:00"), namespace="shop"), web, other)
     assert [one.kind for one in migration.refused] == ["HorizontalPodAutoscaler", "ScalingSchedule"]
     assert not migration.notes
@@ -180,46 +177,54 @@ def test_behavior_stays_and_its_tolerance_moves_into_the_policy() -> None:
     assert "one tolerance" in note_at("spec.behavior.scaleUp.tolerance", EVERYTHING_KMA).sentence
 
 
-def test_pods_metrics_become_the_rules_query_for_every_pod_of_the_namespace() -> None:
-    assert promql_of(RULES, hpa(PODS)) == (
-        'sum(rate(http_requests_total{namespace="$namespace",verb="GET",pod!=""}[2m])) by (namespace, pod)'
-    )
+OVERRIDES = {"overrides": {"ns": {"resource": "namespaces"}, "kube_pod": {"resource": "pods"}}}
+OF_INGRESS = {
+    "describedObject": {"apiVersion": "extensions/v1beta1", "kind": "Ingress", "name": "front"},
+    "metric": {"name": "ingress_rps"},
+    "target": {"type": "Value", "value": "500"},
+}
+EXPRESSIONS = [
+    {"key": "a", "operator": "In", "values": ["x.y", "z"]},
+    {"key": "b", "operator": "NotIn", "values": ["q"]},
+    {"key": "c", "operator": "Exists"},
+    {"key": "d", "operator": "DoesNotExist"},
+]
 
 
-def test_other_labels_of_pods_and_namespaces_are_renamed() -> None:
-    resources = {"overrides": {"ns": {"resource": "namespaces"}, "kube_pod": {"resource": "pods"}}}
-    text = promql_of(rule(resources=resources), hpa(PODS))
-    assert text.startswith('label_replace(label_replace(sum(rate(http_requests_total{ns="$namespace"')
-    assert text.endswith('"namespace", "$1", "ns", "(.*)"), "pod", "$1", "kube_pod", "(.*)")')
-
-
-def test_external_rules_keep_their_namespace_out() -> None:
-    [_, depth] = policy_spec(RULES, EVERYTHING_PA)["metrics"]
-    assert depth["query"]["promQL"] == 'max(queue_depth{queue="mails"})'
-
-
-def test_object_metrics_become_one_number_for_their_object() -> None:
-    described = {"apiVersion": "extensions/v1beta1", "kind": "Ingress", "name": "front"}
-    target = {"type": "Value", "value": "500"}
-    metric = {
-        "type": "Object",
-        "object": {"describedObject": described, "metric": {"name": "ingress_rps"}, "target": target},
-    }
-    rules = changed(RULES, "rules", 1, "resources", "template", to="kube_<<.Resource>>")
-    assert promql_of(rules, hpa(metric)) == (
-        'sum(avg(ingress_rps{kube_namespace="$namespace",kube_ingress="front"}) by (kube_ingress))'
-    )
-
-
-def test_selectors_of_metrics_become_matchers() -> None:
-    expressions = [
-        {"key": "a", "operator": "In", "values": ["x.y", "z"]},
-        {"key": "b", "operator": "NotIn", "values": ["q"]},
-        {"key": "c", "operator": "Exists"},
-        {"key": "d", "operator": "DoesNotExist"},
-    ]
-    pods = changed(PODS, "pods", "metric", "selector", to={"matchExpressions": expressions})
-    assert r'a=~"x\\.y|z",b!~"q",c!="",d="",pod!=""' in promql_of(RULES, hpa(pods))
+@pytest.mark.parametrize(
+    ("rules", "metric", "promql"),
+    [
+        pytest.param(
+            RULES, PODS,
+            'sum(rate(http_requests_total{namespace="$namespace",verb="GET",pod!=""}[2m])) by (namespace, pod)',
+            id="Pods: the rule's query for every pod of the namespace",
+        ),
+        pytest.param(
+            rule(resources=OVERRIDES), PODS,
+            'label_replace(label_replace(sum(rate(http_requests_total{ns="$namespace",verb="GET",kube_pod!=""}[2m])) '
+            'by (ns, kube_pod), "namespace", "$1", "ns", "(.*)"), "pod", "$1", "kube_pod", "(.*)")',
+            id="other labels of pods and namespaces are renamed",
+        ),
+        pytest.param(
+            changed(RULES, "rules", 1, "resources", "template", to="kube_<<.Resource>>"),
+            {"type": "Object", "object": OF_INGRESS},
+            'sum(avg(ingress_rps{kube_namespace="$namespace",kube_ingress="front"}) by (kube_ingress))',
+            id="Object: one number for it",
+        ),
+        pytest.param(
+            RULES, changed(PODS, "pods", "metric", "selector", to={"matchExpressions": EXPRESSIONS}),
+            r'sum(rate(http_requests_total{namespace="$namespace",a=~"x\\.y|z",b!~"q",c!="",d="",pod!=""}[2m])) '
+            "by (namespace, pod)",
+            id="a selector becomes matchers",
+        ),
+        pytest.param(
+            RULES, external("depth", queue="mails"), 'max(queue_depth{queue="mails"})',
+            id="external rules keep their namespace out",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_becomes_the_query_of_its_metric(rules: Object, metric: Object, promql: str) -> None:
+    assert promql_of(rules, hpa(metric)) == promql
 
 
 def test_a_rule_that_cannot_be_evaluated_here_is_told_and_its_metric_left_out() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.commands.replay.hpas import judge_of, stock_hpa_for
-from adapter.commands.replay.service import Setup, Tick
+from adapter.commands.replay.service import Run, Setup, Tick
 from adapter.commands.replay.simulation import simulate, with_gaps
 from tests.replay.history.kit import policy
 from tests.replay.services import POD, START, hpa
@@ -21,12 +21,15 @@ def ticks(*, silent: bool) -> list[Tick]:
     return [*made[:BEGIN], *made[END:]] if silent else made
 
 
+def runs(setup: Setup, *, silent: bool = False) -> list[Run]:
+    """The policy and the stock HPA over the history with the gap."""
+    autoscalers = [PolicyAutoscaler(policy(), hpa()), HpaAutoscaler(stock_hpa_for(policy(), hpa(), setup))]
+    return simulate(ticks(silent=silent), setup, autoscalers, judge_of(policy(), setup))
+
+
 @pytest.mark.parametrize("delay", [0.0, 40.0])
 def test_a_gap_of_empty_ticks_is_unknown_time(delay: float) -> None:
-    setup = Setup(replicas=10, delay=delay)
-    autoscalers = [PolicyAutoscaler(policy(), hpa()), HpaAutoscaler(stock_hpa_for(policy(), hpa(), setup))]
-    runs = simulate(ticks(silent=False), setup, autoscalers, judge_of(policy(), setup))
-    for run in runs:
+    for run in runs(Setup(replicas=10, delay=delay)):
         assert run.summary.unknown == (END - BEGIN - 2) * 15
         assert run.summary.overshoot == 3
         assert run.summary.seconds == COUNT * 15
@@ -34,11 +37,7 @@ def test_a_gap_of_empty_ticks_is_unknown_time(delay: float) -> None:
 
 def test_a_gap_of_empty_ticks_is_as_one_without_ticks_that_nothing_bridges() -> None:
     setup = Setup(replicas=10, lasts=45.0)
-    found = []
-    for silent in (False, True):
-        autoscalers = [PolicyAutoscaler(policy(), hpa()), HpaAutoscaler(stock_hpa_for(policy(), hpa(), setup))]
-        found.append(simulate(ticks(silent=silent), setup, autoscalers, judge_of(policy(), setup)))
-    assert found[0] == found[1]
+    assert runs(setup) == runs(setup, silent=True)
 
 
 def held(*steps: float) -> list[float]:

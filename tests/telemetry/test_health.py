@@ -14,31 +14,25 @@ def health(sentence: str | None = None) -> Health:
     return Health({"ping": lambda: None}, {"caches": lambda: sentence})
 
 
-def test_healthy_is_a_plain_ok() -> None:
-    for endpoint in ("livez", "readyz", "healthz"):
-        assert health().answer(f"/{endpoint}") == (200, "ok")
+FAILED = f"[+]ping ok\n[-]caches failed: {ILL}\nreadyz check failed\n"
 
 
-def test_a_failed_readiness_check_shows_its_reason_and_livez_passes() -> None:
-    text = f"[+]ping ok\n[-]caches failed: {ILL}\nreadyz check failed\n"
-    assert health(ILL).answer("/readyz") == (500, text)
-    assert health(ILL).answer("/livez") == (200, "ok")
-    assert health(ILL).answer("/healthz") == (200, "ok")
-
-
-def test_a_failure_that_is_to_be_reported_has_status_200() -> None:
-    text = f"[+]ping ok\n[-]caches failed: {ILL}\nreadyz check failed\n"
-    assert health(ILL).answer("/readyz?verbose=&report=") == (200, text)
-
-
-def test_verbose_lists_every_check() -> None:
-    assert health().answer("/readyz?verbose") == (200, "[+]ping ok\n[+]caches ok\nreadyz check passed\n")
-
-
-def test_a_single_check_can_be_asked_for() -> None:
-    assert health(ILL).answer("/readyz/ping") == (200, "ok")
-    assert health(ILL).answer("/readyz/caches") == (500, f"[-]caches failed: {ILL}\nreadyz check failed\n")
-    assert health().answer("/livez/caches") is None
+@pytest.mark.parametrize(
+    ("sentence", "path", "answer"),
+    [
+        *((None, path, (200, "ok")) for path in ("/livez", "/readyz", "/healthz")),
+        (None, "/readyz?verbose", (200, "[+]ping ok\n[+]caches ok\nreadyz check passed\n")),
+        (ILL, "/readyz", (500, FAILED)),
+        pytest.param(ILL, "/readyz?verbose=&report=", (200, FAILED), id="a failure that is only reported"),
+        *((ILL, path, (200, "ok")) for path in ("/livez", "/healthz", "/readyz/ping")),
+        (ILL, "/readyz/caches", (500, f"[-]caches failed: {ILL}\nreadyz check failed\n")),
+        pytest.param(None, "/livez/caches", None, id="a check that is none of the endpoint's"),
+    ],
+)
+def test_an_endpoint_says_ok_or_each_of_its_checks(
+    sentence: str | None, path: str, answer: tuple[int, str] | None
+) -> None:
+    assert health(sentence).answer(path) == answer
 
 
 async def test_a_stalled_event_loop_fails_the_heartbeat() -> None:

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -139,11 +138,8 @@ async def test_each_family_is_written_once_however_many_policies_there_are() -> 
     assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
 
 
-def test_modes_are_those_of_the_load_package() -> None:
+def test_modes_and_verdicts_are_those_of_the_load_package() -> None:
     assert {stance.value for stance in Stance} == set(MODES)
-
-
-def test_verdicts_are_those_of_the_load_package() -> None:
     assert {verdict.value for verdict in Verdict} == set(VERDICTS)
 
 
@@ -180,21 +176,3 @@ async def test_two_scrapes_at_once_do_not_mix() -> None:
     metrics = Metrics(lambda: [CHECKOUT])
     first, second = await asyncio.gather(metrics.exposition(), metrics.exposition())
     assert first.count(b"# TYPE") == second.count(b"# TYPE")
-
-
-async def test_two_adapters_in_one_process_have_a_registry_each() -> None:
-    one, other = Metrics(), Metrics()
-    one.errors.labels("a").inc()
-    assert not [sample for sample in await samples(other) if sample.name == "effective_load_errors_total"]
-
-
-def test_instruments_are_of_the_kind_their_name_promises() -> None:
-    found = vars(Metrics()).values()
-    assert {Counter, Gauge, Histogram} <= {type(instrument) for instrument in found}
-    for instrument in found:
-        if isinstance(instrument, Counter | Gauge | Histogram):
-            [family] = instrument.describe()
-            assert family.name.startswith("effective_load_")
-            assert (family.type == "histogram") is family.name.endswith("_duration_seconds")
-        else:
-            assert isinstance(instrument, CollectorRegistry) or callable(instrument)

@@ -11,7 +11,7 @@ from adapter.kube.errors import Unreachable
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import ProbeTurns
 from adapter.runtime.outbound import AT_ONCE
-from adapter.runtime.source_errors import QueryRejected, SourceUnreachable
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceUnreachable
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
@@ -30,6 +30,7 @@ class FakeClient:
     hangs = False
     goes, comes = GOES, COMES
     refuses: Callable[[str], bool] = staticmethod(lambda _: False)
+    refusal: SourceError = SourceUnreachable("no answer within 10 s")
     asked: list[tuple[float, str]]
 
     def __init__(self, settings: PrometheusServer) -> None:
@@ -40,12 +41,12 @@ class FakeClient:
 
     async def query(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
-        if type(self).refuses(text):
-            raise SourceUnreachable("no answer within 10 s")
         if self.goes <= moment() < self.comes:
             await asyncio.sleep(TIMEOUT if self.hangs else 0.001)
             raise SourceUnreachable("no answer")
         await asyncio.sleep(0.01)
+        if type(self).refuses(text):
+            raise self.refusal
 
     async def close(self) -> None:
         pass
@@ -136,9 +137,12 @@ def test_waiting_queries_are_spread_when_the_breaker_closes(server: type[FakeCli
     assert max(sum(1 for at in back if at // 0.1 == tenth) for tenth in {at // 0.1 for at in back}) < 60
 
 
-def test_a_query_that_always_fails_keeps_its_interval_and_delays_no_other(server: type[FakeClient]) -> None:
-    """A query may be too heavy for a server that is well."""
-    server.goes = server.comes = 0
+@pytest.mark.parametrize("refusal", [SourceUnreachable("no answer within 10 s"), QueryRejected("no such function")])
+def test_a_query_that_always_fails_keeps_its_interval_and_delays_no_other(
+    server: type[FakeClient], refusal: SourceError
+) -> None:
+    """A query may be too heavy for a server that is well, or somebody may be mending its data."""
+    server.goes, server.comes, server.refusal = 0, 0, refusal
     heavy, *light = queries(10, 15)
     server.refuses = staticmethod(lambda text: text == heavy.query)
     poll(150, heavy, *light)
@@ -207,18 +211,10 @@ def test_a_response_closes_the_breaker_for_all_waiting_queries() -> None:
     run(work())
 
 
-def test_a_rejected_query_closes_the_breaker(server: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_query_closes_the_breaker(server: type[FakeClient]) -> None:
     *rejected, other = queries(40, 15)
-    texts = {query.query for query in rejected}
-    true = server.query
-
-    async def query(self: FakeClient, text: str, *others: object, **more: object) -> None:
-        found = await true(self, text, *others, **more)
-        if text in texts:
-            raise QueryRejected("no such function")
-        return found
-
-    monkeypatch.setattr(server, "query", query)
+    server.refuses = staticmethod(lambda text: text != other.query)
+    server.refusal = QueryRejected("no such function")
     assert other.name in poll(COMES + 17, *rejected, other)
 
 

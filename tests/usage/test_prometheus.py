@@ -349,9 +349,8 @@ class TestFailing:
 
 
 class TestPauses:
-    async def test_a_rejected_query_keeps_its_interval(self, fake: FakePrometheus) -> None:
-        """The server is well; only this question is wrong, and somebody may be mending its data."""
-
+    async def test_a_rejected_query_waits_for_no_other(self, fake: FakePrometheus) -> None:
+        """The server is well; only this question is wrong."""
         fake.handler = always(lambda: raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400))
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():

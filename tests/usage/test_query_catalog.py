@@ -1,5 +1,7 @@
 """Resolving the queries of policies: names substituted, servers checked, inline PromQL only if allowed."""
 
+from dataclasses import replace
+
 import pytest
 
 from adapter.load.spec import Query
@@ -23,23 +25,26 @@ def resolved(query: InstantQuery | str) -> InstantQuery:
 
 
 class TestNamed:
-    def test_a_query_without_variables_is_one_query_for_all_workloads(self) -> None:
-        known = catalog(named("rps", RPS))
-        one = known.resolve(wanted(Query(name="rps"), "shop", "web"))
-        assert one == known.resolve(wanted(Query(name="rps"), "other", "api"))
-        assert resolved(one).text == RPS
-
-    def test_a_query_with_variables_is_one_for_each_workload(self) -> None:
-        known = catalog(named("depth", 'sum(queue{n="$namespace",w="$workload"})', scope="Service"))
-        one = resolved(known.resolve(wanted(Query(name="depth"), "shop", "web")))
-        two = resolved(known.resolve(wanted(Query(name="depth"), "shop", "api")))
-        assert (one.text, two.text) == ('sum(queue{n="shop",w="web"})', 'sum(queue{n="shop",w="api"})')
-
-    def test_workloads_with_equal_queries_share_one(self) -> None:
-        known = catalog(named("depth", 'sum(queue{n="$namespace"})'))
-        assert known.resolve(wanted(Query(name="depth"), "shop", "web")) == known.resolve(
-            wanted(Query(name="depth"), "shop", "api")
-        )
+    @pytest.mark.parametrize(
+        ("text", "texts"),
+        [
+            pytest.param(RPS, (RPS, RPS, RPS), id="without variables all workloads share one"),
+            pytest.param(
+                'sum(queue{n="$namespace"})', ('sum(queue{n="shop"})', 'sum(queue{n="shop"})', 'sum(queue{n="other"})'),
+                id="so do those whose queries are equal",
+            ),
+            pytest.param(
+                'x{n="$namespace",w="$workload"}',
+                ('x{n="shop",w="web"}', 'x{n="shop",w="api"}', 'x{n="other",w="api"}'),
+                id="with the workload in it each has its own",
+            ),
+        ],
+    )  # fmt: skip
+    def test_workloads_share_a_query_where_it_is_the_same(self, text: str, texts: tuple[str, ...]) -> None:
+        known = catalog(named("load", text))
+        workloads = (("shop", "web"), ("shop", "api"), ("other", "api"))
+        found = [resolved(known.resolve(wanted(Query(name="load"), *workload))) for workload in workloads]
+        assert found == [replace(found[0], text=text) for text in texts]
 
     def test_the_instant_query_has_all_settings(self) -> None:
         known = catalog(
@@ -58,28 +63,6 @@ class TestNamed:
             assert resolved(known.resolve(wanted(Query(name="rps")))).window == window
         inline = wanted(Query(prom_ql=f"{RPS} offset 5m", server="main"))
         assert resolved(catalog(inline=True).resolve(inline)).window == 360
-
-    def test_the_samples_behind_a_number_for_a_service_are_sorted_by_pod_too(self) -> None:
-        assert InstantQuery(server="main", text="x", by_pod=False).labels == ("namespace", "pod")
-        assert InstantQuery(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
-        assert InstantQuery(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
-
-    def test_the_fault_of_an_unknown_query_lists_the_known_ones(self) -> None:
-        assert catalog(named("rps", "x")).resolve(wanted(Query(name="rsp"))) == (
-            "the settings define no such query (they have rps)"
-        )
-        assert "none yet" in str(catalog().resolve(wanted(Query(name="rsp"))))
-
-    def test_the_fault_of_an_unknown_server_lists_the_known_ones(self) -> None:
-        found = catalog(named("rps", "x", server="third")).resolve(wanted(Query(name="rps")))
-        assert found == "the settings define no Prometheus server 'third' (they have main, second)"
-
-    def test_a_name_that_no_object_can_have_is_a_fault(self) -> None:
-        known = catalog(named("rps", 'x{w="$workload"}'))
-        assert "is no workload's name" in str(known.resolve(wanted(Query(name="rps"), "shop", 'web"} or {"')))
-
-    def test_an_invalid_expression_is_a_fault(self) -> None:
-        assert "never closed" in str(catalog(named("rps", "x{")).resolve(wanted(Query(name="rps"))))
 
     def test_queries_without_variables_are_known_by_name(self) -> None:
         known = catalog(named("rps", RPS), named("depth", 'x{n="$namespace"}'), named("bad", "x{"))
@@ -105,13 +88,26 @@ class TestInline:
         question = resolved(catalog(inline=True).resolve(wanted(self.QUERY)))
         assert question == InstantQuery(server="second", text='sum(x{n="shop"})', by_pod=None)
 
-    @pytest.mark.parametrize(
-        ("query", "sentence"),
-        [
-            (Query(prom_ql="x", server="third"), "no Prometheus server 'third'"),
-            (Query(prom_ql="x{", server="main"), "never closed"),
-            (Query(prom_ql="x{n=$namespace}", server="main"), "inside quotes"),
-        ],
-    )
-    def test_a_query_that_cannot_be_sent_has_a_fault(self, query: Query, sentence: str) -> None:
-        assert sentence in str(catalog(inline=True).resolve(wanted(query)))
+
+NAMED = [named("rps", "x"), named("third", "x", server="third"), named("bad", "x{")]
+
+
+@pytest.mark.parametrize(
+    ("queries", "query", "sentence"),
+    [
+        (NAMED[:1], Query(name="rsp"), "the settings define no such query (they have rps)"),
+        ([], Query(name="rsp"), "the settings define no such query (they have none yet)"),
+        (NAMED, Query(name="third"), "the settings define no Prometheus server 'third' (they have main, second)"),
+        (NAMED, Query(name="bad"), "never closed"),
+        ([], Query(prom_ql="x", server="third"), "no Prometheus server 'third'"),
+        ([], Query(prom_ql="x{", server="main"), "never closed"),
+        ([], Query(prom_ql="x{n=$namespace}", server="main"), "inside quotes"),
+    ],
+)
+def test_a_query_that_cannot_be_sent_has_a_fault(queries: list[object], query: Query, sentence: str) -> None:
+    assert sentence in str(catalog(*queries, inline=True).resolve(wanted(query)))
+
+
+def test_a_name_that_no_object_can_have_is_a_fault() -> None:
+    known = catalog(named("rps", 'x{w="$workload"}'))
+    assert "is no workload's name" in str(known.resolve(wanted(Query(name="rps"), workload='web"} or {"')))

@@ -86,10 +86,3 @@ def test_containers_named_after_their_services_take_no_memory_in_the_pods_withou
     table = builder.columns()
     assert sum(len(columns["cpu"]) for columns in table._amounts.values()) == 400  # noqa: SLF001  the memory that it takes
     assert table["service-7-0"].containers == {"service-7": {"cpu": 7}}
-    again = UsageColumnsBuilder(table)
-    for number in reversed(range(400)):
-        name = f"service-{number}"
-        again.fill(name, "cpu", [again.add(f"{name}-0", NOW, 15.0, (name,))], [number])
-    other = again.columns()
-    assert other.rows is table.rows
-    assert plain(other) == plain(table)
