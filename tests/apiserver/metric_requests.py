@@ -3,9 +3,11 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestKind, parse_target
+from adapter.apiserver.status import StatusError
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.served import served_value
 from adapter.load.spec import Bounds, Scale
@@ -53,6 +55,12 @@ async def ask(
     assert asked.error is None, asked.error
     body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
     return msgspec.json.decode(body)
+
+
+async def refused(snapshot: Snapshot, target: str, **more: Any) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        await ask(snapshot, target, **more)
+    return caught.value
 
 
 async def items(snapshot: Snapshot, target: str, **more: Any) -> list[dict[str, Any]]:
