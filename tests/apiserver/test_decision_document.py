@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import trustme
 
 from adapter.apiserver import decision_document
 from adapter.apiserver.decision_document import DecisionDocuments
@@ -25,7 +24,7 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query, Scale
 from adapter.snapshot import PolicyView, SnapshotStore
 from tests.apiserver import snapshots
-from tests.apiserver.conftest import Service, StubScales, as_user
+from tests.apiserver.conftest import Ask, Service, StubScales
 from tests.apiserver.metric_requests import FILLING
 from tests.evaluation.kit import FakeInputs, deployment, hpa, loads, web_pods
 from tests.evaluation.test_evaluator import Stand
@@ -195,7 +194,7 @@ async def test_a_service_with_more_pods_than_decide_reads_is_refused_with_its_co
 
 
 async def test_a_user_waits_for_the_document_before_and_only_some_may_wait(
-    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write, write = asyncio.Event(), DecisionDocuments.answer
 
@@ -204,7 +203,7 @@ async def test_a_user_waits_for_the_document_before_and_only_some_may_wait(
         return await write(self, info)
 
     monkeypatch.setattr(DecisionDocuments, "answer", gated)
-    asking = [asyncio.create_task(service.ask(PATH, leaf=proxy, headers=as_user("bob"))) for _ in range(8)]
+    asking = [asyncio.create_task(ask(PATH, "bob")) for _ in range(8)]
     refused = [(await each).status for each in itertools.islice(asyncio.as_completed(asking), 3)]
     may_write.set()
     answers = [(await each).status for each in asking]
@@ -228,7 +227,7 @@ async def test_the_loop_goes_on_while_a_large_document_is_written() -> None:
 
 
 async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_is_looked_up(
-    service: Service, proxy: trustme.LeafCert
+    service: Service, ask: Ask
 ) -> None:
     asked: list[dict[str, Any]] = []
 
@@ -237,7 +236,7 @@ async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_i
         return spec["user"] != "bob"
 
     service.cluster.may = may
-    refused_answer = await service.ask(f"{PATH}?labelSelector=%zz", leaf=proxy, headers=as_user("bob"))
+    refused_answer = await ask(f"{PATH}?labelSelector=%zz", "bob")
     assert refused_answer.status == 403
     assert asked[-1] == {
         "verb": "get",
@@ -248,17 +247,17 @@ async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_i
         "name": "web",
         "namespace": "shop",
     }
-    assert (await service.ask(PATH, leaf=proxy, headers=as_user("amy"), method="POST")).status == 405
+    assert (await ask(PATH, "amy", method="POST")).status == 405
 
 
-async def test_nobody_on_the_way_may_keep_it(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_nobody_on_the_way_may_keep_it(service: Service, ask: Ask) -> None:
     seen = view(500)
     assert seen.assessment is not None
     # Else it would be too old to be served.
     service.snapshot_store.swap(
         snapshots.snapshot(replace(seen, assessment=replace(seen.assessment, at=service.session.now())))
     )
-    got = await service.ask(PATH, leaf=proxy, headers=as_user("amy"))
+    got = await ask(PATH, "amy")
     assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
     assert len(got.body) > 2**18
     assert len(read_document(json.dumps(got.json()["document"])).inputs.pods) == 500
