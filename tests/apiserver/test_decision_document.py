@@ -14,7 +14,7 @@ from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.commands.decide.decision import decided
-from adapter.commands.decide.reader import DecisionCase, read_document
+from adapter.commands.decide.reader import read_document
 from adapter.evaluation.object_index import decode_policy
 from adapter.load.assessment import Decision
 from adapter.load.decide import decide
@@ -70,17 +70,16 @@ async def answer(served: DecisionDocuments, path: str = PATH) -> dict[str, Any]:
     return found
 
 
-def case_in(envelope: dict[str, Any]) -> DecisionCase:
-    return read_document(json.dumps(envelope["document"]))
-
-
 async def test_the_document_decides_what_the_server_decided_in_the_same_words() -> None:
     # Somebody has scaled since the assessment.
     scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
     seen = view()
     envelope = await answer(documents(seen, scales=scales))
-    case = case_in(envelope)
+    case = read_document(json.dumps(envelope["document"]))
     assessment, decision = decided(case)
+    assert (envelope["kind"], envelope["apiVersion"]) == ("PolicyDecision", "custom.metrics.k8s.io/v1beta2")
+    assert envelope["metadata"] == {"namespace": "shop", "name": "web"}
+    assert envelope["document"]["policy"]["spec"] == POLICY["spec"]
     assert envelope["decision"] == {
         "current": 6,
         "desiredReplicas": decision.desired,
@@ -140,7 +139,7 @@ async def test_whatever_the_policy_its_document_decides_as_the_server_does(name:
         seen = stand.view()
     scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
     envelope = await answer(documents(seen, scales=scales, now=stand.now + 3))
-    assessment, decision = decided(case := case_in(envelope))
+    assessment, decision = decided(case := read_document(json.dumps(envelope["document"])))
     assert (seen.assessment, seen.bounds) != (None, None)
     mine = decide(seen.assessment, scales.scale, seen.bounds, stand.now + 3)
     assert decision_of(decision) == decision_of(mine)
@@ -153,28 +152,17 @@ def decision_of(decision: Decision) -> tuple[Any, ...]:
     return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by
 
 
-async def test_the_server_names_itself_and_the_policy() -> None:
-    envelope = await answer(documents(view()))
-    assert envelope["kind"] == "PolicyDecision"
-    assert envelope["apiVersion"] == "custom.metrics.k8s.io/v1beta2"
-    assert envelope["metadata"] == {"namespace": "shop", "name": "web"}
-    assert envelope["document"]["policy"]["spec"] == POLICY["spec"]
-
-
 async def refused(served: DecisionDocuments, path: str = PATH) -> StatusError:
     with pytest.raises(StatusError) as caught:
         await answer(served, path)
     return caught.value
 
 
-async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here() -> None:
+async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here_and_no_series_to_select() -> None:
     stand = Stand()
     stand.inputs.silent = "the watch of pods has been silent for 60 s"
     assert (await refused(documents(stand.view()))).code == 503
-    assert (await refused(documents(), PATH)).code == 404
-
-
-async def test_selectors_are_refused_since_a_decision_has_no_series() -> None:
+    assert (await refused(documents())).code == 404
     assert (await refused(documents(view()), f"{PATH}?labelSelector=a%3Db")).code == 400
 
 
@@ -212,17 +200,10 @@ async def test_a_user_waits_for_the_document_before_and_only_some_may_wait(
 
 async def test_the_loop_goes_on_while_a_large_document_is_written() -> None:
     served = documents(view(800))
-    passes = 0
-
-    async def count() -> None:
-        nonlocal passes
-        while True:
-            passes += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await answer(served)
-    counting.cancel()
+    answering, passes = asyncio.create_task(answer(served)), 0
+    while not answering.done():
+        passes += 1
+        await asyncio.sleep(0)
     assert passes > 5
 
 
