@@ -4,7 +4,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import pytest
 
 from adapter.apiserver.provider import MetricsProvider
@@ -29,6 +28,7 @@ from tests.apiserver.metric_requests import (
     ask,
     items,
     refused,
+    respond,
     seven,
     value,
 )
@@ -66,11 +66,9 @@ async def test_each_assessment_s_own_value_is_served_while_the_pods_stay_the_sam
     for known in (first, first, second, second, replace(second, problem=Problem(503, "ServiceUnavailable", "gone"))):
         store.swap(snapshot(known))
         try:
-            body = await provider.custom(parse_target(f"{path}/effective_cpu"))
+            served.append((await respond(provider, f"{path}/effective_cpu"))["items"][0]["value"])
         except StatusError as error:
             served.append(error.message)
-        else:
-            served.append(msgspec.json.decode(body)["items"][0]["value"])
     assert served == ["1500m", "1500m", "2", "2", "gone"]
 
 
