@@ -138,66 +138,61 @@ def in_error(_assessment: Assessment, _scale: Scale, _bounds: Bounds, _now: floa
     return Decision(desired=None, served=None, error="no sample", verdict=Verdict.ERROR, held_by=None, current=5)
 
 
-UNREAD = StubScales(error=ScaleUnread(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s"))
-BROKEN = snapshot(view(assessments=[measured(usage=None, error="metrics.k8s.io: connection refused")]))
-NOT_ASSESSED = "WatermarkPolicy shop/checkout has not been assessed yet"
+COUNT, CPU, PODS_COUNTED = (f"{POLICY}/{name}" for name in ("desired_replicas", "effective_cpu", "effective_pods"))
 OTHER = f"{CUSTOM}/deployments.apps/other/desired_replicas"
-UNLISTED = "deployments.apps have not been listed yet"
-LOST = snapshot(
-    replace(
-        view(problem=Problem(503, "ServiceUnavailable", UNLISTED), assessed=False),
-        target=None,
-        target_resource="",
-        target_name="web",
-    )
+NAMED = "WatermarkPolicy shop/checkout"
+NOT_ASSESSED = f"{NAMED} has not been assessed yet"
+NEW = snapshot(announced())
+LOST = replace(
+    view(problem=Problem(503, "ServiceUnavailable", "deployments.apps have not been listed yet"), assessed=False),
+    target=None,
+    target_resource="",
+    target_name="web",
 )
+
+
+def cpu_measured(**changes: Any) -> Snapshot:
+    return snapshot(view(assessments=[measured(usage=None, **changes)]))
 
 
 @pytest.mark.parametrize(
-    ("picture", "target", "more", "sentence"),
+    ("picture", "target", "sentence"),
     [
-        (shop(), f"{POLICY}/desired_replicas", {"decide": in_error}, "no sample"),
-        (shop(), f"{TARGET}/desired_replicas", {"decide": in_error}, "WatermarkPolicy shop/checkout: no sample"),
-        (
-            shop(),
-            f"{POLICY}/desired_replicas",
-            {"scales": UNREAD},
-            "the live replica count cannot be read: no answer within 0.5 s",
-        ),
-        (snapshot(view(assessed=False)), f"{POLICY}/effective_cpu", {}, NOT_ASSESSED),
-        (
-            snapshot(view(at=NOW - 100)),
-            f"{POLICY}/desired_replicas",
-            {},
-            f"WatermarkPolicy shop/checkout was last assessed at {time_text(NOW - 100)}",
-        ),
-        (
-            BROKEN,
-            f"{POLICY}/effective_cpu",
-            {},
-            "metric cpu of WatermarkPolicy shop/checkout: metrics.k8s.io: connection refused",
-        ),
-        (
-            snapshot(view(assessments=[measured(usage=None)])),
-            f"{POLICY}/effective_cpu",
-            {},
-            "metric cpu of WatermarkPolicy shop/checkout: no serving pod has a sample",
-        ),
-        (shop(), f"{POLICY}/effective_pods", {"stale": "the watch is silent"}, "the watch is silent"),
-        (snapshot(view(), synced=False), f"{POLICY}/effective_pods", {}, FILLING),
-        (snapshot(announced()), f"{POLICY}/desired_replicas", {}, NOT_ASSESSED),
-        (snapshot(announced()), f"{POLICY}/effective_cpu", {}, NOT_ASSESSED),
-        (snapshot(announced()), f"{TARGET}/desired_replicas", {}, NOT_ASSESSED),
-        (snapshot(announced()), f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout", {}, NOT_ASSESSED),
-        (snapshot(announced()), f"{PODS}/effective_cpu", {}, NOT_ASSESSED),
-        (snapshot(view(), announced("new")), OTHER, {}, "WatermarkPolicy shop/new has not been assessed yet"),
-        (LOST, f"{TARGET}/desired_replicas", {}, UNLISTED),
+        (snapshot(view(assessed=False)), CPU, NOT_ASSESSED),
+        (snapshot(view(at=NOW - 100)), COUNT, f"{NAMED} was last assessed at {time_text(NOW - 100)}"),
+        (cpu_measured(error="metrics.k8s.io: refused"), CPU, f"metric cpu of {NAMED}: metrics.k8s.io: refused"),
+        (cpu_measured(), CPU, f"metric cpu of {NAMED}: no serving pod has a sample"),
+        (snapshot(view(), synced=False), PODS_COUNTED, FILLING),
+        (NEW, COUNT, NOT_ASSESSED),
+        (NEW, CPU, NOT_ASSESSED),
+        (NEW, f"{TARGET}/desired_replicas", NOT_ASSESSED),
+        (NEW, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout", NOT_ASSESSED),
+        (NEW, f"{PODS}/effective_cpu", NOT_ASSESSED),
+        (snapshot(view(), announced("new")), OTHER, "WatermarkPolicy shop/new has not been assessed yet"),
+        (snapshot(LOST), f"{TARGET}/desired_replicas", "deployments.apps have not been listed yet"),
     ],
 )
-async def test_what_has_no_value_now_is_a_503_that_says_why(
-    picture: Snapshot, target: str, more: dict[str, Any], sentence: str
+async def test_what_has_no_value_now_is_a_503_that_says_why(picture: Snapshot, target: str, sentence: str) -> None:
+    error = await refused(picture, target)
+    assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
+
+
+UNREAD = ScaleUnread(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s")
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "sentence"),
+    [
+        (COUNT, {"decide": in_error}, "no sample"),
+        (f"{TARGET}/desired_replicas", {"decide": in_error}, f"{NAMED}: no sample"),
+        (COUNT, {"scales": StubScales(error=UNREAD)}, f"the live replica count cannot be read: {UNREAD.public}"),
+        (PODS_COUNTED, {"stale": "the watch is silent"}, "the watch is silent"),
+    ],
+)
+async def test_a_decision_in_error_a_scale_that_cannot_be_read_and_a_silent_watch_are_a_503_with_the_sentence(
+    target: str, more: dict[str, Any], sentence: str
 ) -> None:
-    error = await refused(picture, target, **more)
+    error = await refused(shop(), target, **more)
     assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
 
 
@@ -208,38 +203,22 @@ async def test_a_problem_is_answered_with_its_own_code_reason_and_sentence() -> 
         assert (error.code, error.reason, error.message) == problem
 
 
+ELSEWHERE = snapshot(view(namespace="other"))
+POLICIES = ("watermarkpolicies", "effective-load.io")
+KNOWN = "it has desired_replicas, effective_pods, pulled_out_pods, effective_cpu, raw_cpu"
+
+
 @pytest.mark.parametrize(
     ("picture", "target", "details", "says"),
     [
-        (
-            shop(),
-            f"{CUSTOM}/watermarkpolicies.effective-load.io/nope/desired_replicas",
-            ("watermarkpolicies", "effective-load.io", "nope"),
-            "kubectl get watermarkpolicies -n shop",
-        ),
-        (
-            snapshot(view(namespace="other")),
-            f"{POLICY}/desired_replicas",
-            ("watermarkpolicies", "effective-load.io", "checkout"),
-            "there is no WatermarkPolicy checkout in namespace shop",
-        ),
+        (ELSEWHERE, COUNT, (*POLICIES, "checkout"), "kubectl get watermarkpolicies -n shop"),
         (shop(), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
-        (LOST, OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
-        (shop(), f"{CUSTOM}/statefulsets.apps/web/desired_replicas", ("statefulsets", "apps", "web"), "statefulsets"),
-        (
-            shop(),
-            f"{POLICY}/effective_memory",
-            ("", "", "effective_memory"),
-            "it has desired_replicas, effective_pods, pulled_out_pods, effective_cpu, raw_cpu",
-        ),
-        (shop(), f"{CUSTOM}/metrics/desired_replicas", ("", "", ""), "metrics have no metrics here"),
-        (shop(), f"{CUSTOM}/services/web/desired_replicas", ("services", "", "web"), "scales services web"),
-        (
-            shop(),
-            "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/desired_replicas",
-            ("", "", ""),
-            "nodes have no metrics here",
-        ),
+        (snapshot(LOST), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
+        (shop(), f"{CUSTOM}/statefulsets.apps/web/raw_cpu", ("statefulsets", "apps", "web"), "statefulsets.apps web"),
+        (shop(), f"{CUSTOM}/services/web/raw_cpu", ("services", "", "web"), "scales services web"),
+        (shop(), f"{POLICY}/effective_memory", ("", "", "effective_memory"), KNOWN),
+        (shop(), f"{CUSTOM}/metrics/raw_cpu", ("", "", ""), "metrics have no metrics here"),
+        (shop(), "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/raw_cpu", ("", "", ""), "nodes have no metrics here"),
     ],
 )
 async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(

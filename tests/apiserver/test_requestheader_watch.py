@@ -6,8 +6,6 @@ import pytest
 import trustme
 
 from adapter.apiserver.authentication import RequestheaderConfig, RequestheaderWatch
-from adapter.apiserver.status import CertificateError
-from adapter.kube.errors import NotFound
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver.cluster import CONFIG_MAP, Cluster
@@ -83,21 +81,6 @@ async def test_a_failed_read_is_retried_with_backoff(
     del cluster.faults[CONFIG_MAP]
     cluster.trust(pem(front_proxy))
     await follower.follow(1)
-    assert follower.watch.check() is None
-
-
-async def test_the_configuration_stays_while_reading_fails(
-    follower: Follower, cluster: Cluster, front_proxy: trustme.CA
-) -> None:
-    cluster.trust(pem(front_proxy))
-    await follower.follow(1)
-    del cluster.objects[CONFIG_MAP]
-    with pytest.raises(NotFound):
-        await follower.watch.read_once()
-    cluster.put(CONFIG_MAP, {"data": {"requestheader-client-ca-file": "x"}})
-    with pytest.raises(CertificateError):
-        await follower.watch.read_once()
-    assert len(follower.applied) == 1
     assert follower.watch.check() is None
 
 
