@@ -262,9 +262,11 @@ async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
     await cluster.waiting.wait()
     port = service.server.port
     task.cancel()
-    with contextlib.suppress(OSError):
-        while True:
-            drop(await connected(port, service.context()))
+    async with asyncio.timeout(30):
+        with contextlib.suppress(OSError):
+            while True:
+                drop(await connected(port, service.context()))
+    await asyncio.sleep(0.1)  # of its grace
     hold.set()
     assert (await asking).status == 200
     with contextlib.suppress(asyncio.CancelledError):
