@@ -115,10 +115,6 @@ def test_an_invalid_config_map_is_rejected(front_proxy: trustme.CA, broken: dict
         parse_config_map({**config(front_proxy), **broken})
 
 
-def test_a_cluster_without_aggregation_has_no_front_proxy() -> None:
-    assert parse_config_map({}) == EMPTY_CONFIG
-
-
 ASKED = head(METRIC, *as_proxy("Connection: close"))
 
 
