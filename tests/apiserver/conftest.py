@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -27,9 +28,9 @@ from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
+from tests.apiserver.upstream import FakeUpstream
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
-SERVICES = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 
 
 @dataclass
@@ -48,6 +49,9 @@ class Answer:
         return str(self.json()["message"])
 
 
+Ask = Callable[..., Awaitable[Answer]]
+
+
 @dataclass
 class StubScales(ScaleReader):
     """A scale reader with one replica count for all paths, or an error."""
@@ -61,6 +65,13 @@ class StubScales(ScaleReader):
         if self.error is not None:
             raise self.error
         return self.scale
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Look until the condition holds."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - what it looks at has no event
+            await asyncio.sleep(0.002)
 
 
 def pem(authority: trustme.CA) -> str:
@@ -126,9 +137,7 @@ class Service:
 
     async def ready(self) -> None:
         """Wait until the server is ready."""
-        async with asyncio.timeout(30):
-            while self.unready():  # noqa: ASYNC110 - as the kubelet asks
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.unready())
 
     def context(self, leaf: trustme.LeafCert | None = None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -221,22 +230,45 @@ async def running(service: Service) -> AsyncIterator[Service]:
                 await one
 
 
+def made(cluster: Cluster, session: Session, options: ServerSettings, **more: Any) -> Service:
+    """A server that is not started yet, with one policy, `shop/checkout`."""
+    service = Service(cluster, session, options, **more)
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    return service
+
+
 @pytest.fixture
 async def service(
     cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA
 ) -> AsyncIterator[Service]:
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))
-    service = Service(cluster, session, options)
-    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    async with running(service):
+    async with running(made(cluster, session, options)) as service:
         await service.ready()
         yield service
 
 
+@pytest.fixture
+def ask(service: Service, proxy: trustme.LeafCert) -> Ask:
+    """Asks the server through the front proxy, as the HPA controller or another user."""
+
+    async def asked(target: str, user: str = HPA, method: str = "GET", **headers: str) -> Answer:
+        return await service.ask(target, leaf=proxy, headers={**as_user(user), **headers}, method=method)
+
+    return asked
+
+
 def as_user(user: str = HPA, *groups: str, **extra: str) -> dict[str, str]:
-    """Identity headers; for several groups use `headers_of`."""
+    """Identity headers, with the first of the groups."""
     headers = {"X-Remote-User": user, **extra}
     if groups:
         headers["X-Remote-Group"] = groups[0]
     return headers
+
+
+@pytest.fixture
+async def upstream(tmp_path: Path) -> AsyncIterator[FakeUpstream]:
+    fake = FakeUpstream(tmp_path, trustme.CA())
+    await fake.start()
+    yield fake
+    await fake.stop()

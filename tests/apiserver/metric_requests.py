@@ -3,9 +3,11 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestKind, parse_target
+from adapter.apiserver.status import StatusError
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.served import served_value
 from adapter.load.spec import Bounds, Scale
@@ -35,6 +37,13 @@ def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -
     )
 
 
+async def respond(answers: MetricsProvider, target: str) -> Any:
+    asked = parse_target(target)
+    assert asked.error is None, asked.error
+    body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
+    return msgspec.json.decode(body)
+
+
 async def ask(
     snapshot: Snapshot,
     target: str,
@@ -44,15 +53,16 @@ async def ask(
     now: float = NOW,
     decide: Any = seven,
 ) -> Any:
-    picture = SnapshotStore()
-    picture.swap(snapshot)
-    answers = MetricsProvider(
-        picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide
-    )
-    asked = parse_target(target)
-    assert asked.error is None, asked.error
-    body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-    return msgspec.json.decode(body)
+    store, scales = SnapshotStore(), scales or StubScales()
+    store.swap(snapshot)
+    provider = MetricsProvider(store, scales, lambda _: stale, lambda: FILLING, lambda: now, decide=decide)
+    return await respond(provider, target)
+
+
+async def refused(snapshot: Snapshot, target: str, **more: Any) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        await ask(snapshot, target, **more)
+    return caught.value
 
 
 async def items(snapshot: Snapshot, target: str, **more: Any) -> list[dict[str, Any]]:

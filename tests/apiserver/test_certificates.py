@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ssl
+from dataclasses import replace
 
 import pytest
 import trustme
@@ -30,10 +31,6 @@ def span(certificate: x509.Certificate) -> tuple[float, float]:
     return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
 
 
-def test_the_certificate_is_for_every_name_of_the_service(bundle: CertificateBundle) -> None:
-    assert cs.dns_names(bundle.serving.leaf) == ["svc.ns.svc", "svc.ns", "svc", "svc.ns.svc.cluster.local"]
-
-
 def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: CertificateBundle) -> None:
     [authority] = cs.load_certificates(bundle.ca_certificates)
     for certificate, life in ((authority, 3650 * DAY), (bundle.serving.leaf, 90 * DAY)):
@@ -44,10 +41,11 @@ def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: Certifica
         assert (NOW - begin, end - NOW) == (3600, life)
 
 
-def test_the_certificate_is_for_servers_and_not_a_ca(bundle: CertificateBundle) -> None:
-    extensions = bundle.serving.leaf.extensions
-    assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
-    usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+def test_the_certificate_is_for_every_name_of_the_service_for_servers_and_not_a_ca(bundle: CertificateBundle) -> None:
+    leaf = bundle.serving.leaf
+    assert cs.dns_names(leaf) == ["svc.ns.svc", "svc.ns", "svc", "svc.ns.svc.cluster.local"]
+    assert leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
+    usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
@@ -99,16 +97,12 @@ def test_at_any_time_the_served_certificate_is_valid_and_its_ca_published(
     assert cs.validated(after, now) == after
 
 
-def test_nothing_changes_before_two_thirds_of_the_lifetime(bundle: CertificateBundle) -> None:
-    now = NOW + 60 * DAY - 7200
-    assert cs.with_new_leaf(cs.with_new_authority(bundle, now), NAMES, now) is bundle
-
-
-def test_the_certificate_is_renewed_after_two_thirds_of_its_life_from_the_same_authority(
+def test_the_certificate_is_renewed_from_two_thirds_of_its_life_on_by_the_same_authority(
     bundle: CertificateBundle,
 ) -> None:
-    now = NOW + 60 * DAY + 1
-    after = cs.with_new_leaf(cs.with_new_authority(bundle, now), NAMES, now)
+    due = NOW + 60 * DAY
+    assert cs.with_new_leaf(cs.with_new_authority(bundle, due - 7200), NAMES, due - 7200) is bundle
+    after = cs.with_new_leaf(cs.with_new_authority(bundle, due + 1), NAMES, due + 1)
     assert after.ca_certificates == bundle.ca_certificates
     assert after.serving != bundle.serving
     assert after.serving.key != bundle.serving.key
@@ -119,26 +113,22 @@ def test_a_new_dns_name_makes_a_new_certificate(bundle: CertificateBundle) -> No
     assert cs.with_new_leaf(bundle, ["svc"], NOW) is bundle
 
 
-def test_a_new_ca_is_published_before_it_signs(bundle: CertificateBundle) -> None:
-    now = NOW + 2500 * DAY
-    announced = cs.with_new_authority(bundle, now)
+def test_a_new_ca_is_published_before_it_signs_even_a_young_certificate_and_the_expired_one_is_dropped(
+    bundle: CertificateBundle,
+) -> None:
+    now = NOW + 2440 * DAY
+    young = cs.with_new_leaf(bundle, NAMES, now - 10 * DAY)
+    announced = cs.with_new_authority(young, now)
     fresh, old = cs.load_certificates(announced.ca_certificates)
     assert [old] == cs.load_certificates(bundle.ca_certificates)
     assert fresh.subject != old.subject
-    assert announced.serving == bundle.serving
-    assert not announced.is_current
+    assert (announced.serving, announced.is_current) == (young.serving, False)
     assert cs.validated(announced, now) is announced
     after = cs.with_new_leaf(announced, NAMES, now)
     assert after.is_current
     after.serving.leaf.verify_directly_issued_by(fresh)
-
-
-def test_an_expired_ca_is_dropped(bundle: CertificateBundle) -> None:
-    now = NOW + 2500 * DAY
-    both = cs.with_new_authority(bundle, now)
-    later = cs.with_new_authority(both, NOW + 3651 * DAY)
-    assert len(cs.load_certificates(both.ca_certificates)) == 2
-    assert cs.load_certificates(later.ca_certificates) == cs.load_certificates(both.ca_certificates)[:1]
+    later = cs.with_new_authority(announced, NOW + 3651 * DAY)
+    assert cs.load_certificates(later.ca_certificates) == [fresh]
 
 
 def test_a_leaf_never_outlives_its_authority(bundle: CertificateBundle) -> None:
@@ -149,19 +139,13 @@ def test_a_leaf_never_outlives_its_authority(bundle: CertificateBundle) -> None:
 
 
 def test_an_invalid_bundle_is_rejected_with_the_reason(bundle: CertificateBundle) -> None:
-    other = cs.create_bundle(NAMES, NOW)
+    (certificate, key), other = (bundle.serving.certificate, bundle.serving.key), cs.create_bundle(NAMES, NOW)
     cases = {
-        "no certificate can be read": CertificateBundle(
-            KeyPair("", bundle.serving.key), bundle.ca_certificates, bundle.ca_key
-        ),
-        "private key cannot be read": CertificateBundle(
-            KeyPair(bundle.serving.certificate, "x"), bundle.ca_certificates, bundle.ca_key
-        ),
-        "does not belong to the certificate": CertificateBundle(
-            KeyPair(bundle.serving.certificate, other.serving.key), bundle.ca_certificates, bundle.ca_key
-        ),
-        "CA's key does not belong": CertificateBundle(bundle.serving, bundle.ca_certificates, other.ca_key),
-        "none of the CA certificates issued": CertificateBundle(other.serving, bundle.ca_certificates, bundle.ca_key),
+        "no certificate can be read": replace(bundle, serving=KeyPair("", key)),
+        "private key cannot be read": replace(bundle, serving=KeyPair(certificate, "x")),
+        "does not belong to the certificate": replace(bundle, serving=KeyPair(certificate, other.serving.key)),
+        "CA's key does not belong": replace(bundle, ca_key=other.ca_key),
+        "none of the CA certificates issued": replace(bundle, serving=other.serving),
     }
     for sentence, broken in cases.items():
         with pytest.raises(CertificateError, match=sentence):
@@ -170,12 +154,19 @@ def test_an_invalid_bundle_is_rejected_with_the_reason(bundle: CertificateBundle
         cs.validated(bundle, NOW + 3651 * DAY)
 
 
-def test_given_pairs_are_verified_with_any_kind_of_key() -> None:
+def test_given_pairs_are_verified_with_any_kind_of_key_and_those_that_openssl_rejects_are_certificate_errors(
+    bundle: CertificateBundle,
+) -> None:
     for kind in (trustme.KeyType.RSA, trustme.KeyType.ECDSA):
         leaf = trustme.CA().issue_cert("a.test", key_type=kind)
         pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
         assert cs.verify_pair(pair) is pair
         server_context(pair, pair.certificate)
+    for broken in (KeyPair("", bundle.serving.key), KeyPair("no pem", bundle.serving.key)):
+        with pytest.raises(CertificateError):
+            server_context(broken, bundle.ca_certificates)
+    with pytest.raises(CertificateError):
+        server_context(bundle.serving, "no pem")
 
 
 def test_contexts_offer_no_way_to_resume_a_session_by_ticket(bundle: CertificateBundle) -> None:
@@ -185,22 +176,3 @@ def test_contexts_offer_no_way_to_resume_a_session_by_ticket(bundle: Certificate
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-
-
-@pytest.mark.parametrize("broken", ["", "no pem"])
-def test_a_pair_that_openssl_rejects_is_a_certificate_error(bundle: CertificateBundle, broken: str) -> None:
-    with pytest.raises(CertificateError):
-        server_context(KeyPair(broken, bundle.serving.key), bundle.ca_certificates)
-    if broken:
-        with pytest.raises(CertificateError):
-            server_context(bundle.serving, broken)
-
-
-def test_a_young_certificate_is_reissued_by_the_new_ca_too(bundle: CertificateBundle) -> None:
-    young = cs.with_new_leaf(bundle, NAMES, NOW + 2430 * DAY)
-    now = NOW + 2440 * DAY
-    announced = cs.with_new_authority(young, now)
-    assert (announced.serving, announced.is_current) == (young.serving, False)
-    after = cs.with_new_leaf(announced, NAMES, now)
-    assert after.is_current
-    assert after.serving != young.serving

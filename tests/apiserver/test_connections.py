@@ -5,6 +5,7 @@ import socket
 import ssl
 from pathlib import Path
 
+import aiohttp
 import pytest
 import trustme
 from aiohttp import web
@@ -14,32 +15,20 @@ from adapter.kube.session import Session
 from adapter.runtime.concurrency import turn
 from adapter.runtime.inbound import HttpConnections, HttpLimits, SocketTransport
 from adapter.settings.server import ServerSettings, Tls
-from tests.apiserver import snapshots
 from tests.apiserver.cluster import SECRET, Cluster
-from tests.apiserver.conftest import HPA, Service, as_user, pem, running
-from tests.apiserver.metric_requests import POLICY
+from tests.apiserver.conftest import Ask, Service, as_user, made, pem, running, until
+from tests.security.connections import Streams, asked, connected, drop, opened
+from tests.security.raw_requests import METRIC, as_proxy, head, statuses
 
-METRIC = f"{POLICY}/effective_cpu"
-REQUEST = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
-
-
-async def opened(service: Service, leaf: trustme.LeafCert) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
-
-
-async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes = REQUEST) -> bytes:
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
-    await reader.readexactly(length)
-    return head
+REQUEST = head(METRIC, *as_proxy())
+LAST = head(METRIC, *as_proxy("Connection: close"))
 
 
 async def test_an_answer_goes_out_in_one_write(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader, writer = await opened(service, proxy)
-    await answered(reader, writer)
+    wire = await opened(service, proxy)
+    await asked(wire, REQUEST)
     [connection] = service.server.connections.connections
     written: list[bytes] = []
     write = connection.transport.write  # type: ignore[union-attr]
@@ -49,32 +38,22 @@ async def test_an_answer_goes_out_in_one_write(
         write(data)
 
     monkeypatch.setattr(connection.transport, "write", spied)
-    await answered(reader, writer)
+    await asked(wire, REQUEST)
     [whole] = written
     assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
     assert whole.endswith(b"}]}")
     plain = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
     assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    writer.close()
+    drop(wire)
 
 
-async def test_a_connection_serves_many_requests_for_many_users(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_requests_of_many_users_on_one_connection_are_answered_in_order(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
     service.cluster.may = lambda spec: spec["user"] != "eve"
-    reader, writer = await opened(service, proxy)
-    statuses = []
-    for user in ("bob", "eve", "bob", "ann"):
-        request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {user}\r\n\r\n".encode()
-        statuses.append((await answered(reader, writer, request)).split()[1])
-    assert statuses == [b"200", b"403", b"200", b"200"]
-    writer.close()
-
-
-async def test_pipelined_requests_are_answered_in_order(service: Service, proxy: trustme.LeafCert) -> None:
-    reader, writer = await opened(service, proxy)
-    writer.write(REQUEST + REQUEST.replace(b"effective_cpu", b"nope") + REQUEST)
-    statuses = [(await answered(reader, writer, b"")).split()[1] for _ in range(3)]
-    assert statuses == [b"200", b"404", b"200"]
-    writer.close()
+    users = b"".join(head(METRIC, *as_proxy(user=user)) for user in ("bob", "eve", "ann"))
+    unknown = REQUEST.replace(b"effective_cpu", b"nope")
+    assert await statuses(service, proxy, users + unknown + LAST) == [200, 403, 200, 404, 200]
 
 
 class Parting(SocketTransport):
@@ -108,51 +87,48 @@ async def test_a_request_whose_connection_ends_before_its_turn_is_not_handled() 
 async def test_a_name_removed_from_allowed_names_is_rejected_on_open_connections(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
-    reader, writer = await opened(service, proxy)
-    assert (await answered(reader, writer)).startswith(b"HTTP/1.1 200")
+    wire = await opened(service, proxy)
+    assert (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200")
     cluster.trust(pem(front_proxy), allowed=["somebody-else"])
     async with asyncio.timeout(30):
-        while not (head := await answered(reader, writer)).startswith(b"HTTP/1.1 401"):
-            assert head.startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.01)
-    writer.close()
+        while not (answer := await asked(wire, REQUEST)).startswith(b"HTTP/1.1 401"):
+            assert answer.startswith(b"HTTP/1.1 200")
+    drop(wire)
 
 
-async def test_a_user_that_is_not_utf8_is_a_401(service: Service, proxy: trustme.LeafCert) -> None:
-    reader, writer = await opened(service, proxy)
-    request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: ".encode() + b"\xff\xfe\r\n\r\n"
-    assert (await answered(reader, writer, request)).startswith(b"HTTP/1.1 401")
-    writer.close()
-
-
-async def test_a_user_of_another_alphabet_is_reviewed_by_name(service: Service, proxy: trustme.LeafCert) -> None:
-    reader, writer = await opened(service, proxy)
-    request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: 王小明\r\n\r\n".encode()
-    assert (await answered(reader, writer, request)).startswith(b"HTTP/1.1 200")
+async def test_a_user_of_another_alphabet_is_reviewed_by_name_and_one_that_is_not_utf8_is_a_401(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    named = LAST.replace(b"bob", "王小明".encode())
+    assert await statuses(service, proxy, named) == [200]
     assert service.cluster.bodies[-1][1]["spec"]["user"] == "王小明"
-    writer.close()
+    assert await statuses(service, proxy, LAST.replace(b"bob", b"\xff\xfe")) == [401]
 
 
 async def test_only_http_1_1_is_offered(service: Service, proxy: trustme.LeafCert) -> None:
     context = service.context(proxy)
     context.set_alpn_protocols(["h2", "http/1.1"])
-    _, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=context)
-    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-    writer.close()
+    wire = await connected(service.server.port, context)
+    assert wire[1].get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    drop(wire)
 
 
-async def test_plain_http_on_the_tls_port_disturbs_no_other_connection(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
+async def test_plain_http_on_the_tls_port_disturbs_no_other_connection(service: Service, ask: Ask) -> None:
     for _ in range(5):
-        reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
-        writer.write(REQUEST)
-        assert b"200" not in await reader.read()
-        writer.close()
-    assert (await service.ask(METRIC, leaf=proxy, headers=as_user())).status == 200
+        wire = await connected(service.server.port)
+        assert not (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200")
+        drop(wire)
+    assert (await ask(METRIC)).status == 200
 
 
-async def test_files_given_are_served_and_reloaded(
+def shown(wire: Streams) -> bytes:
+    """The server's certificate on this connection."""
+    found = wire[1].get_extra_info("ssl_object").getpeercert(binary_form=True)
+    assert isinstance(found, bytes)
+    return found
+
+
+async def test_files_given_are_served_and_reloaded_under_standing_connections(
     cluster: Cluster,
     session: Session,
     options: ServerSettings,
@@ -171,22 +147,65 @@ async def test_files_given_are_served_and_reloaded(
     first = write()
     cluster.trust(pem(front_proxy))
     tls = Tls(mode="Files", namespace="adapter", cert_file=str(certificate), key_file=str(key))
-    service = Service(cluster, session, options.model_copy(update={"tls": tls}))
-    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    async with running(service):
+    async with running(made(cluster, session, options.model_copy(update={"tls": tls}))) as service:
         await service.ready()
-        assert await shown(service, proxy) == first
-        second = write()
-        async with asyncio.timeout(30):
-            while await shown(service, proxy) != second:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        assert (await service.ask(METRIC, leaf=proxy, headers=as_user())).status == 200
+        wire = await opened(service, proxy)
+        assert shown(wire) == first
+        second, served = write(), service.server.in_use
+        await until(lambda: service.server.in_use != served)
+        other = await opened(service, proxy)
+        assert shown(other) == second
+        assert (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200"), "it changes under standing connections"
+        drop(wire, other)
     assert SECRET not in cluster.objects
 
 
-async def shown(service: Service, leaf: trustme.LeafCert) -> bytes:
-    _, writer = await opened(service, leaf)
-    writer.close()
-    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    assert isinstance(der, bytes)
-    return der
+async def test_no_connection_is_lost_while_certificates_change(service: Service, proxy: trustme.LeafCert) -> None:
+    lost: list[str] = []
+
+    async def keep_asking(stop: asyncio.Event) -> int:
+        count = 0
+        while not stop.is_set():
+            connector = aiohttp.TCPConnector(ssl=service.context(proxy), force_close=True)
+            async with aiohttp.ClientSession(connector=connector) as client:
+                try:
+                    async with client.get(service.url + METRIC, headers=as_user()) as response:
+                        assert response.status == 200
+                except aiohttp.ClientError as error:
+                    lost.append(repr(error))
+            count += 1
+        return count
+
+    stop = asyncio.Event()
+    asking = [asyncio.create_task(keep_asking(stop)) for _ in range(4)]
+    for _ in range(20):
+        served = service.server.in_use
+        service.cluster.objects.pop(SECRET, None)
+        await until(lambda served=served: service.server.in_use != served)  # type: ignore[misc]
+    stop.set()
+    assert sum(await asyncio.gather(*asking)) > 20
+    assert lost == []
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_no_session_outlives_its_context(
+    service: Service, proxy: trustme.LeafCert, version: ssl.TLSVersion
+) -> None:
+    context = service.context(proxy)
+    context.maximum_version = context.minimum_version = version
+    session, _ = await asyncio.to_thread(connect, service.server.port, context, None)
+    served = service.server.in_use
+    del service.cluster.objects[SECRET]
+    await until(lambda: service.server.in_use != served)
+    _, reused = await asyncio.to_thread(connect, service.server.port, context, session)
+    assert not reused
+
+
+def connect(
+    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[ssl.SSLSession | None, bool | None]:
+    """The TLS session of a connection that offers another one's, and whether it was resumed."""
+    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
+        tls.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nX-Remote-User: bob\r\n\r\n")
+        assert tls.recv(100).startswith(b"HTTP/1.1 200")
+        return tls.session, tls.session_reused

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import trustme
 
 from adapter.apiserver import decision_document
 from adapter.apiserver.decision_document import DecisionDocuments
@@ -15,7 +14,7 @@ from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.commands.decide.decision import decided
-from adapter.commands.decide.reader import DecisionCase, read_document
+from adapter.commands.decide.reader import read_document
 from adapter.evaluation.object_index import decode_policy
 from adapter.load.assessment import Decision
 from adapter.load.decide import decide
@@ -25,7 +24,7 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query, Scale
 from adapter.snapshot import PolicyView, SnapshotStore
 from tests.apiserver import snapshots
-from tests.apiserver.conftest import Service, StubScales, as_user
+from tests.apiserver.conftest import Ask, Service, StubScales
 from tests.apiserver.metric_requests import FILLING
 from tests.evaluation.kit import FakeInputs, deployment, hpa, loads, web_pods
 from tests.evaluation.test_evaluator import Stand
@@ -71,29 +70,21 @@ async def answer(served: DecisionDocuments, path: str = PATH) -> dict[str, Any]:
     return found
 
 
-def case_in(envelope: dict[str, Any]) -> DecisionCase:
-    return read_document(json.dumps(envelope["document"]))
-
-
-async def test_the_document_decides_what_the_server_decided_in_the_same_words() -> None:
-    # Somebody has scaled since the assessment.
-    scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
-    seen = view()
-    envelope = await answer(documents(seen, scales=scales))
-    case = case_in(envelope)
-    assessment, decision = decided(case)
+async def test_the_answer_names_the_policy_and_its_decision_from_the_live_scale() -> None:
+    scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))  # scaled since the assessment
+    envelope = await answer(documents(view(), scales=scales))
+    assert (envelope["kind"], envelope["apiVersion"]) == ("PolicyDecision", "custom.metrics.k8s.io/v1beta2")
+    assert envelope["metadata"] == {"namespace": "shop", "name": "web"}
+    assert envelope["document"]["policy"]["spec"] == POLICY["spec"]
     assert envelope["decision"] == {
         "current": 6,
-        "desiredReplicas": decision.desired,
+        "desiredReplicas": 7,
         "served": "7",
         "error": None,
         "verdict": "Above",
         "heldBy": "Velocity",
     }
-    said = explain(assessment, decision, case.inputs.bounds, case.now)
-    assert seen.assessment is not None
-    assert seen.bounds is not None
-    assert said == explain(seen.assessment, decision, seen.bounds, NOW + 4)
+    case = read_document(json.dumps(envelope["document"]))
     assert (case.inputs.now, case.now, case.inputs.scale.replicas) == (NOW, NOW + 4, 5)
 
 
@@ -108,6 +99,7 @@ CPU = {"name": "cpu", "resource": {"name": "cpu"}}
 BAND = {**CPU, "highWatermark": "1200m", "lowWatermark": "400m"}
 QUEUE = {"name": "queue", "query": {"name": "backlog"}, "highWatermark": "10"}
 SPECS: dict[str, dict[str, Any]] = {
+    "velocity": POLICY["spec"],
     "Ratio": {"strategy": "Ratio", "metrics": [{**CPU, "target": "800m"}]},
     "Step": {"strategy": "Step", "toleranceIn": "Ratio", "metrics": [{**CPU, "target": "2"}]},
     "registry": {"metrics": [BAND], "registry": {"name": "prod-nacos", "service": "web-service"}},
@@ -141,7 +133,7 @@ async def test_whatever_the_policy_its_document_decides_as_the_server_does(name:
         seen = stand.view()
     scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
     envelope = await answer(documents(seen, scales=scales, now=stand.now + 3))
-    assessment, decision = decided(case := case_in(envelope))
+    assessment, decision = decided(case := read_document(json.dumps(envelope["document"])))
     assert (seen.assessment, seen.bounds) != (None, None)
     mine = decide(seen.assessment, scales.scale, seen.bounds, stand.now + 3)
     assert decision_of(decision) == decision_of(mine)
@@ -154,28 +146,17 @@ def decision_of(decision: Decision) -> tuple[Any, ...]:
     return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by
 
 
-async def test_the_server_names_itself_and_the_policy() -> None:
-    envelope = await answer(documents(view()))
-    assert envelope["kind"] == "PolicyDecision"
-    assert envelope["apiVersion"] == "custom.metrics.k8s.io/v1beta2"
-    assert envelope["metadata"] == {"namespace": "shop", "name": "web"}
-    assert envelope["document"]["policy"]["spec"] == POLICY["spec"]
-
-
 async def refused(served: DecisionDocuments, path: str = PATH) -> StatusError:
     with pytest.raises(StatusError) as caught:
         await answer(served, path)
     return caught.value
 
 
-async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here() -> None:
+async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here_and_no_series_to_select() -> None:
     stand = Stand()
     stand.inputs.silent = "the watch of pods has been silent for 60 s"
     assert (await refused(documents(stand.view()))).code == 503
-    assert (await refused(documents(), PATH)).code == 404
-
-
-async def test_selectors_are_refused_since_a_decision_has_no_series() -> None:
+    assert (await refused(documents())).code == 404
     assert (await refused(documents(view()), f"{PATH}?labelSelector=a%3Db")).code == 400
 
 
@@ -195,7 +176,7 @@ async def test_a_service_with_more_pods_than_decide_reads_is_refused_with_its_co
 
 
 async def test_a_user_waits_for_the_document_before_and_only_some_may_wait(
-    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write, write = asyncio.Event(), DecisionDocuments.answer
 
@@ -204,7 +185,7 @@ async def test_a_user_waits_for_the_document_before_and_only_some_may_wait(
         return await write(self, info)
 
     monkeypatch.setattr(DecisionDocuments, "answer", gated)
-    asking = [asyncio.create_task(service.ask(PATH, leaf=proxy, headers=as_user("bob"))) for _ in range(8)]
+    asking = [asyncio.create_task(ask(PATH, "bob")) for _ in range(8)]
     refused = [(await each).status for each in itertools.islice(asyncio.as_completed(asking), 3)]
     may_write.set()
     answers = [(await each).status for each in asking]
@@ -213,33 +194,19 @@ async def test_a_user_waits_for_the_document_before_and_only_some_may_wait(
 
 async def test_the_loop_goes_on_while_a_large_document_is_written() -> None:
     served = documents(view(800))
-    passes = 0
-
-    async def count() -> None:
-        nonlocal passes
-        while True:
-            passes += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await answer(served)
-    counting.cancel()
+    answering, passes = asyncio.create_task(answer(served)), 0
+    while not answering.done():
+        passes += 1
+        await asyncio.sleep(0)
     assert passes > 5
 
 
 async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_is_looked_up(
-    service: Service, proxy: trustme.LeafCert
+    service: Service, ask: Ask
 ) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def may(spec: dict[str, Any]) -> bool:
-        asked.append(spec.get("resourceAttributes", {}))
-        return spec["user"] != "bob"
-
-    service.cluster.may = may
-    refused_answer = await service.ask(f"{PATH}?labelSelector=%zz", leaf=proxy, headers=as_user("bob"))
-    assert refused_answer.status == 403
-    assert asked[-1] == {
+    service.cluster.may = lambda spec: spec["user"] != "bob"
+    assert (await ask(f"{PATH}?labelSelector=%zz", "bob")).status == 403
+    assert service.cluster.bodies[-1][1]["spec"]["resourceAttributes"] == {
         "verb": "get",
         "group": "custom.metrics.k8s.io",
         "version": "v1beta2",
@@ -248,17 +215,17 @@ async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_i
         "name": "web",
         "namespace": "shop",
     }
-    assert (await service.ask(PATH, leaf=proxy, headers=as_user("amy"), method="POST")).status == 405
+    assert (await ask(PATH, "amy", method="POST")).status == 405
 
 
-async def test_nobody_on_the_way_may_keep_it(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_nobody_on_the_way_may_keep_it(service: Service, ask: Ask) -> None:
     seen = view(500)
     assert seen.assessment is not None
     # Else it would be too old to be served.
     service.snapshot_store.swap(
         snapshots.snapshot(replace(seen, assessment=replace(seen.assessment, at=service.session.now())))
     )
-    got = await service.ask(PATH, leaf=proxy, headers=as_user("amy"))
+    got = await ask(PATH, "amy")
     assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
     assert len(got.body) > 2**18
     assert len(read_document(json.dumps(got.json()["document"])).inputs.pods) == 500

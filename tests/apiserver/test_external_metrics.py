@@ -1,147 +1,108 @@
 """Policies and queries as External metrics, which the HPA adds up."""
 
-from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
 from adapter.load.samples import time_text
 from adapter.snapshot import Problem, Snapshot
+from adapter.usage.series import Series
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.metric_requests import EXTERNAL, ask, items, value
+from tests.apiserver.metric_requests import EXTERNAL, items, refused, value
 from tests.apiserver.snapshots import NOW, measured, query, series, snapshot, view
-
-
-async def refused(picture: Snapshot, target: str, **more: object) -> StatusError:
-    with pytest.raises(StatusError) as caught:
-        await ask(picture, target, **more)  # type: ignore[arg-type]
-    return caught.value
 
 
 def two() -> Snapshot:
     return snapshot(view("a", target="a"), view("b", target="b", assessments=[measured(usage=250)]))
 
 
+def depth(*found: Series, **more: Any) -> Snapshot:
+    return snapshot(queries=[query("depth", *found, by_pod=False, **more)])
+
+
 @pytest.mark.parametrize(
     "selector",
     ["policy%3Db", "policy%3D%3Db", "policy+in+%28b%2Cc%29", "policy%21%3Da", "policy+notin+%28a%29%2Cpolicy"],
 )
-async def test_one_selected_policy_gives_its_count(selector: str) -> None:
-    [found] = await items(two(), f"{EXTERNAL}/desired_replicas?labelSelector={selector}")
-    assert (found["metricName"], found["metricLabels"], found["value"]) == ("desired_replicas", {"policy": "b"}, "7")
-
-
-async def test_several_selected_policies_are_a_400_because_the_hpa_would_add_up_their_counts() -> None:
-    error = await refused(two(), f"{EXTERNAL}/desired_replicas")
-    assert (error.code, "a, b" in error.message, "add up" in error.message) == (400, True, True)
-
-
-async def test_where_no_policy_is_selected_the_answer_says_how_to_select_one() -> None:
-    for selector in ("policy%3Dc", "team%3Dred", "%21policy"):
-        error = await refused(two(), f"{EXTERNAL}/desired_replicas?labelSelector={selector}")
-        assert (error.code, "matchLabels: {policy: NAME}" in error.message) == (404, True)
-
-
-async def test_a_policy_of_another_namespace_is_never_selected() -> None:
-    picture = snapshot(view("b", namespace="other"))
-    assert (await refused(picture, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Db")).code == 404
-
-
-async def test_metrics_have_policy_and_metric_as_labels() -> None:
-    found = await items(two(), f"{EXTERNAL}/effective_cpu?labelSelector=policy%3Db")
-    assert [(item["metricLabels"], item["value"]) for item in found] == [({"policy": "b", "metric": "cpu"}, "250m")]
-    assert len(await items(two(), f"{EXTERNAL}/effective_pods")) == 2
-
-
-async def test_one_policy_in_error_fails_a_sum() -> None:
-    ill = view("c", target="c", problem=Problem(404, "NotFound", "HPA c does not exist"))
-    error = await refused(snapshot(view("a", target="a"), ill), f"{EXTERNAL}/effective_cpu")
-    assert error.message == "HPA c does not exist"
-
-
-async def test_a_selector_that_selects_no_policy_is_a_404() -> None:
-    assert (await refused(two(), f"{EXTERNAL}/effective_cpu?labelSelector=policy%3Dc")).code == 404
-
-
-async def test_an_unknown_metric_is_a_404_that_names_what_exists() -> None:
-    picture = snapshot(view(), queries=[query("depth", by_pod=False)])
-    error = await refused(picture, f"{EXTERNAL}/nope")
-    assert (error.code, "depth" in error.message, "desired_replicas" in error.message) == (404, True, True)
-    assert "no policy and no query" in (await refused(snapshot(), f"{EXTERNAL}/nope")).message
-
-
-async def test_a_live_scale_is_read_for_a_count() -> None:
+async def test_one_selected_policy_gives_its_count_from_its_live_scale(selector: str) -> None:
     scales = StubScales()
-    await value(two(), f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Da", scales=scales)
+    [found] = await items(two(), f"{EXTERNAL}/desired_replicas?labelSelector={selector}", scales=scales)
+    assert (found["metricName"], found["metricLabels"], found["value"]) == ("desired_replicas", {"policy": "b"}, "7")
     assert len(scales.reads) == 1
 
 
-# --- named queries
-
-
-def depth(*found: object, **more: object) -> Snapshot:
-    return snapshot(queries=[query("depth", *found, by_pod=False, **more)])  # type: ignore[arg-type]
-
-
-async def test_the_series_of_the_namespace_that_are_selected_are_served() -> None:
-    picture = depth(series(100, queue="x"), series(2500, queue="y"))
-    found = await items(picture, f"{EXTERNAL}/depth?labelSelector=queue%3Dy")
-    assert [(item["metricLabels"], item["value"]) for item in found] == [({"namespace": "shop", "queue": "y"}, "2500m")]
-    assert len(await items(picture, f"{EXTERNAL}/depth")) == 2
-
-
-async def test_a_query_by_pod_is_served_too() -> None:
-    picture = snapshot(queries=[query("requests", series(100, pod="p1"))])
-    assert await value(picture, f"{EXTERNAL}/requests") == "100m"
-
-
-async def test_a_stale_series_that_counts_is_a_503_because_the_sum_would_lack_it() -> None:
-    picture = depth(series(100, queue="x"), series(2500, queue="y", at=NOW - 91))
-    error = await refused(picture, f"{EXTERNAL}/depth")
-    assert (error.code, time_text(NOW - 91) in error.message) == (503, True)
-    assert await value(picture, f"{EXTERNAL}/depth?labelSelector=queue%3Dx") == "100m"
-
-
-async def test_no_series_is_a_404_with_a_sentence_not_an_empty_list() -> None:
-    error = await refused(depth(series(1, queue="x")), f"{EXTERNAL}/depth?labelSelector=queue%3Dz")
-    assert (error.code, "'queue=z'" in error.message, "namespace shop" in error.message) == (404, True, True)
+QUEUES = depth(series(100, queue="x"), series(2500, queue="y"))
+ONE_OLD = depth(series(100, queue="x"), series(2500, queue="y", at=NOW - 91))
+FAILED = "Prometheus main: no answer within 10 s"
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("picture", "target", "found"),
     [
-        ({"fetched_at": None}, "has not been answered yet"),
-        ({"fetched_at": None, "error": "main: 400 bad_data"}, "has not been answered yet: main: 400 bad_data"),
-        ({"fetched_at": NOW - 95}, f"answered at {time_text(NOW - 95)}, the limit is 90 s"),
+        (two(), "effective_cpu?labelSelector=policy%3Db", [({"policy": "b", "metric": "cpu"}, "250m")]),
+        (two(), "effective_pods", [({"policy": "a"}, "0"), ({"policy": "b"}, "0")]),
+        (QUEUES, "depth?labelSelector=queue%3Dy", [({"namespace": "shop", "queue": "y"}, "2500m")]),
+        (ONE_OLD, "depth?labelSelector=queue%3Dx", [({"namespace": "shop", "queue": "x"}, "100m")]),
+        (depth(series(100), error=FAILED), "depth", [({"namespace": "shop"}, "100m")]),
         (
-            {"fetched_at": NOW - 95, "error": "main: 400 bad_data"},
-            f"{time_text(NOW - 95)}, the limit is 90 s; main: 400 bad_data",
+            snapshot(queries=[query("requests", series(100, pod="p1"))]),
+            "requests",
+            [({"namespace": "shop", "pod": "p1"}, "100m")],
         ),
     ],
 )
-async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_why(
-    more: dict[str, object], says: str
+async def test_each_selected_series_has_its_labels_and_value(
+    picture: Snapshot, target: str, found: list[tuple[dict[str, str], str]]
 ) -> None:
-    error = await refused(depth(series(1, queue="x"), **more), f"{EXTERNAL}/depth")
-    assert (error.code, says in error.message) == (503, True)
+    answer = await items(picture, f"{EXTERNAL}/{target}")
+    assert [(item["metricLabels"], item["value"]) for item in answer] == found
 
 
-async def test_a_failed_poll_changes_nothing_until_the_samples_are_too_old() -> None:
-    """As for policies: samples count until they are too old; then the poll's error is answered."""
-    failed = "Prometheus main: no answer within 10 s"
-    assert await value(depth(series(100, queue="x"), error=failed), f"{EXTERNAL}/depth") == "100m"
-    error = await refused(depth(series(100, queue="x", at=NOW - 91), error=failed), f"{EXTERNAL}/depth")
-    assert (error.code, time_text(NOW - 91) in error.message, failed in error.message) == (503, True, True)
-    error = await refused(depth(error=failed), f"{EXTERNAL}/depth")
-    assert (error.code, failed in error.message) == (503, True)
+ILL = view("c", target="c", problem=Problem(404, "NotFound", "HPA c does not exist"))
+HOW = "selects no WatermarkPolicy in namespace shop; select one by its name: matchLabels: {policy: NAME}"
+OLD = time_text(NOW - 91)
+LATE = f"query depth was last answered at {time_text(NOW - 95)}, the limit is 90 s"
+
+
+@pytest.mark.parametrize(
+    ("picture", "target", "code", "says"),
+    [
+        (two(), "desired_replicas", 400, "2 policies are selected (a, b), and the HPA would add up"),
+        (two(), "desired_replicas?labelSelector=policy%3Dc", 404, HOW),
+        (two(), "desired_replicas?labelSelector=team%3Dred", 404, HOW),
+        (two(), "desired_replicas?labelSelector=%21policy", 404, HOW),
+        (two(), "effective_cpu?labelSelector=policy%3Dc", 404, HOW),
+        (snapshot(view("b", namespace="other")), "desired_replicas?labelSelector=policy%3Db", 404, HOW),
+        (snapshot(view("a", target="a"), ILL), "effective_cpu", 404, "HPA c does not exist"),
+        (
+            snapshot(view(), queries=[query("depth", by_pod=False)]),
+            "nope",
+            404,
+            "there are depth, desired_replicas, effective_cpu, effective_pods, pulled_out_pods, raw_cpu",
+        ),
+        (snapshot(), "nope", 404, "no policy and no query"),
+        (ONE_OLD, "depth", 503, f"a series that counts was sampled at {OLD}"),
+        (QUEUES, "depth?labelSelector=queue%3Dz", 404, "of a series that 'queue=z' selects in namespace shop"),
+        (depth(fetched_at=None), "depth", 503, "has not been answered yet"),
+        (depth(fetched_at=None, error=FAILED), "depth", 503, f"has not been answered yet: {FAILED}"),
+        (depth(fetched_at=NOW - 95), "depth", 503, LATE),
+        (depth(fetched_at=NOW - 95, error=FAILED), "depth", 503, f"{LATE}; {FAILED}"),
+        (depth(series(1, at=NOW - 91), error=FAILED), "depth", 503, f"sampled at {OLD}, the limit is 90 s; {FAILED}"),
+        (depth(error=FAILED), "depth", 503, f"query depth: {FAILED}"),
+    ],
+)
+async def test_what_has_no_sum_is_refused_with_the_reason(picture: Snapshot, target: str, code: int, says: str) -> None:
+    error = await refused(picture, f"{EXTERNAL}/{target}")
+    assert (error.code, says in error.message) == (code, True)
 
 
 keys = st.sampled_from(["queue", "zone"])
 some = st.sampled_from(["a", "b", "c"])
-clauses: st.SearchStrategy[Callable[[dict[str, str]], bool] | str] = st.one_of(
+clauses = st.one_of(
     st.builds("{}={}".format, keys, some),
     st.builds("{}!={}".format, keys, some),
     st.builds("{} in ({},{})".format, keys, some, some),
@@ -153,13 +114,11 @@ clauses: st.SearchStrategy[Callable[[dict[str, str]], bool] | str] = st.one_of(
 
 @given(
     st.lists(st.dictionaries(keys, some), min_size=1, max_size=6),
-    st.lists(clauses, min_size=1, max_size=3).map(lambda found: ",".join(map(str, found))),
+    st.lists(clauses, min_size=1, max_size=3).map(",".join),
 )
 async def test_any_selector_serves_exactly_the_series_that_it_selects(
     labels: list[dict[str, str]], selector: str
 ) -> None:
-    from urllib.parse import quote_plus
-
     found = [series(number + 1, at=NOW - 1, **each) for number, each in enumerate(labels)]
     wanted = [
         f"{n + 1}m" for n, each in enumerate(labels) if parse_selector(selector).matches({"namespace": "shop", **each})
@@ -172,8 +131,6 @@ async def test_any_selector_serves_exactly_the_series_that_it_selects(
 
 
 async def test_a_query_needs_no_watch_and_a_policy_does() -> None:
-    assert (
-        await value(depth(series(100, queue="x")), f"{EXTERNAL}/depth", stale="the watch of pods is silent") == "100m"
-    )
-    error = await refused(depth(series(1)), f"{EXTERNAL}/desired_replicas", stale="the watch of pods is silent")
-    assert (error.code, error.message) == (503, "the watch of pods is silent")
+    assert await value(depth(series(100)), f"{EXTERNAL}/depth", stale="silent") == "100m"
+    error = await refused(depth(series(100)), f"{EXTERNAL}/desired_replicas", stale="silent")
+    assert (error.code, error.message) == (503, "silent")

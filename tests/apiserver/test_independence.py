@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote_plus
 
 import msgspec
 import pytest
@@ -10,17 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.request_info import RequestKind, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
 from adapter.load.pods import PodState
 from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, ask
+from tests.apiserver.metric_requests import EXTERNAL, PODS, ask, respond
 from tests.apiserver.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
-
-PODS = f"{CUSTOM}/pods/%2A"
 
 
 class Labels(dict[str, str]):
@@ -60,20 +58,13 @@ def with_series(number: int) -> Snapshot:
 
 async def looks(picture: Snapshot, target: str, again: str) -> int:
     """How often the second request read a label, after an assessment without changes."""
-    held = SnapshotStore()
-    held.swap(picture)
-    answers = MetricsProvider(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
-
-    async def one(text: str) -> list[Any]:
-        asked = parse_target(text)
-        body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-        found: list[Any] = msgspec.json.decode(body)["items"]
-        return found
-
-    assert await one(target)
-    held.swap(replace(held.current, policies=dict(held.current.policies)))
+    store = SnapshotStore()
+    store.swap(picture)
+    provider = MetricsProvider(store, StubScales(), lambda _: None, lambda: "", lambda: NOW)
+    assert (await respond(provider, target))["items"]
+    store.swap(replace(store.current, policies=dict(store.current.policies)))
     Labels.looks = 0
-    assert await one(again)
+    assert (await respond(provider, again))["items"]
     return Labels.looks
 
 
@@ -120,12 +111,8 @@ def plain(found: list[Any], pods: list[Any], chosen: str, wanted: str) -> list[t
         by_pod[name] = each
     if ambiguous:
         return ambiguous
-    values = {each.name: by_pod[each.name].value for each in pods if each.name in by_pod}
-    return [(each.name, str(values[each.name])) for each in pods if each.name in values and _meant(each, wanted)]
-
-
-def _meant(each: Any, wanted: str) -> bool:
-    return parse_selector(wanted).matches(each.labels)
+    meant = [each.name for each in pods if parse_selector(wanted).matches(each.labels)]
+    return [(name, str(by_pod[name].value)) for name in meant if name in by_pod]
 
 
 @example([("p0", {}, False), ("p0", {}, True), ("p1", {}, True), ("p1", {}, True), ("p0", {}, True)], [], "", "")
@@ -133,8 +120,6 @@ def _meant(each: Any, wanted: str) -> bool:
 async def test_a_query_on_pods_is_answered_as_by_a_scan_of_all_series_and_pods(
     rows: list[tuple[str | None, dict[str, str], bool]], labels: list[dict[str, str]], chosen: str, wanted: str
 ) -> None:
-    from urllib.parse import quote_plus
-
     found = [
         series(1000 * (number + 1), at=NOW - (5 if fresh else 91), **more, **({} if name is None else {"pod": name}))
         for number, (name, more, fresh) in enumerate(rows)
@@ -163,8 +148,6 @@ rows_of_policies = st.lists(
 async def test_a_policys_metric_on_pods_is_answered_as_by_a_scan_of_all_policies(
     rows: list[list[tuple[dict[str, str], PodState]]], wanted: str, broken: int
 ) -> None:
-    from urllib.parse import quote_plus
-
     views = []
     for number, readings in enumerate(rows):
         pods = [

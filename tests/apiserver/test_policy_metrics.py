@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
-import msgspec
 import pytest
 
 from adapter.apiserver.provider import MetricsProvider
@@ -19,7 +19,6 @@ from adapter.snapshot import Key, PolicyView, Problem, Snapshot, SnapshotStore
 from tests.apiserver.conftest import Clock, StubScales
 from tests.apiserver.metric_requests import (
     CUSTOM,
-    CUSTOM_V1BETA1,
     EVERY_POLICY,
     EXTERNAL,
     FILLING,
@@ -28,6 +27,9 @@ from tests.apiserver.metric_requests import (
     TARGET,
     ask,
     items,
+    refused,
+    respond,
+    seven,
     value,
 )
 from tests.apiserver.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
@@ -64,11 +66,9 @@ async def test_each_assessment_s_own_value_is_served_while_the_pods_stay_the_sam
     for known in (first, first, second, second, replace(second, problem=Problem(503, "ServiceUnavailable", "gone"))):
         store.swap(snapshot(known))
         try:
-            body = await provider.custom(parse_target(f"{path}/effective_cpu"))
+            served.append((await respond(provider, f"{path}/effective_cpu"))["items"][0]["value"])
         except StatusError as error:
             served.append(error.message)
-        else:
-            served.append(msgspec.json.decode(body)["items"][0]["value"])
     assert served == ["1500m", "1500m", "2", "2", "gone"]
 
 
@@ -88,39 +88,20 @@ async def test_a_value_that_was_served_before_is_refused_once_a_watch_is_silent_
         await provider.custom(asked)
 
 
-async def test_the_described_object_is_the_one_asked_for() -> None:
+async def test_a_metric_carries_the_object_asked_for_with_the_time_and_window_of_its_samples() -> None:
     [on_policy] = await items(shop(), f"{POLICY}/effective_cpu")
-    [on_target] = await items(shop(), f"{TARGET}/effective_cpu")
     assert on_policy["describedObject"] == {
         "kind": "WatermarkPolicy",
         "namespace": "shop",
         "name": "checkout",
         "apiVersion": "effective-load.io/v1alpha1",
     }
-    assert on_target["describedObject"] == {
-        "kind": "Deployment",
-        "namespace": "shop",
-        "name": "web",
-        "apiVersion": "apps/v1",
-    }
-
-
-async def test_a_metric_carries_the_time_and_window_of_its_samples() -> None:
-    [found] = await items(shop(), f"{POLICY}/effective_cpu")
-    assert (found["timestamp"], found["windowSeconds"]) == ("2027-01-15T07:59:48Z", 30)
-
-
-async def test_a_count_of_pods_carries_the_time_of_the_assessment_and_no_window() -> None:
-    [found] = await items(shop(), f"{POLICY}/effective_pods")
-    assert found["timestamp"] == "2027-01-15T07:59:59Z"
-    assert "windowSeconds" not in found
-
-
-async def test_v1beta1_is_answered_in_its_own_shape() -> None:
-    path = f"{CUSTOM_V1BETA1}/watermarkpolicies.effective-load.io/checkout/effective_cpu"
-    answer = await ask(shop(), path)
-    assert answer["apiVersion"] == "custom.metrics.k8s.io/v1beta1"
-    assert answer["items"][0]["metricName"] == "effective_cpu"
+    assert (on_policy["timestamp"], on_policy["windowSeconds"]) == ("2027-01-15T07:59:48Z", 30)
+    [on_target] = await items(shop(), f"{TARGET}/effective_cpu")
+    deployment = {"kind": "Deployment", "namespace": "shop", "name": "web", "apiVersion": "apps/v1"}
+    assert on_target["describedObject"] == deployment
+    [count] = await items(shop(), f"{POLICY}/effective_pods")
+    assert (count["timestamp"], "windowSeconds" in count) == ("2027-01-15T07:59:59Z", False)
 
 
 async def test_a_third_of_a_unit_is_rounded_down_to_nano() -> None:
@@ -128,109 +109,24 @@ async def test_a_third_of_a_unit_is_rounded_down_to_nano() -> None:
     assert await value(picture, f"{POLICY}/effective_cpu") == "333333333n"
 
 
-async def test_desired_replicas_reads_the_live_scale_and_serves_the_shaped_count() -> None:
-    scales = StubScales(Scale(replicas=5, status_replicas=5))
-    assert await value(shop(), f"{POLICY}/desired_replicas", scales=scales) == "7"
-    assert scales.reads == [SCALE_PATH]
-
-
-async def test_a_count_below_the_status_is_shaped_just_above_the_count_below_it() -> None:
-    scales = StubScales(Scale(replicas=9, status_replicas=9))
-    assert await value(shop(), f"{TARGET}/desired_replicas", scales=scales) == "6001m"
-
-
-async def test_only_desired_replicas_reads_the_scale() -> None:
-    scales = StubScales()
-    await ask(shop(), f"{POLICY}/effective_cpu", scales=scales)
-    assert scales.reads == []
+async def test_desired_replicas_alone_reads_the_live_scale_and_serves_the_shaped_count() -> None:
+    for path, replicas, served in ((POLICY, 5, "7"), (TARGET, 9, "6001m")):
+        scales = StubScales(Scale(replicas=replicas, status_replicas=replicas))
+        assert await value(shop(), f"{path}/desired_replicas", scales=scales) == served
+        await ask(shop(), f"{path}/effective_cpu", scales=scales)
+        assert scales.reads == [SCALE_PATH]
 
 
 async def test_the_decision_gets_what_was_read_and_the_hpas_bounds() -> None:
-    seen: list[tuple[Assessment, Scale, Bounds]] = []
+    seen: list[tuple[str, Scale, Bounds]] = []
 
-    def decide(assessment: Assessment, scale: Scale, bounds: Bounds, _now: float) -> Decision:
-        seen.append((assessment, scale, bounds))
-        return Decision(desired=3, served=3000, error=None, verdict=Verdict.INSIDE, held_by=None, current=3)
+    def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
+        seen.append((assessment.policy.name, scale, bounds))
+        return seven(assessment, scale, bounds, now)
 
     live = Scale(replicas=3, status_replicas=4)
     await ask(shop(), f"{POLICY}/desired_replicas", scales=StubScales(live), decide=decide)
-    [(assessment, scale, bounds)] = seen
-    assert (assessment.policy.name, scale, bounds) == ("checkout", live, Bounds(minimum=1, maximum=50))
-
-
-async def refused(picture: Snapshot, target: str, **more: object) -> StatusError:
-    with pytest.raises(StatusError) as caught:
-        await ask(picture, target, **more)  # type: ignore[arg-type]
-    return caught.value
-
-
-async def test_a_decision_in_error_is_a_503_with_its_sentence() -> None:
-    def decide(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
-        return Decision(
-            desired=None, served=None, error="cpu: no fresh sample", verdict=Verdict.ERROR, held_by=None, current=5
-        )
-
-    error = await refused(shop(), f"{POLICY}/desired_replicas", decide=decide)
-    assert (error.code, error.reason) == (503, "ServiceUnavailable")
-    assert "cpu: no fresh sample" in error.message
-
-
-async def test_an_error_names_the_policy_where_the_request_does_not() -> None:
-    def decide(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
-        return Decision(
-            desired=None, served=None, error="no pod serves", verdict=Verdict.ERROR, held_by=None, current=5
-        )
-
-    asked = {where: (await refused(shop(), f"{where}/desired_replicas", decide=decide)) for where in (POLICY, TARGET)}
-    assert asked[POLICY].message == "no pod serves"
-    assert asked[TARGET].message == "WatermarkPolicy shop/checkout: no pod serves"
-
-
-async def test_a_scale_that_cannot_be_read_is_a_503_that_names_it() -> None:
-    scales = StubScales(error=ScaleUnread(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s"))
-    error = await refused(shop(), f"{POLICY}/desired_replicas", scales=scales)
-    assert error.code == 503
-    assert error.message == "the live replica count cannot be read: no answer within 0.5 s"
-
-
-async def test_a_problem_is_answered_with_its_own_code_reason_and_sentence() -> None:
-    problem = Problem(409, "Conflict", "two policies scale deployments.apps web")
-    for name in ("desired_replicas", "effective_cpu", "effective_pods"):
-        error = await refused(snapshot(view(problem=problem)), f"{POLICY}/{name}")
-        assert (error.code, error.reason, error.message) == problem
-
-
-async def test_a_policy_that_was_never_assessed_is_a_503() -> None:
-    error = await refused(snapshot(view(assessed=False)), f"{POLICY}/effective_cpu")
-    assert error.code == 503
-    assert "not been assessed" in error.message
-
-
-async def test_an_assessment_of_long_ago_is_a_503_that_says_of_when() -> None:
-    error = await refused(snapshot(view(at=NOW - 100)), f"{POLICY}/desired_replicas")
-    assert (error.code, time_text(NOW - 100) in error.message) == (503, True)
-
-
-async def test_a_metric_in_error_is_a_503_with_its_sentence() -> None:
-    picture = snapshot(view(assessments=[measured(usage=None, error="metrics.k8s.io: connection refused")]))
-    error = await refused(picture, f"{POLICY}/effective_cpu")
-    assert error.code == 503
-    assert "metrics.k8s.io: connection refused" in error.message
-
-
-async def test_a_metric_without_a_value_is_a_503() -> None:
-    error = await refused(snapshot(view(assessments=[measured(usage=None)])), f"{POLICY}/effective_cpu")
-    assert (error.code, "no serving pod has a sample" in error.message) == (503, True)
-
-
-async def test_silent_watches_are_a_503_with_the_sentence_given() -> None:
-    error = await refused(shop(), f"{POLICY}/effective_pods", stale="the watch of pods has been silent for 95 s")
-    assert (error.code, error.message) == (503, "the watch of pods has been silent for 95 s")
-
-
-async def test_nothing_is_answered_before_the_caches_are_filled() -> None:
-    error = await refused(snapshot(view(), synced=False), f"{POLICY}/effective_pods")
-    assert (error.code, error.message) == (503, FILLING)
+    assert seen == [("checkout", live, Bounds(minimum=1, maximum=50))]
 
 
 def announced(name: str = "checkout") -> PolicyView:
@@ -238,78 +134,109 @@ def announced(name: str = "checkout") -> PolicyView:
     return replace(view(name, assessed=False), target=None, target_resource="", pending=True)
 
 
+def in_error(_assessment: Assessment, _scale: Scale, _bounds: Bounds, _now: float) -> Decision:
+    return Decision(desired=None, served=None, error="no sample", verdict=Verdict.ERROR, held_by=None, current=5)
+
+
+COUNT, CPU, PODS_COUNTED = (f"{POLICY}/{name}" for name in ("desired_replicas", "effective_cpu", "effective_pods"))
+OTHER = f"{CUSTOM}/deployments.apps/other/desired_replicas"
+NAMED = "WatermarkPolicy shop/checkout"
+NOT_ASSESSED = f"{NAMED} has not been assessed yet"
+NEW = snapshot(announced())
+LOST = replace(
+    view(problem=Problem(503, "ServiceUnavailable", "deployments.apps have not been listed yet"), assessed=False),
+    target=None,
+    target_resource="",
+    target_name="web",
+)
+
+
+def cpu_measured(**changes: Any) -> Snapshot:
+    return snapshot(view(assessments=[measured(usage=None, **changes)]))
+
+
 @pytest.mark.parametrize(
-    "path",
+    ("picture", "target", "sentence"),
     [
-        f"{POLICY}/desired_replicas",
-        f"{POLICY}/effective_cpu",
-        f"{TARGET}/desired_replicas",
-        f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout",
-        f"{PODS}/effective_cpu",
+        (snapshot(view(assessed=False)), CPU, NOT_ASSESSED),
+        (snapshot(view(at=NOW - 100)), COUNT, f"{NAMED} was last assessed at {time_text(NOW - 100)}"),
+        (cpu_measured(error="metrics.k8s.io: refused"), CPU, f"metric cpu of {NAMED}: metrics.k8s.io: refused"),
+        (cpu_measured(), CPU, f"metric cpu of {NAMED}: no serving pod has a sample"),
+        (snapshot(view(), synced=False), PODS_COUNTED, FILLING),
+        (NEW, COUNT, NOT_ASSESSED),
+        (NEW, CPU, NOT_ASSESSED),
+        (NEW, f"{TARGET}/desired_replicas", NOT_ASSESSED),
+        (NEW, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout", NOT_ASSESSED),
+        (NEW, f"{PODS}/effective_cpu", NOT_ASSESSED),
+        (snapshot(view(), announced("new")), OTHER, "WatermarkPolicy shop/new has not been assessed yet"),
+        (snapshot(LOST), f"{TARGET}/desired_replicas", "deployments.apps have not been listed yet"),
     ],
 )
-async def test_a_policy_that_was_not_evaluated_yet_is_a_503_and_never_a_404(path: str) -> None:
-    error = await refused(snapshot(announced()), path)
-    assert (error.code, error.message) == (503, "WatermarkPolicy shop/checkout has not been assessed yet")
+async def test_what_has_no_value_now_is_a_503_that_says_why(picture: Snapshot, target: str, sentence: str) -> None:
+    error = await refused(picture, target)
+    assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
 
 
-async def test_an_unknown_target_is_a_503_until_every_policy_of_its_namespace_was_evaluated() -> None:
-    path = f"{CUSTOM}/deployments.apps/other/desired_replicas"
-    assert (await refused(snapshot(view(), announced("new")), path)).code == 503
-    assert (await refused(snapshot(view(), view("new", target="new")), path)).code == 404
+UNREAD = ScaleUnread(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s")
 
 
-async def test_a_missing_target_is_answered_with_the_problem_of_its_policy() -> None:
-    unlisted = Problem(503, "ServiceUnavailable", "deployments.apps have not been listed yet")
-    lost = replace(view(problem=unlisted, assessed=False), target=None, target_resource="", target_name="web")
-    error = await refused(snapshot(lost), f"{TARGET}/desired_replicas")
-    assert (error.code, error.message) == (503, "deployments.apps have not been listed yet")
-    assert (await refused(snapshot(lost), f"{CUSTOM}/deployments.apps/other/desired_replicas")).code == 404
+@pytest.mark.parametrize(
+    ("target", "more", "sentence"),
+    [
+        (COUNT, {"decide": in_error}, "no sample"),
+        (f"{TARGET}/desired_replicas", {"decide": in_error}, f"{NAMED}: no sample"),
+        (COUNT, {"scales": StubScales(error=UNREAD)}, f"the live replica count cannot be read: {UNREAD.public}"),
+        (PODS_COUNTED, {"stale": "the watch is silent"}, "the watch is silent"),
+    ],
+)
+async def test_a_decision_in_error_a_scale_that_cannot_be_read_and_a_silent_watch_are_a_503_with_the_sentence(
+    target: str, more: dict[str, Any], sentence: str
+) -> None:
+    error = await refused(shop(), target, **more)
+    assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
 
 
-async def test_an_unknown_policy_is_a_404_with_a_hint() -> None:
-    error = await refused(shop(), f"{CUSTOM}/watermarkpolicies.effective-load.io/nope/desired_replicas")
-    assert (error.code, error.name, error.group) == (404, "nope", "effective-load.io")
-    assert "kubectl get watermarkpolicies -n shop" in error.message
+async def test_a_problem_is_answered_with_its_own_code_reason_and_sentence() -> None:
+    problem = Problem(409, "Contested", "two policies scale deployments.apps web")
+    for name in ("desired_replicas", "effective_cpu", "effective_pods"):
+        error = await refused(snapshot(view(problem=problem)), f"{POLICY}/{name}")
+        assert (error.code, error.reason, error.message) == problem
 
 
-async def test_a_policy_of_another_namespace_is_not_found() -> None:
-    picture = snapshot(view(namespace="other"))
-    assert (await refused(picture, f"{POLICY}/desired_replicas")).code == 404
+ELSEWHERE = snapshot(view(namespace="other"))
+POLICIES = ("watermarkpolicies", "effective-load.io")
+KNOWN = "it has desired_replicas, effective_pods, pulled_out_pods, effective_cpu, raw_cpu"
 
 
-async def test_a_target_without_a_policy_is_a_404() -> None:
-    error = await refused(shop(), f"{CUSTOM}/deployments.apps/other/desired_replicas")
-    assert (error.code, error.kind, error.group) == (404, "deployments", "apps")
-    error = await refused(shop(), f"{CUSTOM}/statefulsets.apps/web/desired_replicas")
-    assert error.code == 404
-
-
-async def test_an_unknown_metric_is_a_404_that_names_what_exists() -> None:
-    error = await refused(shop(), f"{POLICY}/effective_memory")
-    assert error.code == 404
-    for known in ("desired_replicas", "effective_pods", "pulled_out_pods", "effective_cpu", "raw_cpu"):
-        assert known in error.message
-
-
-@pytest.mark.parametrize("path", ["/metrics/desired_replicas", "/services/web/desired_replicas"])
-async def test_objects_that_nobody_scales_have_no_metrics(path: str) -> None:
-    assert (await refused(shop(), CUSTOM + path)).code == 404
-
-
-async def test_no_metric_is_cluster_scoped() -> None:
-    assert (await refused(shop(), "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/desired_replicas")).code == 404
+@pytest.mark.parametrize(
+    ("picture", "target", "details", "says"),
+    [
+        (ELSEWHERE, COUNT, (*POLICIES, "checkout"), "kubectl get watermarkpolicies -n shop"),
+        (shop(), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
+        (snapshot(LOST), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
+        (shop(), f"{CUSTOM}/statefulsets.apps/web/raw_cpu", ("statefulsets", "apps", "web"), "statefulsets.apps web"),
+        (shop(), f"{CUSTOM}/services/web/raw_cpu", ("services", "", "web"), "scales services web"),
+        (shop(), f"{POLICY}/effective_memory", ("", "", "effective_memory"), KNOWN),
+        (shop(), f"{CUSTOM}/metrics/raw_cpu", ("", "", ""), "metrics have no metrics here"),
+        (shop(), "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/raw_cpu", ("", "", ""), "nodes have no metrics here"),
+    ],
+)
+async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(
+    picture: Snapshot, target: str, details: tuple[str, str, str], says: str
+) -> None:
+    error = await refused(picture, target)
+    assert (error.code, (error.kind, error.group, error.name)) == (404, details)
+    assert says in error.message
 
 
 async def test_a_metric_label_selector_has_to_select_the_series() -> None:
-    assert (
-        await value(shop(), f"{POLICY}/effective_cpu?metricLabelSelector=metric%3Dcpu%2Cpolicy%3Dcheckout") == "1500m"
-    )
-    assert await value(shop(), f"{POLICY}/desired_replicas?metricLabelSelector=policy+in+%28checkout%29") == "7"
+    cpu, count = (f"{POLICY}/{metric}?metricLabelSelector=" for metric in ("effective_cpu", "desired_replicas"))
+    assert await value(shop(), f"{cpu}metric%3Dcpu%2Cpolicy%3Dcheckout") == "1500m"
+    assert await value(shop(), f"{count}policy+in+%28checkout%29") == "7"
     for query in ("policy%3Dother", "metric%3Dmemory", "!policy"):
-        error = await refused(shop(), f"{POLICY}/effective_cpu?metricLabelSelector={query}")
+        error = await refused(shop(), cpu + query)
         assert (error.code, "policy=checkout, metric=cpu" in error.message) == (404, True)
-    assert (await refused(shop(), f"{POLICY}/desired_replicas?metricLabelSelector=metric")).code == 404
+    assert (await refused(shop(), f"{count}metric")).code == 404
 
 
 def several() -> Snapshot:
@@ -342,17 +269,3 @@ async def test_a_listing_of_counts_reads_every_scale() -> None:
     )
     assert [item["describedObject"]["name"] for item in found] == ["a", "d"]
     assert len(scales.reads) == 2
-
-
-async def test_a_new_snapshot_is_served_at_once() -> None:
-    from adapter.apiserver.provider import MetricsProvider
-    from adapter.apiserver.request_info import parse_target
-    from adapter.snapshot import SnapshotStore
-
-    picture = SnapshotStore()
-    picture.swap(shop())
-    answers = MetricsProvider(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
-    before = await answers.custom(parse_target(f"{POLICY}/effective_cpu"))
-    picture.swap(snapshot(view(assessments=[measured(usage=2)])))
-    after = await answers.custom(parse_target(f"{POLICY}/effective_cpu"))
-    assert (b'"1500m"' in before, b'"2m"' in after) == (True, True)

@@ -2,25 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import trustme
 
 from adapter.apiserver import upstreams as upstreams_module
 from adapter.apiserver.discovery import MOST_NAMES, Discovery, ListedParent, encode_in_slices
-from adapter.apiserver.request_info import POLICIES_RESOURCE, SERVED_VERSIONS
+from adapter.apiserver.request_info import POLICIES_RESOURCE
 from adapter.apiserver.upstream import KEEP_SECONDS, OwnNames, UpstreamAdapter
 from adapter.apiserver.upstreams import Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import Snapshot, SnapshotIndex
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
+from tests.apiserver.conftest import Clock, until
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+V2, V1 = f"{CUSTOM}/v1beta2", f"{CUSTOM}/v1beta1"
 QUERIES = (
     NamedQuery(name="requests", server="main", query="x"),
     NamedQuery(name="depth", server="main", query="x", scope="Service"),
@@ -28,24 +28,9 @@ QUERIES = (
 )
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-async def upstream(tmp_path: Path) -> AsyncIterator[FakeUpstream]:
-    fake = FakeUpstream(tmp_path, trustme.CA())
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture
@@ -70,21 +55,57 @@ def names_of(parents: tuple[ListedParent, ...]) -> list[str]:
     return sorted(metric for parent in parents for metric in parent.metrics)
 
 
-async def test_both_versions_are_asked_and_listed_apart(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
-    upstream.documents = {
-        f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps", "services/rps"),
-        f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps"),
-    }
-    assert await custom.refresh()
-    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/rps", "services/rps"], ["pods/rps"])
+async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
+    custom: UpstreamAdapter, upstream: FakeUpstream
+) -> None:
+    for listed_v2 in ([], ["pods/rps", "services/rps"]):
+        if listed_v2:
+            upstream.documents[V2] = names(CUSTOM, "v1beta2", *listed_v2)
+        upstream.documents[V1] = names(CUSTOM, "v1beta1", "pods/rps")
+        assert await custom.refresh()
+        assert (listed(custom), listed(custom, "v1beta1"), custom.problem()) == (listed_v2, ["pods/rps"], None)
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
-async def test_an_upstream_may_serve_one_version_alone(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
-    upstream.documents = {f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps")}
+async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
+    custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
+) -> None:
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
     assert await custom.refresh()
-    assert (listed(custom), listed(custom, "v1beta1")) == ([], ["pods/rps"])
-    assert custom.problem() is None
+    await upstream.refuse()
+    clock.now = KEEP_SECONDS
+    assert not await custom.refresh()
+    assert listed(custom) == ["pods/rps"]
+    clock.now = KEEP_SECONDS + 1
+    assert listed(custom) == []
+    await upstream.start()
+    assert await custom.refresh()
+    assert listed(custom) == ["pods/rps"]
+
+
+async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is(
+    custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
+) -> None:
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
+    await custom.refresh()
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/depth")}
+    clock.now = KEEP_SECONDS
+    assert await custom.refresh()
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
+    clock.now = KEEP_SECONDS + 1
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], [])
+
+
+async def test_a_very_long_list_is_cut_and_an_upstream_without_a_metric_any_more_lists_none(
+    custom: UpstreamAdapter, upstream: FakeUpstream
+) -> None:
+    many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", *many)}
+    await custom.refresh()
+    assert listed(custom) == many[:MOST_NAMES]
+    upstream.documents = {V2: {**names(CUSTOM, "v1beta2"), "resources": None}}
+    assert await custom.refresh()
+    assert listed(custom) == []
 
 
 async def test_names_of_ours_and_names_that_are_none_are_not_listed(
@@ -94,7 +115,7 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
     document = names(CUSTOM, "v1beta2", *ours, *none, *others)
-    upstream.documents = {f"{CUSTOM}/v1beta2": document}
+    upstream.documents = {V2: document}
     assert await custom.refresh()
     assert listed(custom) == sorted(others)
 
@@ -114,59 +135,12 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(
 async def test_a_document_that_cannot_be_read_keeps_the_names(
     custom: UpstreamAdapter, upstream: FakeUpstream, document: Any
 ) -> None:
-    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
     assert await custom.refresh()
-    upstream.documents = {f"{CUSTOM}/v1beta2": document}
+    upstream.documents = {V2: document}
     assert not await custom.refresh()
     assert listed(custom) == ["pods/rps"]
     assert "does not answer discovery: v1beta2: " in (custom.problem() or "")
-
-
-async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
-    custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
-) -> None:
-    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
-    assert await custom.refresh()
-    await upstream.refuse()
-    clock.now = KEEP_SECONDS
-    assert not await custom.refresh()
-    assert listed(custom) == ["pods/rps"]
-    clock.now = KEEP_SECONDS + 1
-    assert listed(custom) == []
-    await upstream.start()
-    assert await custom.refresh()
-    assert listed(custom) == ["pods/rps"]
-
-
-async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is(
-    custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
-) -> None:
-    both = {f"{CUSTOM}/{version}": names(CUSTOM, version, "pods/rps") for version in SERVED_VERSIONS[CUSTOM]}
-    upstream.documents = both
-    await custom.refresh()
-    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/depth")}
-    clock.now = KEEP_SECONDS
-    assert await custom.refresh()
-    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
-    clock.now = KEEP_SECONDS + 1
-    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], [])
-
-
-async def test_an_upstream_that_has_no_metric_any_more_lists_none(
-    custom: UpstreamAdapter, upstream: FakeUpstream
-) -> None:
-    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
-    await custom.refresh()
-    upstream.documents = {f"{CUSTOM}/v1beta2": {**names(CUSTOM, "v1beta2"), "resources": None}}
-    assert await custom.refresh()
-    assert listed(custom) == []
-
-
-async def test_a_very_long_list_is_cut(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
-    many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
-    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", *many)}
-    await custom.refresh()
-    assert listed(custom) == many[:MOST_NAMES]
 
 
 async def merged(metrics: dict[str, bool], group: str = CUSTOM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -214,12 +188,6 @@ async def test_the_etag_follows_the_upstream() -> None:
     assert discovery.groups(index, AGGREGATED).etag == first
     more += await encode_in_slices(CUSTOM, {"services/rps": True})
     assert discovery.groups(index, AGGREGATED).etag != first
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the refresh has no event of its own
-            await asyncio.sleep(0.01)
 
 
 async def test_names_are_refreshed_in_the_background_and_follow_the_settings(

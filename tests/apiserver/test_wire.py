@@ -15,80 +15,48 @@ from adapter.apiserver import wire
 from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
 from adapter.load.quantity import milli_text, nano_text, parse_quantity
 
-DESCRIBED = DescribedObject("Pod", "d", "p0", "v1")
-CANONICAL = re.compile(r"0|[1-9][0-9]*[numkMGTPE]?")
-
-
-def read(encoded: Coroutine[Any, Any, bytes]) -> Any:
-    return json.loads(asyncio.run(encoded))
+DESCRIBED = {"kind": "Pod", "namespace": "d", "name": "p0", "apiVersion": "v1"}
 
 
 def item(text: str = "1500m", at: float = 1_795_224_000.9, window: float | None = 60) -> MetricValue:
-    return MetricValue(described=DESCRIBED, metric="eff", value=Value(text=text, at=at, window=window))
+    described = DescribedObject("Pod", "d", "p0", "v1")
+    return MetricValue(described=described, metric="eff", value=Value(text=text, at=at, window=window))
 
 
-def test_a_v1beta2_list_has_exactly_this_shape() -> None:
-    assert read(wire.metric_value_list("v1beta2", [item()])) == {
+@pytest.mark.parametrize(
+    ("version", "name", "window"),
+    [
+        ("v1beta2", {"metric": {"name": "eff", "selector": None}}, "windowSeconds"),
+        ("v1beta1", {"metricName": "eff", "selector": None}, "window"),
+    ],
+)
+def test_a_list_of_each_version_has_exactly_this_shape_without_a_window_that_is_not_known(
+    version: str, name: dict[str, Any], window: str
+) -> None:
+    one = {"describedObject": DESCRIBED, **name, "timestamp": "2026-11-21T01:20:00Z", "value": "1500m"}
+    assert read(wire.metric_value_list(version, [item(), item(window=None)])) == {
         "kind": "MetricValueList",
-        "apiVersion": "custom.metrics.k8s.io/v1beta2",
+        "apiVersion": f"custom.metrics.k8s.io/{version}",
         "metadata": {},
-        "items": [
-            {
-                "describedObject": {"kind": "Pod", "namespace": "d", "name": "p0", "apiVersion": "v1"},
-                "metric": {"name": "eff", "selector": None},
-                "timestamp": "2026-11-21T01:20:00Z",
-                "windowSeconds": 60,
-                "value": "1500m",
-            }
-        ],
-    }
-
-
-def test_a_v1beta1_list_is_flat() -> None:
-    assert read(wire.metric_value_list("v1beta1", [item()])) == {
-        "kind": "MetricValueList",
-        "apiVersion": "custom.metrics.k8s.io/v1beta1",
-        "metadata": {},
-        "items": [
-            {
-                "describedObject": {"kind": "Pod", "namespace": "d", "name": "p0", "apiVersion": "v1"},
-                "metricName": "eff",
-                "selector": None,
-                "timestamp": "2026-11-21T01:20:00Z",
-                "window": 60,
-                "value": "1500m",
-            }
-        ],
+        "items": [{**one, window: 60}, one],
     }
 
 
 def test_an_external_list_carries_its_labels() -> None:
     value = Value(text="3", at=1_795_224_000, window=15.4)
-    assert read(wire.external_metric_value_list([ExternalMetricValue(metric="m", labels={"a": "b"}, value=value)])) == {
-        "kind": "ExternalMetricValueList",
-        "apiVersion": "external.metrics.k8s.io/v1beta1",
-        "metadata": {},
-        "items": [
-            {
-                "metricName": "m",
-                "metricLabels": {"a": "b"},
-                "timestamp": "2026-11-21T01:20:00Z",
-                "window": 15,
-                "value": "3",
-            }
-        ],
-    }
-
-
-@pytest.mark.parametrize(("version", "key"), [("v1beta1", "window"), ("v1beta2", "windowSeconds")])
-def test_a_window_that_is_not_known_is_left_out(version: str, key: str) -> None:
-    [found] = read(wire.metric_value_list(version, [item(window=None)]))["items"]
-    assert key not in found
-
-
-def test_an_empty_list_has_items() -> None:
-    assert read(wire.metric_value_list("v1beta2", []))["items"] == []
+    [found] = read(wire.external_metric_value_list([ExternalMetricValue(metric="m", labels={"a": "b"}, value=value)]))[
+        "items"
+    ]
+    labelled = {"metricName": "m", "metricLabels": {"a": "b"}}
+    assert found == {**labelled, "timestamp": "2026-11-21T01:20:00Z", "window": 15, "value": "3"}
     assert read(wire.external_metric_value_list([]))["items"] == []
+
+
+CANONICAL = re.compile(r"0|[1-9][0-9]*[numkMGTPE]?")
+
+
+def read(encoded: Coroutine[Any, Any, bytes]) -> Any:
+    return json.loads(asyncio.run(encoded))
 
 
 @given(st.integers(0, 2**63 - 1))

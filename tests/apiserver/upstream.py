@@ -119,6 +119,18 @@ class FakeUpstream:
 
         self.respond = respond
 
+    def hold(self, part: str = "") -> asyncio.Event:
+        """Hold the usual answers to targets with this part back until the event is set."""
+        event = asyncio.Event()
+
+        async def respond(request: web.BaseRequest) -> web.Response:
+            if part in request.raw_path:
+                await event.wait()
+            return await self.usual(request)
+
+        self.respond = respond
+        return event
+
     async def usual(self, request: web.BaseRequest) -> web.Response:
         group, version = request.raw_path.split("/")[2:4]
         values = item() if group == CUSTOM else {"metricName": "deep", "metricLabels": None, "value": "7"}

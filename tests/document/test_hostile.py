@@ -112,31 +112,20 @@ def test_a_wrong_value_of_a_registration_is_named(key: str, value: object, advic
     assert faults_of(json.dumps(given)) == [f"roster.instances[0].{key}: {value!r}: {advice}"]
 
 
-@pytest.mark.parametrize(
-    ("key", "names"), [("pods", {"name": "web-1", "uid": "uid-web-1"}), ("usage", {"name": "web-1"})]
-)
-def test_a_pod_or_its_usage_twice_is_named(key: str, names: dict[str, str]) -> None:
-    given = vector()
-    given[key].append(given[key][1])
-    assert faults_of(json.dumps(given)) == [
-        f"{key}[10].metadata.{name}: {value!r}: is a duplicate of {key}[1].metadata.{name}; keep one of them"
-        for name, value in names.items()
+def test_a_pod_or_its_usage_twice_is_named() -> None:
+    assert faults_of(put(vector(), ("usage", 9), vector()["usage"][1])) == [
+        "usage[9].metadata.name: 'web-1': is a duplicate of usage[1].metadata.name; keep one of them"
     ]
-
-
-def test_two_pods_of_one_uid_are_named() -> None:
-    assert faults_of(put(vector(), ("pods", 2, "metadata", "uid"), "uid-web-1")) == [
-        "pods[2].metadata.uid: 'uid-web-1': is a duplicate of pods[1].metadata.uid; keep one of them"
+    assert faults_of(put(vector(), ("pods", 9), vector()["pods"][1])) == [
+        f"pods[9].metadata.{field}: is a duplicate of pods[1].metadata.{field.partition(':')[0]}; keep one of them"
+        for field in ("name: 'web-1'", "uid: 'uid-web-1'")
     ]
 
 
 def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
     as_json = json.dumps(vector()).replace('"maxReplicas": 1000', '"maxReplicas": 1000, "maxReplicas": 2')
-    as_yaml = (
-        (VECTORS / "08-overloaded-and-out.yaml")
-        .read_text()
-        .replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
-    )
+    written = (VECTORS / "08-overloaded-and-out.yaml").read_text()
+    as_yaml = written.replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
     sentence = "hpa.spec.maxReplicas: 2: is a key that stands here more than once; keep one of them"
     assert faults_of(as_json) == faults_of(as_yaml) == [sentence]
 
@@ -168,7 +157,6 @@ LONG = f"a: &a {'x' * 1_000_000}\nb: [{', '.join(['*a'] * 5000)}]"
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param("[" * 5000 + "]" * 5000, "is nested more than 64 levels deep", id="brackets"),
         pytest.param('{"a":' * 5000 + "1" + "}" * 5000, "is nested more than 64 levels deep", id="braces"),
         pytest.param("[" * 900 + "]" * 900, "is nested more than 64 levels deep", id="fewer brackets"),
         pytest.param("a: " + "[" * 500_000, "is nested more than 64 levels deep", id="YAML brackets"),

@@ -106,21 +106,32 @@ def test_what_does_not_fit_is_refused(wanted: dict[str, Any], sentence: str) -> 
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> str:
     """A file with a policy."""
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(policy(hpa="front")))
-    return file
+    return str(file)
 
 
-def test_the_command_prints_documents_that_kubectl_reads(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["render", str(file), "--max-replicas", "9"]) == cli.OK
+@pytest.mark.parametrize(("version", "writes"), [("1.34", False), ("v1.34.4", False), ("1.35", True), ("2.0", True)])
+def test_the_command_prints_documents_that_kubectl_reads_with_a_tolerance_where_the_version_has_it(
+    file: str, capsys: pytest.CaptureFixture[str], version: str, writes: bool
+) -> None:
+    assert cli.main(["render", file, "--max-replicas", "9", "--kubernetes", version]) == cli.OK
     (hpa,) = yaml.safe_load_all(capsys.readouterr().out)
     assert (hpa["kind"], hpa["metadata"]["name"]) == ("HorizontalPodAutoscaler", "front")
-    assert cli.main(["render", str(file)]) == cli.INVALID
+    assert ("tolerance" in hpa["spec"]["behavior"]["scaleUp"]) is writes
+
+
+def test_the_command_says_what_is_missing(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["render", file]) == cli.INVALID
     assert "--max-replicas: is required" in capsys.readouterr().err
-    assert cli.main(["render", str(file), "--kubeconfig", str(file.parent / "none")]) == cli.FAILED
+    assert cli.main(["render", file, "--kubeconfig", f"{file}.none"]) == cli.FAILED
     assert "effective-load render: the cluster's version:" in capsys.readouterr().err
+    for text in ("1", "x", "1.34567", ""):
+        with pytest.raises(SystemExit):
+            cli.main(["render", file, "--kubernetes", text])
+        assert f"argument --kubernetes: {text!r} is no version such as 1.34" in capsys.readouterr().err
 
 
 def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_controllers_is_told() -> None:
@@ -129,19 +140,3 @@ def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_con
     (remark,) = hpa_of(policy(), tolerance=False).remarks
     assert "HPAs have no field tolerance here: a policy with tolerance 10% asks for no such steps" in remark
     assert hpa_of(policy(tolerance="10%"), tolerance=False).remarks == ()
-
-
-@pytest.mark.parametrize(("version", "writes"), [("1.34", False), ("v1.34.4", False), ("1.35", True), ("2.0", True)])
-def test_the_version_decides_whether_a_tolerance_is_written(
-    file: Path, capsys: pytest.CaptureFixture[str], version: str, writes: bool
-) -> None:
-    assert cli.main(["render", str(file), "--max-replicas", "9", "--kubernetes", version]) == cli.OK
-    (written,) = yaml.safe_load_all(capsys.readouterr().out)
-    assert ("tolerance" in written["spec"]["behavior"]["scaleUp"]) is writes
-
-
-@pytest.mark.parametrize("text", ["1", "x", "1.34567", ""])
-def test_a_text_that_is_no_version_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["render", "policy.yaml", "--kubernetes", text])
-    assert f"argument --kubernetes: {text!r} is no version such as 1.34" in capsys.readouterr().err
