@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,7 @@ from adapter.registries.nacos.wire import Payload, decode_payload, encode_payloa
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from lab.harness.processes import free_ports
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService, eventually, running
 
 SECRET_KEY = "sk"
 SHOP = ServiceKey("nacos", "shop")
@@ -426,10 +426,3 @@ async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
     places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
     await nacos.until(lambda: nacos.subscriptions == places)
     await eventually(lambda: len(world.source.pushed) == len(places))
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Return once it holds, of which nothing tells."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  there is no event to wait for
-            await asyncio.sleep(0.01)

@@ -12,6 +12,7 @@ from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.runtime.outbound import Access
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
+from tests.registries.kit import eventually
 
 Answering = Callable[[int, str], bytes]
 """The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
@@ -224,8 +225,7 @@ async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
 async def test_a_cancelled_question_ends_its_connection() -> None:
     async with serving(lambda _, path: reply(path) if path != "/0" else b"HTTP/1.1 200") as (pool, server):
         asking = asyncio.create_task(ask(pool, questions(1)))
-        while not server.heads:  # noqa: ASYNC110  the server has no event for it
-            await asyncio.sleep(0.01)
+        await eventually(lambda: bool(server.heads))
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert bodies(await ask(pool, [Request("GET", "/next")])) == ["/next"]
