@@ -13,7 +13,6 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -408,17 +407,6 @@ def following(settings: NacosRegistry, *keys: ServiceKey) -> contextlib.Abstract
 
 def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
     return nacos.settings(push=False, **more)
-
-
-class Password:
-    """A file with a password."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = str(file)
-        self.write("right\n")
-
-    def write(self, text: str) -> None:
-        Path(self.file).write_text(text)
 
 
 async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
