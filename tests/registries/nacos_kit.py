@@ -183,14 +183,12 @@ class FakeNacos:
         self._subscribers.clear()
 
     def ask_to_reconnect(self) -> None:
-        for queue, _ in self._subscribers.values():
-            queue.put_nowait(_message("ConnectResetRequest", {"requestId": "reset"}))
+        self.send_raw(_message("ConnectResetRequest", {"requestId": "reset"}))
 
     def send(self, kind: str, request_id: str) -> asyncio.Event:
         """Send a request to all; the event is set when it is acknowledged."""
         self._acknowledged[request_id] = asyncio.Event()
-        for queue, _ in self._subscribers.values():
-            queue.put_nowait(_message(kind, {"requestId": request_id}))
+        self.send_raw(_message(kind, {"requestId": request_id}))
         return self._acknowledged[request_id]
 
     def send_raw(self, message: bytes) -> None:
