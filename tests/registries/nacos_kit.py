@@ -385,10 +385,6 @@ class Followed(FollowedService[NacosSource]):
         if keys:
             self.follow(keys)
 
-    def doubted(self) -> bool:
-        """Whether absence is doubted, because a connection or a server is new."""
-        return self.roster.reconnected_at is not None
-
     def pod_names(self) -> list[str]:
         """The names of the pods in the last valid answer."""
         return [one.metadata["pod"] for one in self.roster.instances] if self.listed >= 0 else ["no valid answer"]

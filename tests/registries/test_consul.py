@@ -365,7 +365,7 @@ class TestIndex:
     async def test_an_index_that_went_back_is_invalid_and_a_restart(self, fake: FakeConsul, followed: Followed) -> None:
         await fake.tell("web", *four("critical"), index=3)
         await fake.tell(end=True)
-        await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
+        await followed.until(lambda: followed.reconnected and not followed.error)
         assert followed.states()[:2] == [PodState.DOUBTFUL, PodState.SERVING]
         errors = ("effective_load_registry_errors_total", {"registry": "consul", "reason": "rewound"})
         assert followed.metrics.registry.get_sample_value(*errors) == 1
@@ -397,7 +397,7 @@ class TestAnotherCluster:
             await beats(fake, 2)
             fake.lists["consul"] = [entry(node="n2")]
             await followed.until_listed(0)
-            assert followed.roster.reconnected_at is not None
+            assert followed.reconnected
             assert followed.aged(80) == set()
 
     async def test_it_does_not_confirm_what_the_first_one_said(self, fake: FakeConsul, followed: Followed) -> None:
@@ -414,7 +414,7 @@ class TestAnotherCluster:
         await beats(fake, 3)
         await fake.tell("web", *four()[:2])
         await followed.until_listed(2)
-        assert followed.roster.reconnected_at is None
+        assert not followed.reconnected
 
 
 class TestProof:
@@ -442,7 +442,7 @@ class TestProof:
         followed.follow([api, followed.key])
         await followed.until(lambda: followed.book.roster(api))
         await followed.until_listed(4)
-        assert followed.roster.reconnected_at is None
+        assert not followed.reconnected
 
     async def test_a_connection_that_breaks_while_it_waits_is_a_reconnect(
         self, fake: FakeConsul, followed: Followed
@@ -452,7 +452,7 @@ class TestProof:
             waiting = fake.of("web")[-1]
             assert waiting.transport is not None
             waiting.transport.abort()
-        await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
+        await followed.until(lambda: followed.reconnected and not followed.error)
         assert followed.listed == 4
 
     async def test_a_wait_outlasts_the_deadline_of_a_request_but_not_its_own(self, fake: FakeConsul) -> None:
@@ -463,7 +463,7 @@ class TestProof:
             assert not followed.error
             await followed.until_error("/web: no answer within")
             await followed.until(lambda: not followed.error)
-            assert followed.roster.reconnected_at is not None
+            assert followed.reconnected
 
     @pytest.mark.parametrize(
         ("status", "words", "reconnects"),
@@ -478,7 +478,7 @@ class TestProof:
         await followed.until_error(words)
         del fake.fault["web"]
         await followed.until(lambda: not followed.error)
-        assert (followed.roster.reconnected_at is not None) is reconnects
+        assert followed.reconnected is reconnects
 
 
 class TestRestart:

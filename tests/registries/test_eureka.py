@@ -193,14 +193,14 @@ class TestWhenTheListIsRead:
 
 class TestEmptiness:
     async def test_a_registry_without_instances_is_a_restarted_one(self, fake: FakeEureka, followed: Followed) -> None:
-        assert not followed.reconnected()
+        assert not followed.reconnected
         assert followed.states() == [PodState.SERVING] * 4
         with followed.pods.nothing_changes():
             followed.clock.jump(11)
             fake.apps = {}
             await followed.until_listed(0)
             assert not followed.roster.alive
-            assert followed.reconnected()
+            assert followed.reconnected
             assert await followed.aged_by_answers(600) == set()
 
     async def test_an_empty_service_in_a_registry_with_others_that_nobody_follows_is_a_living_one(
@@ -265,7 +265,7 @@ class TestFailures:
             await followed.until_out("web-0")
             fake.handlers = everywhere(lambda: web.Response(status=503))
             await followed.until_out("web-1")
-            assert followed.reconnected()
+            assert followed.reconnected
             await several_answers(followed)
         assert other.lists == 1
 

@@ -1,7 +1,6 @@
 """A platform of one's own that is asked, as a stand-in whose answers a test sets."""
 
 import asyncio
-import contextlib
 import gc
 import json
 import re
@@ -19,7 +18,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongRegistryAnswer
 from tests.effort import steps
-from tests.registries.http_kit import Followed, Platform, out, said
+from tests.registries.http_kit import ByteServer, Followed, Platform, out, reply, said
 from tests.registries.kit import eventually, running
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -212,42 +211,22 @@ class TestTrouble:
         await world.until(lambda: not world.error)
 
 
-class Answers:
-    """Answers each service at `url` with bytes of its own; never, where there are none."""
+class Answers(ByteServer):
+    """Answers each service with bytes of its own."""
 
     def __init__(self) -> None:
+        super().__init__(lambda _, path: self.of[path.partition("service=")[2]])
         self.of = {"shop": http(said(out(0), service="shop"), 'ETag: "a"')}
-        self.url = ""
-        self.asked: list[str] = []
-        self.writers: list[asyncio.StreamWriter] = []
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.writers.append(writer)
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                self.asked.append(head)
-                service = head.split("service=")[1].split(" ")[0]
-                if service in self.of:
-                    writer.write(self.of[service])
-        writer.close()
 
 
 @pytest.fixture
 async def answers() -> AsyncIterator[Answers]:
-    found = Answers()
-    server = await asyncio.start_server(found.handle, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield found
-    server.close()
-    for writer in found.writers:
-        writer.close()
-    await asyncio.sleep(0)
+    async with Answers() as server:
+        yield server
 
 
 def http(document: dict[str, Any], *headers: str) -> bytes:
-    body = json.dumps(document)
-    return "\r\n".join(["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", body]).encode()
+    return reply(json.dumps(document), *headers)
 
 
 OTHER = ServiceKey("own", "other")
@@ -265,8 +244,8 @@ class TestAnswersOfOtherQuestions:
         async with running(world):
             await world.until_listed(0)
             for _ in range(5):
-                asked = len(answers.asked)
-                await eventually(lambda asked=asked: len(answers.asked) >= asked + 2)  # type: ignore[misc]  # a default
+                asked = len(answers.heads)
+                await eventually(lambda asked=asked: len(answers.heads) >= asked + 2)  # type: ignore[misc]  # a default
                 assert world.pods.out() == []
             assert "more answers than requests" in world.error_of(OTHER)
 
@@ -274,10 +253,10 @@ class TestAnswersOfOtherQuestions:
         async with running(Followed(answers.url, interval_seconds=100)) as world:
             await world.until_out("web-0")
             answers.of["other"] = http(said(service="other")) + answers.of["shop"]
-            asked = len(answers.asked)
+            asked = len(answers.heads)
             world.follow([world.key, OTHER])
             await world.until(lambda: world.error_of(OTHER))
-            again = [one for one in answers.asked[asked:] if "service=other" in one]
+            again = [one for one in answers.heads[asked:] if "service=other" in one]
             assert len(again) == 2
             assert all("If-None-Match" not in one for one in again)
 

@@ -196,7 +196,7 @@ class TestLoss:
         try:
             async with following(pushed(nacos)) as world:
                 await subscribed(nacos, world)
-                assert not world.doubted()
+                assert not world.reconnected
                 for number in range(2, 5):
                     lose(nacos)
                     await nacos.until(lambda number=number: nacos.calls.count("ConnectionSetupRequest") >= number)
@@ -204,7 +204,7 @@ class TestLoss:
                 await eventually(lambda: established(nacos.grpc_port) == 1)
                 nacos.put(host(1))
                 await world.until_pods("web-1")
-                assert world.doubted()
+                assert world.reconnected
             await eventually(lambda: established(nacos.grpc_port) == 0)
         finally:
             gc.enable()
@@ -218,7 +218,7 @@ class TestLoss:
             await subscribed(nacos, world)
             nacos.put(host(1))
             await world.until_pods("web-1")
-            assert world.doubted()
+            assert world.reconnected
             nacos.hold.set()
 
     async def test_a_server_may_take_its_time_to_know_a_connection(self, nacos: FakeNacos) -> None:
@@ -283,7 +283,7 @@ class TestLoss:
                 await nacos.until(lambda: "SubscribeServiceRequest" in nacos.calls)
             nacos.put(host(1))
             await world.until_pods("web-1")
-            assert not world.doubted()
+            assert not world.reconnected
             assert world.source.pushed == frozenset()
         assert nacos.calls == [] or lacks == "the right"
 

@@ -128,6 +128,6 @@ class TestDocuments:
 def test_of_one_place_and_group_the_latest_registration_counts() -> None:
     old, new, other_port, other_group = (
         ServiceInstance(instance=Instance(ip="10.0.0.7", port=port, registered_at=at), group=group)
-        for port, at, group in [(1, 1.0, ""), (1, 2.0, ""), (2, 1.0, ""), (1, 1.0, "green")]
+        for port, at, group in [(1, 1.0, ""), (1, 2.0, ""), (2, 1.0, ""), (1, None, "green")]
     )
     assert newest_registrations([new, old, other_port, other_group]) == [new, other_port, other_group]
