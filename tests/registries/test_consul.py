@@ -19,13 +19,7 @@ from adapter.load.roster import Instance
 from adapter.registries.consul import source as source_module
 from adapter.registries.consul import wire
 from adapter.runtime.outbound import Reply
-from adapter.runtime.source_errors import (
-    NotAllowed,
-    NotAuthenticated,
-    SourceError,
-    SourceFailing,
-    WrongRegistryAnswer,
-)
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
 from tests.load.kit import pod
 from tests.registries.consul_kit import Followed, following
 from tests.registries.kit import running

@@ -17,13 +17,7 @@ from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.kit import eventually
-from tests.registries.nacos_kit import (
-    SHOP,
-    FakeNacos,
-    following,
-    host,
-    subscribed,
-)
+from tests.registries.nacos_kit import SHOP, FakeNacos, following, host, subscribed
 
 CART = ServiceKey("nacos", "cart")
 
