@@ -177,8 +177,10 @@ class TestWhenTheListIsRead:
         self, fake: FakeEureka, followed: Followed, delta: web.Response
     ) -> None:
         fake.handlers["apps/delta"] = lambda: web.Response(status=delta.status, text=delta.text)
+        fake.asked.clear()
         fake.apps = {"WEB": four(3)}
         await followed.until_out("web-3")
+        assert fake.asked[:2] == ["apps/delta", "apps/"]
         assert not followed.error
 
     async def test_where_a_delta_breaks_off_in_the_midst_no_half_of_it_stays(
