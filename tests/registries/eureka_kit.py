@@ -32,10 +32,6 @@ class Followed(FollowedService[EurekaSource]):
         roster = self.book.roster(self.key)
         return {one.metadata["instanceId"]: one.status for one in roster.instances} if roster is not None else {}
 
-    def reconnected(self) -> bool:
-        """Whether the source has reported a reconnect or a restart."""
-        return self.roster.reconnected_at is not None
-
     async def aged_by_answers(self, seconds: int) -> set[str]:
         """Lets this time pass while the server answers every 10 s; returns the pods that were pulled out meanwhile."""
         out: set[str] = set()

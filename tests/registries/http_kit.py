@@ -1,14 +1,15 @@
 """A platform that answers with rosters, the example of one in the docs, and the service that a source follows there."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -61,6 +62,62 @@ class Platform:
                 self.news.clear()
                 await self.news.wait()
         return self.asked[before:]
+
+
+Answering = Callable[[int, str], bytes]
+"""The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
+
+
+def reply(body: str, *headers: str, status: str = "200 OK") -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", body]
+    return "\r\n".join(lines).encode()
+
+
+class ByteServer:
+    """Answers each request at `url` with what the test says; `split` sends every answer byte by byte."""
+
+    def __init__(self, answering: Answering, *, split: bool = False) -> None:
+        self.answering, self.split = answering, split
+        self.url = ""
+        self.connections = 0
+        self.heads: list[str] = []
+        self.hung = asyncio.Event()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        self._listening = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._listening.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listening.close()
+        for writer in self.writers:
+            writer.close()
+        await asyncio.sleep(0)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        count = 0
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.heads.append(head)
+                length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("Content-Length")), 0)
+                await reader.readexactly(length)
+                answer = self.answering(count, head.split(" ")[1])
+                count += 1
+                if not answer:
+                    break
+                for part in [answer[at : at + 1] for at in range(len(answer))] if self.split else [answer]:
+                    writer.write(part)
+                    await writer.drain()
+                    if self.split:
+                        await asyncio.sleep(0)
+                if b"connection: close" in answer.lower():
+                    break
+        writer.close()
+        self.hung.set()
 
 
 class Example(Server):

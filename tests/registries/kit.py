@@ -142,6 +142,11 @@ class FollowedService(Generic[S]):
         return roster
 
     @property
+    def reconnected(self) -> bool:
+        """Whether absence is doubted, because a connection or a server is new."""
+        return self.roster.reconnected_at is not None
+
+    @property
     def error(self) -> str:
         """The error of the latest request about the service; empty if it succeeded."""
         return self.error_of(self.key)
@@ -197,9 +202,7 @@ class FollowedService(Generic[S]):
             return sum(each.value for family in families for each in family.samples if each.name == name)
 
         before = failures()
-        async with asyncio.timeout(60):
-            while failures() < before + 2:  # noqa: ASYNC110  a failure with the words of the last one is told to nobody
-                await asyncio.sleep(0.05)
+        await eventually(lambda: failures() >= before + 2)  # one with the words of the last is told to nobody
         assert self.error
         assert self.roster.at == at
 
@@ -231,6 +234,13 @@ async def running(followed: F) -> AsyncIterator[F]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Return once it holds, of which nothing tells."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  there is no event to wait for
+            await asyncio.sleep(0.01)
 
 
 class Forwarder:

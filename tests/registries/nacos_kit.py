@@ -11,9 +11,8 @@ import hashlib
 import hmac
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -26,7 +25,7 @@ from adapter.registries.nacos.wire import Payload, decode_payload, encode_payloa
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from lab.harness.processes import free_ports
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService, eventually, running
 
 SECRET_KEY = "sk"
 SHOP = ServiceKey("nacos", "shop")
@@ -184,14 +183,12 @@ class FakeNacos:
         self._subscribers.clear()
 
     def ask_to_reconnect(self) -> None:
-        for queue, _ in self._subscribers.values():
-            queue.put_nowait(_message("ConnectResetRequest", {"requestId": "reset"}))
+        self.send_raw(_message("ConnectResetRequest", {"requestId": "reset"}))
 
     def send(self, kind: str, request_id: str) -> asyncio.Event:
         """Send a request to all; the event is set when it is acknowledged."""
         self._acknowledged[request_id] = asyncio.Event()
-        for queue, _ in self._subscribers.values():
-            queue.put_nowait(_message(kind, {"requestId": request_id}))
+        self.send_raw(_message(kind, {"requestId": request_id}))
         return self._acknowledged[request_id]
 
     def send_raw(self, message: bytes) -> None:
@@ -388,10 +385,6 @@ class Followed(FollowedService[NacosSource]):
         if keys:
             self.follow(keys)
 
-    def doubted(self) -> bool:
-        """Whether absence is doubted, because a connection or a server is new."""
-        return self.roster.reconnected_at is not None
-
     def pod_names(self) -> list[str]:
         """The names of the pods in the last valid answer."""
         return [one.metadata["pod"] for one in self.roster.instances] if self.listed >= 0 else ["no valid answer"]
@@ -410,26 +403,8 @@ def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
     return nacos.settings(push=False, **more)
 
 
-class Password:
-    """A file with a password."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = str(file)
-        self.write("right\n")
-
-    def write(self, text: str) -> None:
-        Path(self.file).write_text(text)
-
-
 async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
     """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
     places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
     await nacos.until(lambda: nacos.subscriptions == places)
     await eventually(lambda: len(world.source.pushed) == len(places))
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Return once it holds, of which nothing tells."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  there is no event to wait for
-            await asyncio.sleep(0.01)

@@ -16,19 +16,13 @@ from multidict import CIMultiDict
 from adapter.load.pods import PodState
 from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance
-from adapter.load.spec import Policy
 from adapter.registries.consul import source as source_module
 from adapter.registries.consul import wire
 from adapter.runtime.outbound import Reply
-from adapter.runtime.source_errors import (
-    NotAllowed,
-    NotAuthenticated,
-    SourceError,
-    SourceFailing,
-    WrongRegistryAnswer,
-)
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
 from tests.load.kit import pod
 from tests.registries.consul_kit import Followed, following
+from tests.registries.kit import running
 
 Document = dict[str, Any]
 
@@ -52,14 +46,10 @@ def four(*statuses: str) -> list[Document]:
     return [entry(f"10.0.0.{10 + n}", check(status or "passing")) for n, status in enumerate(kept)]
 
 
-def any_out(policy: Policy) -> Policy:
-    """The policy for which one registration that is out is enough."""
-    assert policy.registry is not None
-    return replace(policy, registry=replace(policy.registry, any_out=True))
-
-
-def metadata(followed: Followed) -> list[object]:
-    return [one.metadata for one in followed.roster.instances]
+def replace_first_pod(followed: Followed) -> None:
+    """Let the pod web-0 end, and a new one have its name and address a minute later."""
+    followed.clock.jump(60)
+    followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
 
 
 def read(document: object, *, pod_name_key: str = "", warning_is_out: bool = False) -> tuple[Instance, ...]:
@@ -108,32 +98,34 @@ class TestEntries:
     ) -> None:
         assert read([entry("10.0.0.10", check(status), Weights=weights)])[0].weight == weight
 
-    def test_an_entry_says_where_and_who(self) -> None:
-        meta = {"pod-name": "web-1", "pod-uid": "u1", "k8s-namespace": "shop"}
-        [one] = read([entry(Meta=meta)])
-        assert (one.ip, one.port, one.pod_name, one.pod_uid, one.metadata) == ("10.0.0.10", 8080, "web-1", "u1", meta)
+    @pytest.mark.parametrize(("key", "name"), [("", "web-1"), ("pod", "web-2")])
+    def test_an_entry_names_its_pod(self, key: str, name: str) -> None:
+        meta = {"pod-name": "web-1", "pod-uid": "u1", "k8s-namespace": "shop", "pod": "web-2"}
+        [one] = read([entry(Meta=meta)], pod_name_key=key)
+        assert (one.pod_name, one.pod_uid, one.pod_namespace, one.metadata) == (name, "u1", "shop", meta)
 
-    def test_the_pods_name_may_stand_under_another_key(self) -> None:
-        [one] = read([entry(Meta={"pod-name": "not-this", "pod": "web-1"})], pod_name_key="pod")
-        assert one.pod_name == "web-1"
-
-    def test_without_an_address_it_is_the_nodes_and_without_a_port_it_has_none(self) -> None:
-        [one] = read([entry("", Port=0)])
-        assert (one.ip, one.port) == ("192.0.2.1", None)
-
-    def test_lan_addresses_count_and_virtual_ones_do_not(self) -> None:
-        tagged = {
-            "lan_ipv4": {"Address": "10.0.0.10", "Port": 8080},
-            "lan_ipv6": {"Address": "fd00::10", "Port": 8081},
-            "wan_ipv4": {"Address": "203.0.113.1", "Port": 1},
-            "virtual": {"Address": "240.0.0.1", "Port": 1},
-        }
-        found = read([entry(TaggedAddresses=tagged)])
-        assert [(one.ip, one.port) for one in found] == [("10.0.0.10", 8080), ("fd00::10", 8081)]
-
-    def test_an_address_without_a_port_has_the_services(self) -> None:
-        found = read([entry(TaggedAddresses={"lan_ipv6": {"Address": "fd00::10"}})])
-        assert [one.port for one in found] == [8080, 8080]
+    @pytest.mark.parametrize(
+        ("listed", "places"),
+        [
+            (entry(), [("10.0.0.10", 8080)]),
+            (entry("", Port=0), [("192.0.2.1", None)]),
+            (
+                entry(
+                    TaggedAddresses={
+                        "lan_ipv4": {"Address": "10.0.0.10", "Port": 8080},
+                        "lan_ipv6": {"Address": "fd00::10", "Port": 8081},
+                        "wan_ipv4": {"Address": "203.0.113.1", "Port": 1},
+                        "virtual": {"Address": "240.0.0.1", "Port": 1},
+                    }
+                ),
+                [("10.0.0.10", 8080), ("fd00::10", 8081)],
+            ),
+            (entry(TaggedAddresses={"lan_ipv6": {"Address": "fd00::10"}}), [("10.0.0.10", 8080), ("fd00::10", 8080)]),
+        ],
+        ids=["its own", "its node's", "its LAN addresses", "a LAN address with the service's port"],
+    )
+    def test_the_addresses_of_an_entry(self, listed: Document, places: list[tuple[str, int | None]]) -> None:
+        assert [(one.ip, one.port) for one in read([listed])] == places
 
     @pytest.mark.parametrize(
         "body", [b"", b"null", b"{}", b"[1]", b"no service here", b"\xff\xfe", b'[{"Node": {}}]', b'{"Nodes": []}']
@@ -144,12 +136,9 @@ class TestEntries:
 
 
 class TestHeaders:
-    def test_an_answer_says_how_new_it_is(self) -> None:
-        assert wire.headers(reply(200, index="88"), "http://consul") == wire.Headers(88, False, False)
-
-    @pytest.mark.parametrize("index", ["", "-1", "x", "0"])
-    def test_an_index_that_is_none_is_0(self, index: str) -> None:
-        assert wire.headers(reply(200, index=index), "http://consul").revision == 0
+    @pytest.mark.parametrize(("index", "revision"), [("88", 88), ("", 0), ("-1", 0), ("x", 0), ("0", 0)])
+    def test_an_answer_says_how_new_it_is_or_0(self, index: str, revision: int) -> None:
+        assert wire.headers(reply(200, index=index), "http://consul") == wire.Headers(revision, False, False)
 
     def test_a_server_that_knows_no_leader_is_no_witness(self) -> None:
         with pytest.raises(SourceFailing, match="knows no leader"):
@@ -189,7 +178,7 @@ class FakeConsul:
     """Answers as Consul does, waiting queries too. `lists` and `indexes` are by service; `tell` makes news of them."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, list[Document]] = {"consul": [entry(node="n1")], "web": [entry()]}
+        self.lists: dict[str, list[Document]] = {"consul": [entry(node="n1")], "web": four()}
         self.indexes: dict[str, int] = {}
         self.fault: dict[str, web.Response] = {}
         self.more: dict[str, str] = {}
@@ -280,6 +269,20 @@ async def fake() -> AsyncIterator[FakeConsul]:
         yield consul
 
 
+@pytest.fixture
+async def followed(fake: FakeConsul) -> AsyncIterator[Followed]:
+    """The service `web`, for whose next change a query waits."""
+    async with following([fake.url], "web") as service:
+        await fake.until_waiting()
+        yield service
+
+
+async def beats(fake: FakeConsul, count: int) -> None:
+    """Wait for so many more beats of the pulse; all but the last have had their effect."""
+    before = len(fake.of("consul"))
+    await fake.until(lambda: len(fake.of("consul")) >= before + count)
+
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "LIVENESS_SECONDS", 0.05)
@@ -289,7 +292,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestAsking:
     async def test_the_whole_list_is_asked_for_and_then_what_is_newer(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web", wait_seconds=20) as followed:
-            await followed.until_listed(1)
+            await followed.until_listed(4)
             await fake.until_waiting()
         first, second = fake.of("web")
         assert dict(first.query) == {}
@@ -313,7 +316,7 @@ class TestAsking:
 
     async def test_a_policys_namespace_beats_that_of_the_settings(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web", namespace="shop", place={"namespace": "own"}) as followed:
-            await followed.until_listed(1)
+            await followed.until_listed(4)
         assert fake.of("web")[0].query["ns"] == "own"
 
     async def test_a_group_is_what_consul_does_not_know(self, fake: FakeConsul) -> None:
@@ -329,145 +332,122 @@ class TestAsking:
             followed.follow([api, followed.key])
             await followed.until(lambda: followed.book.roster(api))
 
-    async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
+    async def test_a_source_that_ended_can_be_run_again(self, fake: FakeConsul) -> None:
         followed = Followed([fake.url], "web")
-        followed.follow([followed.key])
-        assert followed.book.roster(followed.key) is None
-        for _ in range(2):  # one that ended can be run again
-            task = asyncio.create_task(followed.source.run())
+        for _ in range(2):
             asked = len(fake.of("web"))
-            await fake.until_waiting(since=asked)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await fake.until(lambda: True)
+            async with running(followed):
+                await fake.until_waiting(since=asked)
 
 
 class TestIndex:
-    async def test_a_return_without_news_is_no_change(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            heard, asked = len(followed.changes.received), len(fake.of("web"))
-            await fake.tell(end=True)
-            await fake.until_waiting(since=asked + 1)
-            assert followed.listed == 1
-            assert len(followed.changes.received) == heard
-            assert [one.query.get("index") for one in fake.of("web")[asked:]] == [None, "10"]
+    async def test_a_return_without_news_is_no_change(self, fake: FakeConsul, followed: Followed) -> None:
+        heard, asked = len(followed.changes.received), len(fake.of("web"))
+        await fake.tell(end=True)
+        await fake.until_waiting(since=asked + 1)
+        assert followed.listed == 4
+        assert len(followed.changes.received) == heard
+        assert [one.query.get("index") for one in fake.of("web")[asked:]] == [None, "10"]
 
-    async def test_what_a_stream_missed_is_seen_when_the_wait_is_over(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.lists["web"] = [entry(), entry("10.0.0.11")]
-            await fake.tell(end=True)
-            await followed.until_listed(2)
+    async def test_what_a_stream_missed_is_seen_when_the_wait_is_over(
+        self, fake: FakeConsul, followed: Followed
+    ) -> None:
+        fake.lists["web"] = four()[:2]
+        await fake.tell(end=True)
+        await followed.until_listed(2)
 
-    async def test_an_index_that_went_back_is_invalid_and_restarts_the_watch(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            await fake.tell("web", index=3)
-            await fake.tell(end=True)
-            await followed.until_listed(0)
-            assert followed.roster.reconnected_at is not None
-            errors = ("effective_load_registry_errors_total", {"registry": "consul", "reason": "rewound"})
-            assert followed.metrics.registry.get_sample_value(*errors) == 1
-            await fake.until_waiting()
-            assert fake.of("web")[-1].query["index"] == "3"
-            with followed.pods.nothing_changes():
-                followed.aged(80)
+    async def test_an_index_that_went_back_is_invalid_and_a_restart(self, fake: FakeConsul, followed: Followed) -> None:
+        await fake.tell("web", *four("critical"), index=3)
+        await fake.tell(end=True)
+        await followed.until(lambda: followed.reconnected and not followed.error)
+        assert followed.states()[:2] == [PodState.DOUBTFUL, PodState.SERVING]
+        errors = ("effective_load_registry_errors_total", {"registry": "consul", "reason": "rewound"})
+        assert followed.metrics.registry.get_sample_value(*errors) == 1
+        await fake.until_waiting()
+        assert fake.of("web")[-1].query["index"] == "3"
 
-    async def test_an_answer_without_an_index_is_an_error(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            await fake.tell("web", index=0)
-            await fake.tell(end=True)
-            await followed.until_error("no X-Consul-Index")
-            assert len(followed.roster.instances) == 1
+    async def test_an_answer_without_an_index_is_an_error(self, fake: FakeConsul, followed: Followed) -> None:
+        await fake.tell("web", index=0)
+        await fake.tell(end=True)
+        await followed.until_error("no X-Consul-Index")
+        assert followed.listed == 4
 
     async def test_a_stream_that_is_ahead_is_waited_for_from_there(self, fake: FakeConsul) -> None:
         fake.ahead = 5
         async with following([fake.url], "web") as followed:
             await fake.until(lambda: [one.query.get("index") for one in fake.of("web")] == [None, "10", None, "15"])
             await fake.until_waiting()
-            await fake.tell("web", entry(), entry("10.0.0.11"))
+            await fake.tell("web", *four()[:2])
             await followed.until_listed(2)
 
-    async def test_another_cluster_is_seen_by_its_servers_while_queries_hang(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web", wait_seconds=200) as followed:
-            await fake.until_waiting()
-            followed.pods.states()
-            with followed.pods.nothing_changes():
-                fake.indexes["web"] = 3
-                fake.lists["web"] = []
-                fake.lists["consul"] = []  # as long as it has no leader
-                await beats(fake, 2)
-                fake.lists["consul"] = [entry(node="n2")]
-                await followed.until_listed(0)
-                assert followed.roster.reconnected_at is not None
-                assert followed.aged(80) == set()
 
-    async def test_another_cluster_does_not_confirm_what_the_first_one_said(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web", wait_seconds=200) as followed:
-            await fake.until_waiting()
-            fake.fault["web"] = web.Response(status=500, text="rpc error")
+class TestAnotherCluster:
+    async def test_it_is_seen_by_its_servers_while_queries_hang(self, fake: FakeConsul, followed: Followed) -> None:
+        followed.pods.states()
+        with followed.pods.nothing_changes():
+            fake.indexes["web"] = 3
+            fake.lists["web"] = []
+            fake.lists["consul"] = []  # as long as it has no leader
+            await beats(fake, 2)
             fake.lists["consul"] = [entry(node="n2")]
-            await followed.until_error("rpc error")
-            reconnected_at = followed.book.hold_until - RECOVERY_SECONDS
-            assert followed.roster.at < reconnected_at
+            await followed.until_listed(0)
+            assert followed.reconnected
+            assert followed.aged(80) == set()
 
-    async def test_a_server_that_joins_is_no_other_cluster(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.lists["consul"] = [entry(node="n1"), entry(node="n2")]
-            await beats(fake, 3)
-            fake.lists["consul"] = [entry(node="n2")]
-            await beats(fake, 3)
-            await fake.tell("web", entry(), entry("10.0.0.11"))
-            await followed.until_listed(2)
-            assert followed.roster.reconnected_at is None
+    async def test_it_does_not_confirm_what_the_first_one_said(self, fake: FakeConsul, followed: Followed) -> None:
+        fake.fault["web"] = web.Response(status=500, text="rpc error")
+        fake.lists["consul"] = [entry(node="n2")]
+        await followed.until_error("rpc error")
+        reconnected_at = followed.book.hold_until - RECOVERY_SECONDS
+        assert followed.roster.at < reconnected_at
+
+    async def test_a_server_that_joins_is_none(self, fake: FakeConsul, followed: Followed) -> None:
+        fake.lists["consul"] = [entry(node="n1"), entry(node="n2")]
+        await beats(fake, 3)
+        fake.lists["consul"] = [entry(node="n2")]
+        await beats(fake, 3)
+        await fake.tell("web", *four()[:2])
+        await followed.until_listed(2)
+        assert not followed.reconnected
 
 
 class TestProof:
-    async def test_the_pulse_confirms_what_waits(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            followed.clock.jump(500)
-            await beats(fake, 3)
-            assert followed.clock() - followed.roster.at < 60
+    async def test_the_pulse_confirms_what_waits_and_not_what_failed(
+        self, fake: FakeConsul, followed: Followed
+    ) -> None:
+        followed.clock.jump(500)
+        await beats(fake, 3)
+        assert followed.clock() - followed.roster.at < 60
+        fake.fault["web"] = web.Response(status=500, text="rpc error")
+        await fake.tell()
+        await followed.until_error("HTTP 500: rpc error")
+        followed.clock.jump(500)
+        await beats(fake, 3)
+        assert followed.listed == 4
+        assert followed.error
+        assert followed.clock() - followed.roster.at >= 500
+        del fake.fault["web"]
+        await followed.until_listed(4)
+        assert followed.clock() - followed.roster.at < 60
 
-    async def test_what_failed_is_not_confirmed(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.fault["web"] = web.Response(status=500, text="rpc error")
-            await fake.tell()
-            await followed.until_error("HTTP 500: rpc error")
-            followed.clock.jump(500)
-            await beats(fake, 3)
-            assert followed.listed == 1
-            assert followed.error
-            assert followed.clock() - followed.roster.at >= 500
-            del fake.fault["web"]
-            await followed.until_listed(1)
-            assert followed.clock() - followed.roster.at < 60
-
-    async def test_one_service_that_fails_leaves_the_others_alone(self, fake: FakeConsul) -> None:
+    async def test_one_service_that_fails_leaves_the_others_alone(self, fake: FakeConsul, followed: Followed) -> None:
         fake.fault["api"] = web.Response(status=500, text="rpc error")
-        async with following([fake.url], "web") as followed:
-            api = followed.key._replace(service="api")
-            followed.follow([api, followed.key])
-            await followed.until(lambda: followed.book.roster(api))
-            await followed.until_listed(1)
-            assert not followed.error
-            assert followed.roster.reconnected_at is None
+        api = followed.key._replace(service="api")
+        followed.follow([api, followed.key])
+        await followed.until(lambda: followed.book.roster(api))
+        await followed.until_listed(4)
+        assert not followed.reconnected
 
-    async def test_a_connection_that_breaks_while_it_waits_is_a_reconnect(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            for asked in (1, 2):  # aiohttp itself asks once more where it had used the connection before
-                await fake.until_waiting(since=asked)
-                waiting = fake.of("web")[-1]
-                assert waiting.transport is not None
-                waiting.transport.abort()
-            await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
-            assert followed.listed == 1
+    async def test_a_connection_that_breaks_while_it_waits_is_a_reconnect(
+        self, fake: FakeConsul, followed: Followed
+    ) -> None:
+        for asked in (1, 2):  # aiohttp itself asks once more where it had used the connection before
+            await fake.until_waiting(since=asked)
+            waiting = fake.of("web")[-1]
+            assert waiting.transport is not None
+            waiting.transport.abort()
+        await followed.until(lambda: followed.reconnected and not followed.error)
+        assert followed.listed == 4
 
     async def test_a_wait_outlasts_the_deadline_of_a_request_but_not_its_own(self, fake: FakeConsul) -> None:
         fake.stuck = True
@@ -477,7 +457,22 @@ class TestProof:
             assert not followed.error
             await followed.until_error("/web: no answer within")
             await followed.until(lambda: not followed.error)
-            assert followed.roster.reconnected_at is not None
+            assert followed.reconnected
+
+    @pytest.mark.parametrize(
+        ("status", "words", "reconnects"),
+        [(500, "rpc error", True), (429, "http_max_conns_per_client", False)],
+        ids=["a dying agent", "one that lacks connections"],
+    )
+    async def test_a_waiting_question_that_is_answered_with_an_error_is_a_reconnect_if_the_agent_dies(
+        self, fake: FakeConsul, followed: Followed, status: int, words: str, reconnects: bool
+    ) -> None:
+        fake.fault["web"] = web.Response(status=status, text="rpc error")
+        await fake.tell()
+        await followed.until_error(words)
+        del fake.fault["web"]
+        await followed.until(lambda: not followed.error)
+        assert followed.reconnected is reconnects
 
 
 class TestRestart:
@@ -492,18 +487,22 @@ class TestRestart:
         del fake.fault["consul"]
         await followed.until(lambda: not followed.error and followed.roster.reconnected_at != before)
 
-    async def test_what_is_critical_since_it_is_doubt_until_the_hold_is_over(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four()
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            assert followed.states() == [PodState.SERVING] * 4
-            await self.restarted(fake, followed, *four("critical", "critical", "critical"))
-            assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
-            assert followed.pods.desired == 4
-            followed.clock.jump(80)
-            assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
-            followed.clock.jump(11)
-            assert followed.states() == [*[PodState.PULLED_OUT] * 3, PodState.SERVING]
+    async def test_what_is_critical_since_it_is_doubt_until_the_hold_is_over_and_maintenance_is_not(
+        self, fake: FakeConsul, followed: Followed
+    ) -> None:
+        assert followed.states() == [PodState.SERVING] * 4
+        maintained = entry("10.0.0.13", check("critical", "_service_maintenance:a"))
+        await self.restarted(fake, followed, *four("critical", "critical")[:3], maintained)
+        held = [PodState.DOUBTFUL, PodState.DOUBTFUL, PodState.SERVING, PodState.PULLED_OUT]
+        assert followed.states() == held
+        followed.clock.jump(80)
+        assert followed.states() == held
+        followed.clock.jump(11)
+        assert followed.pods.out() == ["web-0", "web-1", "web-3"]
+        await fake.tell("web", *four("", "critical"))
+        await followed.until_out("web-1")
+        await fake.tell("web", *four("", "critical", "critical"))  # since after the hold
+        await followed.until_out("web-1", "web-2")
 
     @pytest.mark.parametrize(
         ("kind", "output"),
@@ -518,21 +517,18 @@ class TestRestart:
         ],
     )
     async def test_a_critical_check_with_the_output_of_a_run_that_did_not_fail_has_not_run_since_its_agent_started(
-        self, fake: FakeConsul, kind: str, output: str
+        self, fake: FakeConsul, followed: Followed, kind: str, output: str
     ) -> None:
         """Registering a service again writes its check's output to the agent's disk, and the agent begins with it."""
-        fake.lists["web"] = four()
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            stale = check("critical") | {"Type": kind, "Output": output}
-            await fake.tell("web", *(entry(f"10.0.0.{10 + n}", stale) for n in range(3)), four()[3])
-            await followed.until(lambda: "CRITICAL" in {one.status for one in followed.roster.instances})
-            followed.clock.jump(600)
-            followed.book.confirm()
-            assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
-            failed = stale | {"Output": "HTTP GET http://10.0.0.10:8080/health: 503 Service Unavailable Output: 200 OK"}
-            await fake.tell("web", entry("10.0.0.10", failed), *four()[1:])
-            await followed.until_out("web-0")
+        stale = check("critical") | {"Type": kind, "Output": output}
+        await fake.tell("web", *(entry(f"10.0.0.{10 + n}", stale) for n in range(3)), four()[3])
+        await followed.until(lambda: "CRITICAL" in {one.status for one in followed.roster.instances})
+        followed.clock.jump(600)
+        followed.book.confirm()
+        assert followed.states() == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+        failed = stale | {"Output": "HTTP GET http://10.0.0.10:8080/health: 503 Service Unavailable Output: 200 OK"}
+        await fake.tell("web", entry("10.0.0.10", failed), *four()[1:])
+        await followed.until_out("web-0")
 
     @pytest.mark.parametrize("kind", ["script", "docker", "ttl"])
     async def test_a_check_that_fails_in_silence_takes_a_pod_out(self, fake: FakeConsul, kind: str) -> None:
@@ -545,102 +541,52 @@ class TestRestart:
             await followed.until_out("web-0")
 
     async def test_an_ended_pods_critical_registration_is_no_evidence_beside_that_of_the_next_pod_at_its_address(
-        self, fake: FakeConsul
+        self, fake: FakeConsul, followed: Followed
     ) -> None:
-        left = entry("10.0.0.10", check("critical"), ID="old")
-        fake.lists["web"] = [left, *four()[1:]]
-        async with following([fake.url], "web") as followed:
-            followed.pods.policy = any_out(followed.pods.policy)
-            await fake.until_waiting()
-            assert followed.states()[0] is PodState.PULLED_OUT
-            followed.clock.jump(60)
-            followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
-            for turn in range(3):
-                passing = entry("10.0.0.10", check("passing"), ID="new", Meta={"turn": str(turn)})
-                await fake.tell("web", left, passing, *four()[1:])
-                await followed.until(lambda passing=passing: passing["Service"]["Meta"] in metadata(followed))
-                assert followed.states() == [PodState.SERVING] * 4
+        left, policy = entry("10.0.0.10", check("critical"), ID="old"), followed.pods.policy
+        assert policy.registry is not None
+        followed.pods.policy = replace(policy, registry=replace(policy.registry, any_out=True))
+        await fake.tell("web", left, *four()[1:])
+        await followed.until_out("web-0")
+        replace_first_pod(followed)
+        for turn in ("0", "1", "2"):
+            passing = entry("10.0.0.10", check("passing"), ID="new", Meta={"turn": turn})
+            await fake.tell("web", left, passing, *four()[1:])
+            await followed.until(
+                lambda turn=turn: turn in {one.metadata.get("turn") for one in followed.roster.instances}
+            )
+            assert followed.states() == [PodState.SERVING] * 4
 
-    async def test_an_ended_pods_maintenance_is_none_for_the_next_pod_at_its_address(self, fake: FakeConsul) -> None:
+    async def test_an_ended_pods_maintenance_is_none_for_the_next_pod_at_its_address(
+        self, fake: FakeConsul, followed: Followed
+    ) -> None:
         maintained = entry("10.0.0.10", check("critical", "_service_maintenance:a"))
-        fake.lists["web"] = [maintained, *four()[1:]]
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            assert followed.states()[0] is PodState.PULLED_OUT
-            followed.clock.jump(60)
-            followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
-            followed.book.confirm()
-            assert followed.states() == [PodState.STARTING, *[PodState.SERVING] * 3]
-            await fake.tell("web", *four())
-            await followed.until(lambda: followed.states() == [PodState.SERVING] * 4)
-            await fake.tell("web", maintained, *four()[1:])
-            await followed.until_out("web-0")
+        await fake.tell("web", maintained, *four()[1:])
+        await followed.until_out("web-0")
+        replace_first_pod(followed)
+        followed.book.confirm()
+        assert followed.states() == [PodState.STARTING, *[PodState.SERVING] * 3]
+        await fake.tell("web", *four())
+        await followed.until(lambda: followed.states() == [PodState.SERVING] * 4)
+        await fake.tell("web", maintained, *four()[1:])
+        await followed.until_out("web-0")
 
-    async def test_a_critical_pod_that_is_put_into_maintenance_is_so_since_then(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four("critical")
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            followed.clock.jump(60)
-            followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
-            await fake.tell("web", entry("10.0.0.10", check("critical", "_node_maintenance")), *four()[1:])
-            await followed.until_out("web-0")
-
-    async def test_what_was_critical_before_stays_out(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four("critical")
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            for _ in range(2):
-                await self.restarted(fake, followed, *four("critical", "critical"))
-                assert followed.states()[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
-                followed.clock.jump(30)
-
-    async def test_maintenance_is_somebodys_word_and_believed_at_once(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four()
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            maintained = entry("10.0.0.10", check("critical", "_service_maintenance:a"))
-            await self.restarted(fake, followed, maintained, *four("", "critical")[1:])
-            assert followed.states()[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
-
-    async def test_what_turns_critical_after_the_hold_is_out_at_once(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four()
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            await self.restarted(fake, followed, *four())
-            followed.clock.jump(91)
-            await fake.tell("web", *four("critical"))
-            await followed.until_out("web-0")
-
-    async def test_an_index_that_went_back_is_a_restart_too(self, fake: FakeConsul) -> None:
-        fake.lists["web"] = four()
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            await fake.tell("web", *four("critical"), index=3)
-            await fake.tell(end=True)
-            await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
-            assert followed.states()[:2] == [PodState.DOUBTFUL, PodState.SERVING]
-
-    async def test_a_waiting_question_that_a_dying_agent_answers_with_an_error_is_a_reconnect(
-        self, fake: FakeConsul
+    async def test_a_critical_pod_that_is_put_into_maintenance_is_so_since_then(
+        self, fake: FakeConsul, followed: Followed
     ) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.fault["web"] = web.Response(status=500, text="rpc error")
-            await fake.tell()
-            await followed.until_error("rpc error")
-            del fake.fault["web"]
-            await followed.until(lambda: not followed.error)
-            assert followed.roster.reconnected_at is not None
+        await fake.tell("web", *four("critical"))
+        await followed.until_out("web-0")
+        replace_first_pod(followed)
+        await fake.tell("web", entry("10.0.0.10", check("critical", "_node_maintenance")), *four()[1:])
+        await followed.until_out("web-0")
 
-    async def test_one_that_is_refused_for_want_of_connections_is_none(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web") as followed:
-            await fake.until_waiting()
-            fake.fault["web"] = web.Response(status=429, text="too many")
-            await fake.tell()
-            await followed.until_error("http_max_conns_per_client")
-            del fake.fault["web"]
-            await followed.until(lambda: not followed.error)
-            assert followed.roster.reconnected_at is None
+    async def test_what_was_critical_before_stays_out(self, fake: FakeConsul, followed: Followed) -> None:
+        await fake.tell("web", *four("critical"))
+        await followed.until_out("web-0")
+        for _ in range(2):
+            await self.restarted(fake, followed, *four("critical", "critical"))
+            assert followed.states()[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
+            followed.clock.jump(30)
 
 
 class TestWitness:
@@ -666,9 +612,3 @@ class TestWitness:
             await fake.tell("web")
             await followed.until_listed(0)
             assert followed.roster.alive
-
-
-async def beats(fake: FakeConsul, count: int) -> None:
-    """Wait for so many more beats of the pulse; all but the last have had their effect."""
-    before = len(fake.of("consul"))
-    await fake.until(lambda: len(fake.of("consul")) >= before + count)

@@ -1,7 +1,7 @@
 """Eureka's protocol where a real server cannot be made to show it: when the list is read anew, what is odd in JSON."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -39,214 +39,185 @@ def four(*out: int) -> list[dict[str, Any]]:
     return [instance(number, "OUT_OF_SERVICE" if number in out else "UP") for number in range(4)]
 
 
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeEureka]:
+    """A Eureka with the four pods of `Followed`."""
+    async with FakeEureka() as eureka:
+        eureka.apps = {"WEB": four()}
+        yield eureka
+
+
+@pytest.fixture
+async def followed(fake: FakeEureka) -> AsyncIterator[Followed]:
+    async with following(fake.url) as service:
+        await service.until_listed(4)
+        yield service
+
+
 async def several_answers(followed: Followed, count: int = 3) -> None:
     for _ in range(count):
         await followed.until_confirmed()
 
 
 class TestWhenTheListIsRead:
-    async def test_once_at_the_start_and_then_changes_are_asked_for(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                with blockbuster_ctx("adapter"):
-                    await followed.until_listed(4)
-                    await several_answers(followed, 4)  # the list may still be on its way to be confirmed
+    async def test_once_at_the_start_and_then_changes_are_asked_for(self, fake: FakeEureka) -> None:
+        async with following(fake.url) as followed:
+            with blockbuster_ctx("adapter"):
+                await followed.until_listed(4)
+                await several_answers(followed, 4)  # the list may still be on its way to be confirmed
         assert fake.asked[0] == "apps/"
         assert fake.lists == 1
         assert fake.deltas >= 3
 
-    async def test_changes_are_taken_from_the_delta(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                fake.apps = {"WEB": [*four(1)[:3], instance(4)]}
-                fake.changes = {
-                    "WEB": [
-                        instance(1, "OUT_OF_SERVICE", action="MODIFIED"),
-                        instance(3, action="DELETED"),
-                        instance(4, action="ADDED"),
-                    ]
-                }
-                await followed.until(lambda: "web-4" in followed.statuses)
-                expected = {"web-0": "UP", "web-1": "OUT_OF_SERVICE", "web-2": "UP", "web-4": "UP"}
-                assert followed.statuses == expected
+    async def test_changes_are_taken_from_the_delta(self, fake: FakeEureka, followed: Followed) -> None:
+        out = instance(1, "OUT_OF_SERVICE", action="MODIFIED")
+        fake.apps = {"WEB": [*four(1)[:3], instance(4)]}
+        fake.changes = {"WEB": [out, instance(3, action="DELETED"), instance(4, action="ADDED")]}
+        await followed.until(lambda: "web-4" in followed.statuses)
+        assert followed.statuses == {"web-0": "UP", "web-1": "OUT_OF_SERVICE", "web-2": "UP", "web-4": "UP"}
         assert fake.lists == 1
 
-    async def test_an_instance_that_left_and_came_back_within_one_delta_is_there(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                back = instance(3, metadata={"zone": "b"})
-                fake.apps = {"WEB": [*four()[:3], back]}
-                fake.changes = {"WEB": [instance(3, action="DELETED"), back]}
-                await followed.until(lambda: followed.roster.instances[3].metadata.get("zone") == "b")
-                assert followed.listed == 4
+    async def test_an_instance_that_left_and_came_back_within_one_delta_is_there(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        back = instance(3, metadata={"zone": "b"})
+        fake.apps = {"WEB": [*four()[:3], back]}
+        fake.changes = {"WEB": [instance(3, action="DELETED"), back]}
+        await followed.until(lambda: followed.roster.instances[3].metadata.get("zone") == "b")
+        assert followed.listed == 4
         assert fake.lists == 1
 
-    async def test_again_where_the_hash_shows_that_a_change_was_missed(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
-                fake.apps = {"WEB": four(2)}
-                await followed.until_out("web-2")
+    async def test_again_where_the_hash_shows_that_a_change_was_missed(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+        fake.apps = {"WEB": four(2)}
+        await followed.until_out("web-2")
         assert fake.lists == 2
 
-    async def test_a_change_of_an_application_that_nobody_follows_counts_for_the_hash(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four(), "OTHER": [instance(9)]}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                fake.apps = {"WEB": four(), "OTHER": [instance(9, "DOWN")]}
-                fake.changes = {"OTHER": [instance(9, "DOWN", action="MODIFIED")]}
-                followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
-                await several_answers(followed)
+    async def test_a_change_of_an_application_that_nobody_follows_counts_for_the_hash(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        fake.apps["OTHER"] = [instance(9, "DOWN")]
+        fake.changes = {"OTHER": [instance(9, "DOWN")]}
+        followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+        await several_answers(followed)
         assert fake.lists == 1
 
-    async def test_a_hash_that_never_matches_is_no_reason_to_read_the_list_all_the_time(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps, fake.hash = {"WEB": four()}, "UP_9_"
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                deltas = fake.deltas
-                fake.apps = {"WEB": four(0)}
-                fake.changes = {"WEB": [instance(0, "OUT_OF_SERVICE", action="MODIFIED")]}
-                await followed.until_out("web-0")  # a delta is believed all the same
-                await followed.until(lambda: fake.deltas > deltas + 3)
-                assert fake.lists == 1
-                followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
-                await followed.until(lambda: fake.lists == 2)
+    async def test_a_hash_that_never_matches_is_no_reason_to_read_the_list_all_the_time(self, fake: FakeEureka) -> None:
+        fake.hash = "UP_9_"
+        async with following(fake.url) as followed:
+            await followed.until_listed(4)
+            deltas = fake.deltas
+            fake.apps = {"WEB": four(0)}
+            fake.changes = {"WEB": [instance(0, "OUT_OF_SERVICE", action="MODIFIED")]}
+            await followed.until_out("web-0")  # a delta is believed all the same
+            await followed.until(lambda: fake.deltas > deltas + 3)
+            assert fake.lists == 1
+            followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+            await followed.until(lambda: fake.lists == 2)
 
-    async def test_what_the_hash_does_not_confirm_grows_old(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                await several_answers(followed)
-                fake.hash = "UP_9_"
-                deltas = fake.deltas
-                await followed.until(lambda: fake.deltas > deltas + 1)
-                heard_at = followed.roster.at
-                await followed.until(lambda: fake.deltas > deltas + 3)
-                assert followed.roster.at == heard_at
+    async def test_what_the_hash_does_not_confirm_grows_old(self, fake: FakeEureka, followed: Followed) -> None:
+        await several_answers(followed)
+        fake.hash = "UP_9_"
+        deltas = fake.deltas
+        await followed.until(lambda: fake.deltas > deltas + 1)
+        heard_at = followed.roster.at
+        await followed.until(lambda: fake.deltas > deltas + 3)
+        assert followed.roster.at == heard_at
 
-    async def test_again_after_a_gap_longer_than_deltas_are_kept(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                followed.clock.jump(LONGEST_GAP_SECONDS + 1)
-                await followed.until(lambda: fake.lists == 2)
+    async def test_again_after_a_gap_longer_than_deltas_are_kept(self, fake: FakeEureka, followed: Followed) -> None:
+        followed.clock.jump(LONGEST_GAP_SECONDS + 1)
+        await followed.until(lambda: fake.lists == 2)
 
-    async def test_again_once_in_a_while_for_the_hash_does_not_see_exchanged_statuses(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four(1)}
-            async with following(fake.url) as followed:
-                await followed.until_out("web-1")
-                fake.apps = {"WEB": four(2)}  # and no delta tells of it
-                for _ in range(int(RELIST_SECONDS / 40)):
-                    await followed.until_confirmed()
-                    assert followed.statuses["web-1"] == "OUT_OF_SERVICE"
-                    followed.clock.jump(40)
-                await followed.until_out("web-2")
+    async def test_again_once_in_a_while_for_the_hash_does_not_see_exchanged_statuses(self, fake: FakeEureka) -> None:
+        fake.apps = {"WEB": four(1)}
+        async with following(fake.url) as followed:
+            await followed.until_out("web-1")
+            fake.apps = {"WEB": four(2)}  # and no delta tells of it
+            for _ in range(int(RELIST_SECONDS / 40)):
+                await followed.until_confirmed()
+                assert followed.statuses["web-1"] == "OUT_OF_SERVICE"
+                followed.clock.jump(40)
+            await followed.until_out("web-2")
         assert fake.lists == 2
 
-    async def test_again_where_a_new_service_is_asked_for(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four(), "OTHER": [instance(9)]}
-            async with following(fake.url, interval_seconds=3600) as followed:
-                await followed.until_listed(4)
-                other = ServiceKey(REGISTRY, "other")
-                followed.follow([followed.key, other])  # it is not waited for the end of the interval
-                await followed.until(lambda: followed.book.roster(other) is not None)
-                assert followed.book.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
+    async def test_again_where_a_new_service_is_asked_for(self, fake: FakeEureka) -> None:
+        fake.apps["OTHER"] = [instance(9)]
+        async with following(fake.url, interval_seconds=3600) as followed:
+            await followed.until_listed(4)
+            other = ServiceKey(REGISTRY, "other")
+            followed.follow([followed.key, other])  # it is not waited for the end of the interval
+            await followed.until_listed(1, other)
         assert fake.lists == 2
 
-    async def test_a_second_name_for_a_known_application_needs_no_list(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                again = ServiceKey(REGISTRY, "Web", "shop")
-                followed.follow([followed.key, again])
-                await followed.until(lambda: followed.book.roster(again) is not None)
-                assert followed.book.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
+    async def test_a_second_name_for_a_known_application_needs_no_list(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        again = ServiceKey(REGISTRY, "Web", "shop")
+        followed.follow([followed.key, again])
+        await followed.until_listed(4, again)
         assert fake.lists == 1
 
-    async def test_nothing_is_asked_for_while_nobody_follows_anything(self) -> None:
-        async with FakeEureka() as fake, FakeEureka() as other:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed, following(other.url) as busy:
-                await followed.until_listed(4)
-                await busy.until_listed(0)
-                followed.follow([])
-                await several_answers(busy, 2)  # what was on its way has arrived
-                asked = len(fake.asked)
-                await several_answers(busy, 5)
-                assert len(fake.asked) == asked
-                followed.follow([followed.key])
-                await followed.until_listed(4)
+    async def test_nothing_is_asked_for_while_nobody_follows_anything(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        async with FakeEureka() as other, following(other.url) as busy:
+            followed.follow([])
+            await busy.until_listed(0)
+            await several_answers(busy, 2)  # what was on its way has arrived
+            asked = len(fake.asked)
+            await several_answers(busy, 5)
+            assert len(fake.asked) == asked
+            followed.follow([followed.key])
+            await followed.until_listed(4)
 
-    @pytest.mark.parametrize("status", [403, 404])
-    async def test_each_time_from_a_server_that_offers_no_deltas(self, status: int) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            fake.handlers["apps/delta"] = lambda: raw({}, status)
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                fake.apps = {"WEB": four(3)}
-                await followed.until_out("web-3")
-                assert not followed.error
+    @pytest.mark.parametrize("delta", [raw({}, 403), raw({}, 404), raw({"applications": None})], ids=repr)
+    async def test_each_time_where_there_is_no_delta_that_can_be_read(
+        self, fake: FakeEureka, followed: Followed, delta: web.Response
+    ) -> None:
+        fake.handlers["apps/delta"] = lambda: web.Response(status=delta.status, text=delta.text)
+        fake.asked.clear()
+        fake.apps = {"WEB": four(3)}
+        await followed.until_out("web-3")
+        assert fake.asked[:2] == ["apps/delta", "apps/"]
+        assert not followed.error
 
-    async def test_where_a_delta_cannot_be_read(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                fake.apps = {"WEB": four(3)}
-                fake.handlers["apps/delta"] = lambda: raw({"applications": None})
-                await followed.until_out("web-3")
-
-    async def test_where_a_delta_breaks_off_in_the_midst_no_half_of_it_stays(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"AAA": [instance(7)], "WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                fake.changes = {"WEB": [instance(0, action="DELETED")], "AAA": [{"instanceId": 7}]}
-                await followed.until(lambda: fake.lists >= 2)
-                fake.changes = {}
-                await several_answers(followed)
-                assert followed.listed == 4
+    async def test_where_a_delta_breaks_off_in_the_midst_no_half_of_it_stays(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        fake.changes = {"WEB": [instance(0, action="DELETED")], "AAA": [{"instanceId": 7}]}
+        await followed.until(lambda: fake.lists >= 2)
+        fake.changes = {}
+        await several_answers(followed)
+        assert followed.listed == 4
 
 
 class TestEmptiness:
-    async def test_a_registry_without_instances_is_a_restarted_one(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                assert not followed.reconnected()
-                assert followed.states() == [PodState.SERVING] * 4
-                with followed.pods.nothing_changes():
-                    followed.clock.jump(11)
-                    fake.apps = {}
-                    await followed.until_listed(0)
-                    assert followed.roster.valid
-                    assert not followed.roster.alive
-                    assert followed.reconnected()
-                    assert await followed.aged_by_answers(600) == set()
+    async def test_a_registry_without_instances_is_a_restarted_one(self, fake: FakeEureka, followed: Followed) -> None:
+        assert not followed.reconnected
+        assert followed.states() == [PodState.SERVING] * 4
+        with followed.pods.nothing_changes():
+            followed.clock.jump(11)
+            fake.apps = {}
+            await followed.until_listed(0)
+            assert not followed.roster.alive
+            assert followed.reconnected
+            assert await followed.aged_by_answers(600) == set()
 
-    async def test_an_empty_service_in_a_registry_with_others_that_nobody_follows_is_a_living_one(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"OTHER": [instance(9)]}
-            async with following(fake.url) as followed:
-                await followed.until(lambda: followed.listed == 0 and followed.roster.alive)
-                fake.apps, fake.changes = {}, {"OTHER": [instance(9, action="DELETED")]}
-                await followed.until(lambda: not followed.roster.alive)
+    async def test_an_empty_service_in_a_registry_with_others_that_nobody_follows_is_a_living_one(
+        self, fake: FakeEureka
+    ) -> None:
+        fake.apps = {"OTHER": [instance(9)]}
+        async with following(fake.url) as followed:
+            await followed.until(lambda: followed.listed == 0 and followed.roster.alive)
+            fake.apps, fake.changes = {}, {"OTHER": [instance(9, action="DELETED")]}
+            await followed.until(lambda: not followed.roster.alive)
+
+
+def everywhere(answer: Callable[[], web.Response]) -> dict[str, Callable[[], web.Response]]:
+    """The answer in the place of the list and of the delta."""
+    return {"apps/": answer, "apps/delta": answer}
 
 
 class TestFailures:
@@ -254,6 +225,7 @@ class TestFailures:
         ("answer", "words"),
         [
             (lambda: web.Response(status=401), "HTTP 401: wrong user or password; check username and passwordFile"),
+            (lambda: web.Response(status=403), "HTTP 403: it has just started and waits for its peers"),
             (lambda: web.Response(status=404), "HTTP 404: no Eureka here; check the prefix"),
             (lambda: web.Response(status=503, text="2026-01-01 sorry"), "HTTP 503: the server is in trouble itself"),
             (lambda: web.Response(status=429), "HTTP 429: the server is in trouble itself"),
@@ -264,57 +236,48 @@ class TestFailures:
         ],
     )
     async def test_an_answer_that_is_none_keeps_what_was_heard_and_says_why(
-        self, answer: Callable[[], web.Response], words: str
+        self, fake: FakeEureka, answer: Callable[[], web.Response], words: str
     ) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four(1)}
-            async with following(fake.url) as followed:
-                await followed.until_out("web-1")
-                with followed.pods.nothing_changes():
-                    fake.handlers = {"apps/": answer, "apps/delta": answer}
-                    await followed.until_error(words)
-                    assert fake.url in followed.error
-                    assert followed.listed == 4
+        fake.apps = {"WEB": four(1)}
+        async with following(fake.url) as followed:
+            await followed.until_out("web-1")
+            with followed.pods.nothing_changes():
+                fake.handlers = everywhere(answer)
+                await followed.until_error(words)
+                assert fake.url in followed.error
+                assert followed.listed == 4
 
-    async def test_while_it_waits_for_its_peers_a_server_refuses_and_the_next_is_asked(self) -> None:
-        async with FakeEureka() as starting, FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            starting.handlers = {path: lambda: web.Response(status=403) for path in ("apps/", "apps/delta")}
-            async with following(starting.url, fake.url) as followed:
-                await followed.until_listed(4)
-                assert starting.asked == ["apps/"]
-            async with following(starting.url) as followed:
-                await followed.until_error("HTTP 403: it has just started and waits for its peers")
+    @pytest.mark.parametrize(
+        ("status", "asks_the_next"), [(401, False), (403, True), (404, False), (429, True), (503, True)]
+    )
+    async def test_the_next_server_is_asked_where_the_first_is_ill_or_waits_for_its_peers(
+        self, fake: FakeEureka, status: int, asks_the_next: bool
+    ) -> None:
+        async with FakeEureka() as first:
+            first.handlers = everywhere(lambda: web.Response(status=status))
+            async with following(first.url, fake.url) as followed:
+                await followed.until(lambda: followed.error or followed.listed == 4)
+        assert bool(fake.asked) is asks_the_next
+        assert not asks_the_next or first.asked == ["apps/"]
 
-    async def test_a_wrong_password_is_not_tried_on_the_next_server(self) -> None:
-        async with FakeEureka() as refusing, FakeEureka() as fake:
-            refusing.handlers = {"apps/": lambda: web.Response(status=401)}
-            async with following(refusing.url, fake.url) as followed:
-                await followed.until_error("HTTP 401")
-        assert fake.asked == []
-
-    async def test_another_peer_is_read_in_full_and_a_reconnect_is_noted(self) -> None:
-        async with FakeEureka() as one, FakeEureka() as other:
-            one.apps, other.apps = {"WEB": four(0)}, {"WEB": four(1)}  # whose hashes are the same
-            async with following(one.url, other.url) as followed:
-                await followed.until_out("web-0")
-                one.handlers = {path: lambda: web.Response(status=503) for path in ("apps/", "apps/delta")}
-                await followed.until_out("web-1")
-                assert followed.reconnected()
-                await several_answers(followed)
+    async def test_another_peer_is_read_in_full_and_a_reconnect_is_noted(self, fake: FakeEureka) -> None:
+        fake.apps = {"WEB": four(0)}
+        async with FakeEureka() as other, following(fake.url, other.url) as followed:
+            other.apps = {"WEB": four(1)}  # whose hash is the same
+            await followed.until_out("web-0")
+            fake.handlers = everywhere(lambda: web.Response(status=503))
+            await followed.until_out("web-1")
+            assert followed.reconnected
+            await several_answers(followed)
         assert other.lists == 1
 
-    async def test_an_error_is_told_once_however_often_it_comes(self) -> None:
-        async with FakeEureka() as fake:
-            fake.apps = {"WEB": four()}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                followed.changes.received.clear()
-                said = (web.Response(status=500, text=f"at {n}") for n in range(1000))
-                fake.handlers = {"apps/delta": lambda: next(said)}
-                deltas = fake.deltas
-                await followed.until(lambda: fake.deltas > deltas + 2)
-                assert len(followed.changes.received) == 1
+    async def test_an_error_is_told_once_however_often_it_comes(self, fake: FakeEureka, followed: Followed) -> None:
+        followed.changes.received.clear()
+        said = (web.Response(status=500, text=f"at {n}") for n in range(1000))
+        fake.handlers = {"apps/delta": lambda: next(said)}
+        deltas = fake.deltas
+        await followed.until(lambda: fake.deltas > deltas + 2)
+        assert len(followed.changes.received) == 1
 
 
 def registration(**more: Any) -> InstanceInfo:
@@ -354,15 +317,22 @@ class TestJson:
     def test_the_port_is_the_one_in_use(self, port: object, secure: object, expected: int | None) -> None:
         assert registration(port=port, securePort=secure).instance("").port == expected
 
-    @pytest.mark.parametrize("at", [1_767_268_800_000, "1767268800000"])
-    def test_times_are_milliseconds_as_numbers_or_text(self, at: object) -> None:
-        found = registration(leaseInfo={"registrationTimestamp": at})
-        assert found.instance("").registered_at == NOW
-
-    @pytest.mark.parametrize("lease", [None, {}, {"registrationTimestamp": 0}, {"registrationTimestamp": "?"}])
-    def test_a_time_that_is_not_known_is_none(self, lease: object) -> None:
+    @pytest.mark.parametrize(
+        ("lease", "at"),
+        [
+            ({"registrationTimestamp": 1_767_268_800_000}, NOW),
+            ({"registrationTimestamp": "1767268800000"}, NOW),
+            ({"registrationTimestamp": 0}, None),
+            ({"registrationTimestamp": "?"}, None),
+            ({}, None),
+            (None, None),
+        ],
+    )
+    def test_times_are_milliseconds_as_numbers_or_text_and_others_are_not_known(
+        self, lease: object, at: float | None
+    ) -> None:
         found = registration(leaseInfo=lease)
-        assert found.instance("").registered_at is None
+        assert found.instance("").registered_at == at
         assert found.lease is None
 
     def test_metadata_are_text_without_the_marks_of_the_format(self) -> None:
@@ -484,21 +454,20 @@ class TestLeftovers:
         assert [one.status for one in copy.instances("WEB")] == ["UP", "UP"]
 
     @pytest.mark.parametrize(
-        "other",
+        ("registered", "other"),
         [
-            {"registered": None},
-            {"port": {"$": 8081, "@enabled": "true"}},
-            {"ipAddr": "", "hostName": "a"},
-            {"hostName": "web-7"},
+            (None, {}),
+            (NOW, {"port": {"$": 8081, "@enabled": "true"}}),
+            (NOW, {"ipAddr": "", "hostName": "a"}),
+            (NOW, {"hostName": "web-7"}),
         ],
     )
-    async def test_what_is_not_older_or_another_place_counts_too(self, other: dict[str, Any]) -> None:
-        known = None if "registered" in other else NOW
-        more = {key: value for key, value in other.items() if key != "registered"}
+    async def test_what_is_not_older_or_another_place_counts_too(
+        self, registered: float | None, other: dict[str, Any]
+    ) -> None:
         copy = RegistryCopy(["WEB"], "hostName")
-        await copy.load(
-            parsed({"WEB": [self.at("a", "UP", known, **more), self.at("b", "DOWN", known and NOW + 9)]}), NOW
-        )
+        later = self.at("b", "DOWN", registered and registered + 9)
+        await copy.load(parsed({"WEB": [self.at("a", "UP", registered, **other), later]}), NOW)
         assert len(copy.instances("WEB")) == 2
 
 
@@ -535,11 +504,10 @@ class TestSelfPreservation:
         await copy.load(parsed({"WEB": [leased(1, heard)]}), NOW)
         assert copy.protected == ({"WEB"} if protected else set())
 
-    async def test_a_service_whose_dead_linger_is_told_as_protected_and_all_stay_in(self) -> None:
-        async with FakeEureka() as fake:
-            now = Clock()()
-            fake.apps = {"WEB": [leased(0, now), leased(1, now), leased(2, now - 900), leased(3, now - 900)]}
-            async with following(fake.url) as followed:
-                await followed.until_listed(4)
-                assert followed.roster.protected
-                assert followed.states() == [PodState.SERVING] * 4
+    async def test_a_service_whose_dead_linger_is_told_as_protected_and_all_stay_in(self, fake: FakeEureka) -> None:
+        now = Clock()()
+        fake.apps = {"WEB": [leased(0, now), leased(1, now), leased(2, now - 900), leased(3, now - 900)]}
+        async with following(fake.url) as followed:
+            await followed.until_listed(4)
+            assert followed.roster.protected
+            assert followed.states() == [PodState.SERVING] * 4

@@ -57,27 +57,23 @@ class TestOneCopy:
     def test_conditions_are_read_as_the_api_asks(self, conditions: dict[str, bool | None], expected: bool) -> None:
         assert serving(a_slice(endpoint(**conditions))) is expected
 
-    def test_a_pod_that_no_slice_lists_is_unknown(self) -> None:
-        assert serving() is None
-        assert serving(a_slice(endpoint("web-2"))) is None
-
-    def test_a_copy_of_an_earlier_pod_of_that_name_says_nothing(self) -> None:
-        assert serving(a_slice(endpoint(uid="uid-0", ready=False))) is None
-
     @pytest.mark.parametrize(("listed", "asked"), [("", UID), (UID, "")])
     def test_without_a_uid_the_name_decides(self, listed: str, asked: str) -> None:
         assert serving(a_slice(endpoint(uid=listed, ready=False)), uid=asked) is False
 
     @pytest.mark.parametrize(
-        "target",
+        "listed",
         [
-            None,
-            {"kind": "Node", "name": "web-1", "namespace": "shop"},
-            {"kind": "Pod", "name": "web-1", "namespace": "other"},
+            endpoint("web-2", ready=False),
+            endpoint(uid="uid-0", ready=False),
+            {**endpoint(ready=False), "targetRef": None},
+            {**endpoint(ready=False), "targetRef": {"kind": "Node", "name": "web-1", "namespace": "shop"}},
+            {**endpoint(ready=False), "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "other"}},
         ],
+        ids=["another pod", "an earlier pod of that name", "nothing", "a node", "another namespace"],
     )
-    def test_an_endpoint_of_something_else_says_nothing(self, target: object) -> None:
-        assert serving(a_slice({**endpoint(ready=False), "targetRef": target})) is None
+    def test_an_endpoint_of_something_else_says_nothing(self, listed: dict[str, Any]) -> None:
+        assert serving(a_slice(listed)) is None
 
     def test_a_slice_of_another_namespace_says_nothing(self) -> None:
         one = {**endpoint(ready=False), "targetRef": {"kind": "Pod", "name": "web-1"}}
@@ -121,18 +117,16 @@ class Heard:
 
 
 class TestChanges:
-    def test_a_new_slice_is_heard_of_for_each_of_its_pods(self) -> None:
+    def test_a_pod_whose_word_changed_is_heard_of_and_nothing_is_kept_of_what_has_gone(self) -> None:
         heard = Heard()
-        assert heard.change(None, a_slice(endpoint("a"), endpoint("b"))) == [("shop", "a"), ("shop", "b")]
-        assert heard.word("a") is True
-
-    def test_only_the_pod_whose_word_changed_is_heard_of(self) -> None:
-        heard = Heard()
-        before = a_slice(endpoint("a"), endpoint("b"))
-        heard.change(None, before)
-        after = a_slice(endpoint("a", ready=False), endpoint("b"))
+        before, after = a_slice(endpoint("a"), endpoint("b")), a_slice(endpoint("a", ready=False), endpoint("b"))
+        assert heard.change(None, before) == [("shop", "a"), ("shop", "b")]
+        assert (heard.word("a"), heard.word("b")) == (True, True)
         assert heard.change(before, after) == [("shop", "a")]
         assert (heard.word("a"), heard.word("b")) == (False, True)
+        assert heard.change(after, None) == [("shop", "a"), ("shop", "b")]
+        assert heard.word("a") is None
+        assert not heard.endpoints.pods
 
     def test_the_word_can_be_asked_for_when_it_is_heard_of(self) -> None:
         words: list[bool | None] = []
@@ -143,16 +137,11 @@ class TestChanges:
         endpoints.change(two, None)
         assert words == [True, False, None]
 
-    def test_the_same_slice_again_is_no_change(self) -> None:
-        heard = Heard()
-        one = a_slice(endpoint(ready=False))
+    def test_a_slice_that_says_the_same_in_the_place_of_one_or_beside_it_is_no_change(self) -> None:
+        heard, one = Heard(), a_slice(endpoint(ready=False))
         heard.change(None, one)
         assert heard.change(one, a_slice(endpoint(ready=False, serving=False))) == []
-
-    def test_a_second_copy_that_says_the_same_changes_nothing(self) -> None:
-        heard = Heard()
-        heard.change(None, a_slice(endpoint()))
-        assert heard.change(None, a_slice(endpoint(), name="api-abc")) == []
+        assert heard.change(None, a_slice(endpoint(ready=False), name="api-abc")) == []
 
     def test_slices_of_one_name_in_two_namespaces_do_not_mix(self) -> None:
         heard = Heard()
@@ -167,14 +156,6 @@ class TestChanges:
         moved = {**endpoint(), "addresses": ["10.0.0.2"], "zone": "b"}
         assert listing(a_slice(endpoint())) == listing(a_slice(moved))
         assert listing(a_slice(endpoint())) != listing(a_slice(endpoint(ready=False)))
-
-    def test_nothing_is_kept_of_what_has_gone(self) -> None:
-        heard = Heard()
-        one = a_slice(endpoint("a"), endpoint("b"))
-        heard.change(None, one)
-        heard.change(one, None)
-        heard.word("a")
-        assert not heard.endpoints.pods
 
     @given(
         st.lists(

@@ -84,22 +84,13 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
     return Stand(monkeypatch)
 
 
-async def test_a_registry_that_no_policy_names_is_not_connected_to(stand: Stand) -> None:
-    async with stand.running(WEB):
-        assert [source.settings.name for source in stand.made] == ["one"]
-        assert stand.hub.roster(API) is None
-
-
-async def test_all_services_of_a_registry_share_one_connection(stand: Stand) -> None:
+async def test_a_registry_has_one_connection_as_long_as_policies_name_services_of_it(stand: Stand) -> None:
     async with stand.running(WEB):
         other = ServiceKey("one", "other")
         stand.hub.watch(map(claim, [WEB, other]))
-        assert len(stand.made) == 1
+        assert [source.settings.name for source in stand.made] == ["one"]
         assert stand.made[0].book.keys == {WEB, other}
-
-
-async def test_a_registry_that_nobody_names_any_more_is_left(stand: Stand) -> None:
-    async with stand.running(WEB):
+        assert stand.hub.roster(API) is None
         stand.hub.watch([])
         await stand.made[0].ended.wait()
         assert stand.hub.roster(WEB) is None

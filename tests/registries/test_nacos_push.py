@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import ssl
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,8 @@ from adapter.registries.nacos import source as nacos_source
 from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
-from tests.registries.nacos_kit import (
-    SHOP,
-    FakeNacos,
-    Password,
-    eventually,
-    following,
-    host,
-    subscribed,
-)
+from tests.registries.kit import eventually
+from tests.registries.nacos_kit import SHOP, FakeNacos, following, host, subscribed
 
 CART = ServiceKey("nacos", "cart")
 
@@ -31,13 +25,6 @@ CART = ServiceKey("nacos", "cart")
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nacos_source, "HEALTH_CHECK_SECONDS", 0.05)
-
-
-@pytest.fixture
-async def nacos() -> AsyncIterator[FakeNacos]:
-    async with FakeNacos() as fake:
-        fake.put(host(0), host(1))
-        yield fake
 
 
 def pushed(nacos: FakeNacos, **more: Any) -> NacosRegistry:
@@ -190,15 +177,31 @@ class TestPushes:
 
 
 class TestLoss:
-    async def test_a_lost_connection_is_made_anew_and_absence_is_doubted(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as world:
-            await subscribed(nacos, world)
-            assert not world.doubted()
-            nacos.drop()
-            await subscribed(nacos, world)
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-            assert world.doubted()
+    @pytest.mark.parametrize(
+        "lose",
+        [FakeNacos.drop, FakeNacos.forget, FakeNacos.ask_to_reconnect, lambda nacos: nacos.send_raw(b"\xff\xff")],
+        ids=["dropped", "forgotten", "asked to reconnect", "no message of Nacos"],
+    )
+    async def test_a_lost_connection_is_really_closed_and_made_anew_and_absence_is_doubted(
+        self, nacos: FakeNacos, lose: Callable[[FakeNacos], None]
+    ) -> None:
+        """Not when garbage happens to be collected: a server may end over connections that are silent."""
+        gc.disable()
+        try:
+            async with following(pushed(nacos)) as world:
+                await subscribed(nacos, world)
+                assert not world.reconnected
+                for number in range(2, 5):
+                    lose(nacos)
+                    await nacos.until(lambda number=number: nacos.calls.count("ConnectionSetupRequest") >= number)
+                    await subscribed(nacos, world)
+                await eventually(lambda: established(nacos.grpc_port) == 1)
+                nacos.put(host(1))
+                await world.until_pods("web-1")
+                assert world.reconnected
+            await eventually(lambda: established(nacos.grpc_port) == 0)
+        finally:
+            gc.enable()
 
     async def test_a_new_connection_makes_absence_doubtful_even_when_nothing_was_listed(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
@@ -209,7 +212,7 @@ class TestLoss:
             await subscribed(nacos, world)
             nacos.put(host(1))
             await world.until_pods("web-1")
-            assert world.doubted()
+            assert world.reconnected
             nacos.hold.set()
 
     async def test_a_server_may_take_its_time_to_know_a_connection(self, nacos: FakeNacos) -> None:
@@ -237,49 +240,12 @@ class TestLoss:
             await nacos.start_grpc()
             await subscribed(nacos, world)
 
-    async def test_a_server_that_forgot_the_connection_is_connected_to_anew(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as world:
-            await subscribed(nacos, world)
-            nacos.forget()
-            await subscribed(nacos, world)
-            assert world.doubted()
-
-    async def test_a_server_that_asks_for_it_is_connected_to_anew(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as world:
-            await subscribed(nacos, world)
-            nacos.ask_to_reconnect()
-            await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
-            await subscribed(nacos, world)
-
-    @pytest.mark.parametrize("loss", ["drop", "forget", "ask_to_reconnect"])
-    async def test_lost_connections_are_really_closed(self, nacos: FakeNacos, loss: str) -> None:
-        """Not when garbage happens to be collected: a server may end over connections that are silent."""
-        gc.disable()
-        try:
-            async with following(pushed(nacos)) as world:
-                for number in range(1, 4):
-                    await nacos.until(lambda number=number: nacos.calls.count("ConnectionSetupRequest") >= number)
-                    await subscribed(nacos, world)
-                    getattr(nacos, loss)()
-                await subscribed(nacos, world)
-                await eventually(lambda: established(nacos.grpc_port) == 1)
-            await eventually(lambda: established(nacos.grpc_port) == 0)
-        finally:
-            gc.enable()
-
     async def test_a_silent_server_is_left(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos, timeout_seconds=0.3)) as world:
             await subscribed(nacos, world)
             nacos.beats_answered = False
             await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
             nacos.beats_answered = True
-            await subscribed(nacos, world)
-
-    async def test_what_is_no_message_of_nacos_ends_the_connection(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as world:
-            await subscribed(nacos, world)
-            nacos.send_raw(b"\xff\xff")
-            await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
             await subscribed(nacos, world)
 
     async def test_another_server_pushes_when_one_is_gone(self, nacos: FakeNacos) -> None:
@@ -295,32 +261,32 @@ class TestLoss:
                 await world.until_pods("web-1")  # the lists, too, come from there now
                 await nacos.start_grpc()
 
-    async def test_without_a_grpc_port_services_are_polled(self, nacos: FakeNacos) -> None:
-        await nacos.stop_grpc()
-        async with following(nacos.settings()) as world:
-            await world.until_pods("web-0", "web-1")
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-            assert not world.doubted()
-        await nacos.start_grpc()
-
-    async def test_without_the_extra_services_are_polled(
-        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("lacks", ["a port", "the extra", "the right"])
+    async def test_without_push_services_are_polled(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch, lacks: str
     ) -> None:
-        monkeypatch.setitem(__import__("sys").modules, "adapter.registries.nacos.push", None)
+        if lacks == "a port":
+            await nacos.stop_grpc()
+        elif lacks == "the extra":
+            monkeypatch.setitem(sys.modules, "adapter.registries.nacos.push", None)
+        else:
+            nacos.push_disabled_for = {"shop"}
         async with following(nacos.settings()) as world:
             await world.until_pods("web-0", "web-1")
+            if lacks == "the right":
+                await nacos.until(lambda: "SubscribeServiceRequest" in nacos.calls)
             nacos.put(host(1))
             await world.until_pods("web-1")
-        assert nacos.calls == []
+            assert not world.reconnected
+            assert world.source.pushed == frozenset()
+        assert nacos.calls == [] or lacks == "the right"
 
 
 class TestAccess:
     async def test_a_subscription_carries_the_token_and_a_refused_one_is_replaced(
-        self, nacos: FakeNacos, password: Password
+        self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:
-        nacos.users = {"reader": "right"}
-        async with following(pushed(nacos, username="reader", password_file=password.file)) as world:
+        async with following(pushed(nacos, **user)) as world:
             await subscribed(nacos, world)
             world.clock.jump(31)
             nacos.tokens.clear()
@@ -336,31 +302,13 @@ class TestAccess:
         async with following(pushed(nacos, **keys)) as world:
             await subscribed(nacos, world)
 
-    async def test_a_service_that_may_not_be_subscribed_to_is_polled(self, nacos: FakeNacos) -> None:
-        nacos.push_disabled_for = {"shop"}
-        async with following(nacos.settings()) as world:
-            await nacos.until(lambda: "SubscribeServiceRequest" in nacos.calls)
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-            assert world.source.pushed == frozenset()
 
-
-class TestTls:
-    @pytest.fixture
-    async def secure(self, tmp_path: Path) -> AsyncIterator[tuple[FakeNacos, str]]:
-        authority = trustme.CA()
-        certificate = authority.issue_cert("localhost")
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        certificate.configure_cert(context)
-        pair = (certificate.private_key_pem.bytes(), b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
-        file = str(tmp_path / "ca.pem")
-        authority.cert_pem.write_to_path(file)
-        async with FakeNacos(tls=context, grpc_tls=grpc.ssl_server_credentials([pair])) as fake:
-            fake.put(host(0))
-            yield fake, file
-
-    async def test_unverified_tls_is_polled_for_grpc_always_verifies(self, secure: tuple[FakeNacos, str]) -> None:
-        nacos, _ = secure
+async def test_unverified_tls_is_polled_for_grpc_always_verifies() -> None:
+    certificate, context = trustme.CA().issue_cert("localhost"), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificate.configure_cert(context)
+    pair = (certificate.private_key_pem.bytes(), b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    async with FakeNacos(tls=context, grpc_tls=grpc.ssl_server_credentials([pair])) as nacos:
+        nacos.put(host(0))
         async with following(nacos.settings(tls=RegistryTls(insecure_skip_verify=True))) as world:
             await world.until_pods("web-0")
             nacos.put(host(1))

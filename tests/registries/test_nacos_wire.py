@@ -14,10 +14,11 @@ from adapter.runtime.source_errors import WrongRegistryAnswer
 METADATA = b"\x1a\x01A" + b"\x3a\x06\x0a\x01k\x12\x01v"
 CLIENT_IP = b"\x42\x071.2.3.4"
 BODY = b"\x1a\x04\x12\x02{}"
+ENVELOPE = b"\x12\x0b" + METADATA + BODY
 
 
 def test_an_envelope_is_written_as_protobuf_writes_it() -> None:
-    assert encode_payload(Payload("A", b"{}"), {"k": "v"}) == b"\x12\x0b" + METADATA + BODY
+    assert encode_payload(Payload("A", b"{}"), {"k": "v"}) == ENVELOPE
 
 
 def test_unknown_protobuf_fields_are_skipped() -> None:
@@ -39,13 +40,10 @@ def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [cut for cut in range(1, 19) if cut != 6])
-def test_an_envelope_that_was_cut_off_is_an_error(cut: int) -> None:
+def test_an_envelope_that_was_cut_off_is_an_error_unless_it_lacks_the_whole_body(cut: int) -> None:
     with pytest.raises(WrongRegistryAnswer):
-        decode_payload(encode_payload(Payload("A", b"{}"), {"k": "v"})[:-cut])
-
-
-def test_an_envelope_may_lack_a_body() -> None:
-    assert decode_payload(encode_payload(Payload("A", b"{}"), {"k": "v"})[:-6]) == Payload("A", b"")
+        decode_payload(ENVELOPE[:-cut])
+    assert decode_payload(ENVELOPE[:-6]) == Payload("A", b"")
 
 
 def test_a_host_becomes_an_instance_with_all_that_speaks_for_or_against_it() -> None:

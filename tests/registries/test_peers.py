@@ -1,22 +1,17 @@
 """Several servers of one registry."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from adapter.registries.client import Failover, base_urls, refusal, send
-from adapter.runtime.answer_budget import Limit
-from adapter.runtime.outbound import Access, Client, Reply
+from adapter.registries.client import Failover, base_urls, refusal
+from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
     SourceError,
     SourceFailing,
     SourceUnreachable,
-    WrongAnswer,
     WrongRegistryAnswer,
 )
 
@@ -103,37 +98,3 @@ def test_a_status_that_is_no_answer_becomes_its_error_with_the_registrys_words(
     assert type(error) is kind
     assert str(error) == f"HTTP {status}: ACL not found"
     assert str(refusal(Reply(status, {}, b""))) == f"HTTP {status}"
-
-
-async def fetched(handler: Callable[[web.Request], object], **more: int) -> Reply:
-    app = web.Application()
-    app.router.add_get("/", handler)  # type: ignore[arg-type]
-    async with TestServer(app) as server:
-        client = Client(Access(), timeout=5, **more)
-        try:
-            return await send(client, "GET", str(server.make_url("/")))
-        finally:
-            await client.close()
-
-
-async def test_an_answer_of_any_status_is_a_reply() -> None:
-    async def gone(_request: web.Request) -> web.Response:
-        return web.Response(status=410, text="use v3", headers={"X-Index": "7"})
-
-    reply = await fetched(gone)
-    assert (reply.status, reply.body, reply.headers["x-index"]) == (410, b"use v3", "7")
-
-
-async def test_an_answer_that_is_too_large_is_wrong() -> None:
-    async def huge(_request: web.Request) -> web.Response:
-        return web.Response(body=b" " * 2048)
-
-    with pytest.raises(WrongAnswer, match="larger"):
-        await fetched(huge, limit=Limit(1024))
-
-
-async def test_a_server_that_cannot_be_reached_is_named() -> None:
-    client = Client(Access(), timeout=5)
-    with pytest.raises(SourceUnreachable, match=r"http://127\.0\.0\.1:1/x"):
-        await send(client, "GET", "http://127.0.0.1:1/x")
-    await client.close()

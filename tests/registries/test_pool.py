@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,14 +12,8 @@ from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.runtime.outbound import Access
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
-
-Answering = Callable[[int, str], bytes]
-"""The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
-
-
-def reply(body: str, *headers: str, status: str = "200 OK") -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", body]
-    return "\r\n".join(lines).encode()
+from tests.registries.http_kit import Answering, ByteServer, reply
+from tests.registries.kit import eventually
 
 
 def chunked(*chunks: str, trailer: str = "") -> bytes:
@@ -27,73 +21,36 @@ def chunked(*chunks: str, trailer: str = "") -> bytes:
     return f"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n{parts}0\r\n{trailer}\r\n".encode()
 
 
-class Server:
-    """Answers each request with what the test says; `split` sends every answer byte by byte."""
+class Server(ByteServer):
+    """One that counts what the pool tells of its connections."""
 
-    def __init__(self, answering: Answering, *, split: bool = False) -> None:
-        self.answering, self.split = answering, split
-        self.connections = 0
-        self.heads: list[str] = []
+    def __init__(self, answering: Answering, *, split: bool) -> None:
+        super().__init__(answering, split=split)
         self.losses = 0
         self.surplus = asyncio.Event()
-        self.hung = asyncio.Event()
-        self.writers: list[asyncio.StreamWriter] = []
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.writers.append(writer)
-        count = 0
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                self.heads.append(head)
-                length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("Content-Length")), 0)
-                await reader.readexactly(length)
-                answer = self.answering(count, head.split(" ")[1])
-                count += 1
-                if not answer:
-                    break
-                for part in [answer[at : at + 1] for at in range(len(answer))] if self.split else [answer]:
-                    writer.write(part)
-                    await writer.drain()
-                    if self.split:
-                        await asyncio.sleep(0)
-                if b"connection: close" in answer.lower():
-                    break
-        writer.close()
-        self.hung.set()
 
     def lose(self) -> None:
         self.losses += 1
-
-    def sent_too_much(self) -> None:
-        self.surplus.set()
 
 
 @contextlib.asynccontextmanager
 async def serving(
     answering: Answering, path: str = "", *, seconds: float = 5, access: Access | None = None, split: bool = False
 ) -> AsyncIterator[tuple[Pool, Server]]:
-    server = Server(answering, split=split)
-    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    pool = Pool(
-        f"http://127.0.0.1:{port}{path}",
-        access or Access(),
-        timeout=seconds,
-        source="registry/main",
-        limit=Limit(32 * MIB),
-        on_loss=server.lose,
-        on_surplus=server.sent_too_much,
-    )
-    try:
-        yield pool, server
-    finally:
-        pool.close()
-        listening.close()
-        for writer in server.writers:
-            writer.close()
-        await asyncio.sleep(0)
+    async with Server(answering, split=split) as server:
+        pool = Pool(
+            f"{server.url}{path}",
+            access or Access(),
+            timeout=seconds,
+            source="registry/main",
+            limit=Limit(32 * MIB),
+            on_loss=server.lose,
+            on_surplus=server.surplus.set,
+        )
+        try:
+            yield pool, server
+        finally:
+            pool.close()
 
 
 def questions(count: int) -> list[Request]:
@@ -161,21 +118,21 @@ async def test_a_request_has_path_host_credentials_and_body(tmp_path: Path) -> N
     assert "Bearer newer" in server.heads[1]
 
 
-async def test_what_an_announced_end_left_unanswered_is_asked_again_and_is_no_loss() -> None:
-    def answering(count: int, path: str) -> bytes:
-        return reply(path, *(["Connection: Close"] if count == 2 else []))
-
+@pytest.mark.parametrize(
+    ("answering", "asked", "losses"),
+    [
+        (lambda count, path: reply(path, *(["Connection: Close"] if count == 2 else [])), 7, 0),
+        (lambda count, path: reply(path) if count < 3 else b"", 8, 2),
+    ],
+    ids=["announced", "unannounced"],
+)
+async def test_what_an_end_left_unanswered_is_asked_again_and_only_an_unannounced_one_is_a_loss(
+    answering: Answering, asked: int, losses: int
+) -> None:
     async with serving(answering) as (pool, server):
-        for _ in range(7):
+        for _ in range(asked):
             assert bodies(await ask(pool, questions(1))) == ["/0"]
-    assert (server.connections, server.losses) == (3, 0)
-
-
-async def test_an_unannounced_end_is_a_loss_and_what_is_left_is_asked_again() -> None:
-    async with serving(lambda count, path: reply(path) if count < 3 else b"") as (pool, server):
-        for _ in range(5):
-            assert bodies(await ask(pool, questions(1))) == ["/0"]
-    assert (server.connections, server.losses) == (2, 1)
+    assert (server.connections, server.losses) == (3, losses)
 
 
 async def test_a_connection_lost_while_nothing_is_asked_is_a_loss() -> None:
@@ -224,8 +181,7 @@ async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
 async def test_a_cancelled_question_ends_its_connection() -> None:
     async with serving(lambda _, path: reply(path) if path != "/0" else b"HTTP/1.1 200") as (pool, server):
         asking = asyncio.create_task(ask(pool, questions(1)))
-        while not server.heads:  # noqa: ASYNC110  the server has no event for it
-            await asyncio.sleep(0.01)
+        await eventually(lambda: bool(server.heads))
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert bodies(await ask(pool, [Request("GET", "/next")])) == ["/next"]

@@ -13,7 +13,6 @@ NOW = 1_767_268_800.0
 WEB = ServiceKey("nacos", "web")
 API = ServiceKey("nacos", "api")
 KEYS = [WEB, API, ServiceKey("nacos", "web", "prod"), ServiceKey("nacos", "web", "", "BLUE")]
-NOTHING: tuple[Instance, ...] = ()
 
 
 def instances(count: int) -> tuple[Instance, ...]:
@@ -26,33 +25,17 @@ def heard(
     return history.admit(key, replace(RegistryAnswer(at=at, instances=instances(count)), **more))  # type: ignore[arg-type]
 
 
-class TestValidity:
-    def test_a_plain_answer_is_valid(self) -> None:
-        _, roster = heard(AnswerHistory().follow([WEB]), WEB, 3)
-        assert roster == Roster(at=NOW, registry_total=3, instances=instances(3))
-
-    def test_an_incomplete_one_is_not(self) -> None:
-        _, roster = heard(AnswerHistory().follow([WEB]), WEB, 3, partial=True)
-        assert not roster.valid
-        assert "incomplete" in (roster.error or "")
-        assert roster.instances == NOTHING
-
-    def test_an_empty_answer_is_valid_and_it_is_the_guards_that_doubt_it(self) -> None:
-        _, roster = heard(AnswerHistory().follow([WEB]), WEB, 0)
-        assert roster.valid
-        assert not roster.alive
-
-    def test_protection_is_passed_on(self) -> None:
-        _, roster = heard(AnswerHistory(), WEB, 3, protected=True)
-        assert roster.protected
-        assert roster.valid
+@pytest.mark.parametrize("protected", [False, True])
+def test_a_plain_answer_is_valid_and_its_protection_is_passed_on(protected: bool) -> None:
+    _, roster = heard(AnswerHistory().follow([WEB]), WEB, 3, protected=protected)
+    assert roster == Roster(at=NOW, registry_total=3, protected=protected, instances=instances(3))
 
 
 class TestIndex:
-    def test_one_that_grows_or_stays_is_well(self) -> None:
-        history = AnswerHistory().follow([WEB])
-        for index in (5, 5, 9):
-            history, roster = heard(history, WEB, 1, index=index)
+    def test_one_that_grows_or_stays_is_well_and_each_service_has_its_own(self) -> None:
+        history = AnswerHistory().follow([WEB, API])
+        for key, index in ((WEB, 5), (WEB, 5), (WEB, 9), (API, 3)):
+            history, roster = heard(history, key, 1, index=index)
             assert roster.valid
         assert history.reconnected_at is None
 
@@ -66,31 +49,15 @@ class TestIndex:
         assert roster.valid, "the next answer is measured against it"
         assert roster.reconnected_at == NOW + 5
 
-    def test_each_service_has_its_own(self) -> None:
-        history, _ = heard(AnswerHistory().follow([WEB, API]), WEB, 3, index=90)
-        _, roster = heard(history, API, 3, index=12)
-        assert roster.valid
-
 
 class TestTotal:
-    def test_it_is_that_of_the_services_that_were_heard_of_for_one_may_never_answer(self) -> None:
-        history = AnswerHistory().follow([WEB, API])
-        history, first = heard(history, WEB, 3)
-        history, second = heard(history, API, 4)
-        assert (first.registry_total, second.registry_total) == (3, 7)
+    """`Registry`, below, holds that it is that of the followed services that were heard of."""
 
     def test_a_service_that_is_watched_no_more_is_forgotten(self) -> None:
         history, _ = heard(AnswerHistory().follow([WEB, API]), WEB, 3, index=9)
-        history, _ = heard(history, API, 4)
         history = history.follow([API])
-        assert history.total == 4
         assert WEB not in history.indexes
         assert heard(history.follow([WEB, API]), WEB, 3, index=1)[1].valid
-
-    def test_a_service_that_is_new_counts_once_it_was_heard_of(self) -> None:
-        assert AnswerHistory().follow([WEB]).total is None
-        history, _ = heard(AnswerHistory().follow([WEB]), WEB, 3)
-        assert history.follow([WEB, API]).total == 3
 
     def test_a_service_that_is_watched_no_more_is_no_fall_of_it(self) -> None:
         history, _ = heard(AnswerHistory().follow([WEB, API]), WEB, 3)
@@ -141,14 +108,8 @@ class TestSignOfLife:
         assert heard(history, WEB, 0, alive=True)[1].alive
 
 
-class TestReconnects:
-    def test_a_reconnect_is_in_every_roster_after_it(self) -> None:
-        history = AnswerHistory().follow([WEB, API]).reconnected(NOW - 3)
-        assert heard(history, WEB, 1)[1].reconnected_at == NOW - 3
-        assert heard(history, API, 1)[1].reconnected_at == NOW - 3
-
-    def test_the_latest_counts_in_whatever_order_they_are_told(self) -> None:
-        assert AnswerHistory().reconnected(NOW).reconnected(NOW - 50).reconnected_at == NOW
+def test_of_reconnects_the_latest_counts_in_whatever_order_they_are_told() -> None:
+    assert AnswerHistory().reconnected(NOW).reconnected(NOW - 50).reconnected_at == NOW
 
 
 class Registry(RuleBasedStateMachine):

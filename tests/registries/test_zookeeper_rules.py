@@ -34,18 +34,41 @@ def after(found: OverrideRules, more: str = "") -> tuple[bool, float | None]:
 
 HERE = "override://10.0.0.7:20880/com.shop.Order?category=configurators&dynamic=false"
 EVERYWHERE = "override://0.0.0.0/com.shop.Order?category=configurators&dynamic=false"
+ABSENT = "absent://0.0.0.0/com.shop.Order?category=configurators"
 
 
 class TestOverrides:
     @pytest.mark.parametrize(
-        "base", [HERE, EVERYWHERE, "override://0.0.0.0:20880/com.shop.Order?category=configurators"]
+        ("urls", "registered", "expected"),
+        [
+            pytest.param([f"{HERE}&disabled=true"], "", (False, 100.0), id="an address"),
+            pytest.param([f"{EVERYWHERE}&disabled=true"], "", (False, 100.0), id="any host"),
+            pytest.param(
+                ["override://0.0.0.0:20880/com.shop.Order?disabled=true"], "", (False, 100.0), id="any host's port"
+            ),
+            pytest.param([f"{HERE}&weight=0"], "", (True, 0.0), id="weight of an address"),
+            pytest.param([f"{EVERYWHERE}&weight=0"], "", (True, 0.0), id="weight of any host"),
+            pytest.param(
+                [f"{HERE}&group=blue&version=2&disabled=true"],
+                "&group=blue&version=2",
+                (False, 100.0),
+                id="group and version of the provider",
+            ),
+            pytest.param([f"{HERE}&application=*&disabled=true"], "", (False, 100.0), id="any application"),
+            pytest.param([f"{HERE}&disabled=false"], "&disabled=true", (True, 100.0), id="disabled is undone"),
+            pytest.param([f"{HERE}&disabled=false"], "&enabled=false", (False, 100.0), id="not enabled stays so"),
+            pytest.param(
+                [f"{HERE}&weight=100", f"{EVERYWHERE}&weight=0"], "", (True, 100.0), id="one address beats all"
+            ),
+            pytest.param(
+                [f"{HERE}&weight=7&priority=2", f"{HERE}&weight=0&priority=1"], "", (True, 7.0), id="higher priority"
+            ),
+            pytest.param([f"{ABSENT}&weight=0"], "&weight=5", (True, 5.0), id="absent leaves what the provider says"),
+            pytest.param([f"{ABSENT}&weight=0"], "", (True, 0.0), id="absent says what the provider does not"),
+        ],
     )
-    def test_an_address_or_any_host_is_disabled(self, base: str) -> None:
-        assert after(rules(f"{base}&disabled=true")) == (False, 100.0)
-
-    @pytest.mark.parametrize("base", [HERE, EVERYWHERE])
-    def test_a_weight_is_replaced(self, base: str) -> None:
-        assert after(rules(f"{base}&weight=0")) == (True, 0.0)
+    def test_a_rule_is_applied(self, urls: list[str], registered: str, expected: tuple[bool, float]) -> None:
+        assert after(rules(*urls), registered) == expected
 
     @pytest.mark.parametrize(
         "url",
@@ -65,27 +88,6 @@ class TestOverrides:
         assert after(found) == (True, 100.0)
         assert found.warnings == ()
 
-    def test_group_and_version_are_those_of_the_provider(self) -> None:
-        found = rules(f"{HERE}&group=blue&version=2&disabled=true")
-        assert after(found, "&group=blue&version=2") == (False, 100.0)
-
-    def test_what_was_registered_as_disabled_can_be_enabled_by_a_rule(self) -> None:
-        assert after(rules(f"{HERE}&disabled=false"), "&disabled=true") == (True, 100.0)
-
-    def test_what_was_registered_as_not_enabled_stays_so(self) -> None:
-        assert after(rules(f"{HERE}&disabled=false"), "&enabled=false") == (False, 100.0)
-
-    def test_a_rule_for_one_address_beats_one_for_all(self) -> None:
-        assert after(rules(f"{HERE}&weight=100", f"{EVERYWHERE}&weight=0")) == (True, 100.0)
-
-    def test_of_equal_rules_the_one_of_higher_priority_wins(self) -> None:
-        assert after(rules(f"{HERE}&weight=7&priority=2", f"{HERE}&weight=0&priority=1")) == (True, 7.0)
-
-    def test_absent_leaves_what_the_provider_says(self) -> None:
-        found = rules("absent://0.0.0.0/com.shop.Order?weight=0")
-        assert after(found, "&weight=5") == (True, 5.0)
-        assert after(found) == (True, 0.0)
-
     @pytest.mark.parametrize(
         ("url", "why"),
         [
@@ -102,9 +104,6 @@ class TestOverrides:
         assert after(found) == (True, 100.0)
         assert why in found.warnings[0]
 
-    def test_any_application_is_no_condition(self) -> None:
-        assert after(rules(f"{HERE}&application=*&disabled=true")) == (False, 100.0)
-
 
 def yaml_rule(entry: str, head: str = "scope: service\nkey: com.shop.Order\nenabled: true") -> OverrideRules:
     return parse_configurator(
@@ -113,6 +112,7 @@ def yaml_rule(entry: str, head: str = "scope: service\nkey: com.shop.Order\nenab
 
 
 DISABLED = "  parameters: {disabled: true}\n"
+APPLICATION = "scope: application\nkey: shop\nenabled: true"
 
 
 class TestDocuments:
@@ -122,6 +122,7 @@ class TestDocuments:
 
     def test_no_address_means_all(self) -> None:
         assert after(yaml_rule(f"- side: provider\n{DISABLED}")) == (False, 100.0)
+        assert after(yaml_rule(f"- side: provider\n{DISABLED}", APPLICATION)) == (False, 100.0)
 
     def test_a_weight_of_nothing_is_read(self) -> None:
         assert after(yaml_rule("- side: provider\n  parameters: {weight: 0}\n")) == (True, 0.0)
@@ -130,27 +131,20 @@ class TestDocuments:
         entry = f'- side: consumer\n  addresses: ["0.0.0.0"]\n  providerAddresses: ["10.0.0.7:20880"]\n{DISABLED}'
         assert after(yaml_rule(entry)) == (False, 100.0)
 
-    def test_an_application_is_disabled_by_its_own_document(self) -> None:
-        head = "scope: application\nkey: shop\nenabled: true"
-        assert after(yaml_rule(f"- side: provider\n{DISABLED}", head)) == (False, 100.0)
+    @pytest.mark.parametrize(("was_enabled", "disabled"), [(True, "true"), (False, "false")])
+    def test_an_application_without_interfaces_is_disabled_too_and_never_enabled(
+        self, was_enabled: bool, disabled: str
+    ) -> None:
+        address = '  addresses: ["10.0.0.7:20880"]\n'
+        found = yaml_rule(f"- side: provider\n{address}  parameters: {{disabled: {disabled}}}\n", APPLICATION)
+        instance = Instance(ip="10.0.0.7", port=20880, enabled=was_enabled)
+        [one] = apply_rules([ServiceInstance(instance=instance, application="shop")], found.rules)
+        assert not one.instance.enabled
 
-    def test_an_application_without_interfaces_is_disabled_too(self) -> None:
-        head = "scope: application\nkey: shop\nenabled: true"
-        found = yaml_rule(f'- side: provider\n  addresses: ["10.0.0.7:20880"]\n{DISABLED}', head)
-        one = ServiceInstance(instance=Instance(ip="10.0.0.7", port=20880, enabled=True), application="shop")
-        assert [each.instance.enabled for each in apply_rules([one], found.rules)] == [False]
-
-    def test_a_disabled_instance_of_curator_is_not_enabled_by_a_rule(self) -> None:
-        head = "scope: application\nkey: shop\nenabled: true"
-        found = yaml_rule("- side: provider\n  parameters: {disabled: false}\n", head)
-        one = ServiceInstance(instance=Instance(ip="10.0.0.7", port=20880, enabled=False), application="shop")
-        assert [each.instance.enabled for each in apply_rules([one], found.rules)] == [False]
-
-    def test_one_interface_of_an_application_is_named(self) -> None:
-        head = "scope: application\nkey: shop\nenabled: true"
-        entry = "- side: provider\n  services: [{}]\n  parameters: {{disabled: true}}\n"
-        assert after(yaml_rule(entry.format("com.shop.Order"), head)) == (False, 100.0)
-        assert after(yaml_rule(entry.format("com.shop.Other"), head)) == (True, 100.0)
+    @pytest.mark.parametrize(("interface", "enabled"), [("com.shop.Order", False), ("com.shop.Other", True)])
+    def test_one_interface_of_an_application_is_named(self, interface: str, enabled: bool) -> None:
+        entry = f"- side: provider\n  services: [{interface}]\n{DISABLED}"
+        assert after(yaml_rule(entry, APPLICATION)) == (enabled, 100.0)
 
     @pytest.mark.parametrize(
         ("entry", "head"),
