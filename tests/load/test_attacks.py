@@ -31,20 +31,6 @@ HOUR = 3600.0
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 
 
-def test_a_source_whose_replicas_alternate_does_not_shrink_a_service_twice() -> None:
-    pods, loads = same(20, "300m")
-    older = usage(loads)
-    first, decision = assess_and_decide(BAND, pods, older)
-    assert decision.desired == 15
-    stay = pods[:15]
-    left, _ = assess_and_decide(BAND, stay, older, memory=first.memory, now=NOW + 5)
-    newer = usage(dict.fromkeys(loads, "400m"), at=NOW + 21)
-    seen, decision = assess_and_decide(BAND, stay, newer, memory=left.memory, now=NOW + 22)
-    assert decision.desired == 15
-    _, decision = assess_and_decide(BAND, stay, older, memory=seen.memory, now=NOW + 25)
-    assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
-
-
 @pytest.mark.parametrize("ahead", [0, 8])
 def test_a_clock_that_is_ahead_makes_no_sample_newer_than_a_rise_that_came_after_it(ahead: int) -> None:
     pods, loads = same(10, "200m")

@@ -9,7 +9,7 @@ from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
+from tests.load.kit import NOW, out, pod, policy, roster
 from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
 
 POLICY = policy()
@@ -90,21 +90,12 @@ def test_with_a_registry_the_first_rule_that_matches_decides(
 
 
 class TestGracePeriod:
-    def test_it_is_the_policys(self) -> None:
-        rule = policy(registry=replace(REGISTRY, grace=60.0))
-        assert state(young(59), rule, roster(OTHER)).state is S.STARTING
-        assert state(young(60), rule, roster(OTHER)).state is S.DOUBTFUL
-
     def test_a_pod_registered_as_starting_takes_no_traffic_for_it_unless_it_is_up_elsewhere(self) -> None:
         said = Instance(ip=HERE, port=80, status="STARTING")
         listed = Roster(at=NOW - 1, instances=(said,))
         assert [state(young(age), REGISTERED, listed).state for age in (179, 180)] == [S.STARTING, S.SERVING]
         both = replace(listed, instances=(said, Instance(ip=HERE, port=81, status="UP")))
         assert state(young(10), REGISTERED, both).state is S.SERVING
-
-    def test_a_pod_once_registered_gets_no_second_one(self) -> None:
-        known = Memory(pods={"uid-web-0": PodMemory(seen=NOW - 100)}, ever_in_roster=True)
-        assert state(pod(ready_for=10, ip=HERE), REGISTERED, roster(OTHER), known).state is S.DOUBTFUL
 
 
 @pytest.mark.parametrize("rule", [POLICY, policy(registry=Registry(name="kubernetes"))])
@@ -151,34 +142,6 @@ class TestExplicitEvidence:
         listed = Roster(at=NOW - 1, instances=(Instance(ip="10.0.0.1", **word),))  # type: ignore[arg-type]
         assert state(pod(ip="10.0.0.1"), REGISTERED, listed).state is S.SERVING
 
-    def test_health_says_nothing_while_the_registry_protects_itself_or_where_the_policy_says_so(self) -> None:
-        listed = Roster(at=NOW - 1, instances=(Instance(ip=HERE, healthy=False),))
-        assert state(pod(ip=HERE), REGISTERED, replace(listed, protected=True)).state is S.SERVING
-        rule = policy(registry=replace(REGISTRY, unhealthy_is_out=False))
-        assert state(pod(ip=HERE), rule, listed).state is S.SERVING
-
-    def test_a_disabled_pod_is_out_while_the_registry_protects_itself(self) -> None:
-        listed = roster("10.0.0.99", disabled=("10.0.0.1",), protected=True)
-        assert state(pod(ip="10.0.0.1"), REGISTERED, listed).state is S.PULLED_OUT
-
-    def test_a_pod_with_several_records_is_out_if_all_are_or_the_policy_minds_any(self) -> None:
-        both = roster(HERE, OTHER, disabled=(HERE,))
-        assert state(pod(ip=HERE), REGISTERED, both).state is S.SERVING
-        assert state(pod(ip=HERE), policy(registry=replace(REGISTRY, any_out=True)), both).state is S.PULLED_OUT
-        assert state(pod(ip=HERE), REGISTERED, roster(OTHER, disabled=(HERE, HERE))).state is S.PULLED_OUT
-
-    def test_it_is_believed_for_30_min(self) -> None:
-        one = pod(ip="10.0.0.1")
-        for age, expected in ((1800, S.PULLED_OUT), (1801, S.DOUBTFUL)):
-            listed = roster("10.0.0.99", disabled=("10.0.0.1",), at=NOW - age)
-            assert state(one, REGISTERED, listed).state is expected
-
-    def test_it_may_turn_out_all_but_one(self) -> None:
-        pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(10)]
-        listed = roster("10.0.0.0", disabled=tuple(one.ips[0] for one in pods[1:]))
-        found = states(classify_with(REGISTERED, pods, listed))
-        assert found == {"p0": S.SERVING} | dict.fromkeys((one.name for one in pods[1:]), S.PULLED_OUT)
-
     @pytest.mark.parametrize(
         "others", [[], [pod("s", phase="Pending", ready=False)], [pod("u", ready=False, ready_for=9)]]
     )
@@ -188,15 +151,6 @@ class TestExplicitEvidence:
         found = classify_with(REGISTERED, [*pods, *others], listed)
         assert names_in_state(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
         assert "every pod would be out" in found["uid-p0"].reason
-
-    def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
-        pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
-        found = classify_with(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
-        assert states(found) == {"p0": S.PULLED_OUT, "p1": S.PULLED_OUT, "p2": S.DOUBTFUL}
-
-    def test_annotations_and_gates_are_doubted_alike(self) -> None:
-        gated = pod("g", ready=False, ready_for=60, containers_ready=True, gates={"b": False})
-        assert set(states(classify_with(POLICY, [out("a"), gated])).values()) == {S.DOUBTFUL}
 
     def test_confirmed_absence_stays_evidence_where_explicit_evidence_is_doubted(self) -> None:
         shop = service(4)
