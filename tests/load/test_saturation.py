@@ -1,14 +1,13 @@
 """Pods that use their CPU limit are throttled: the load is more than their samples show."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.assessment import Decision
 from adapter.load.explanation import decision_reason
 from adapter.load.pods import Pod
-from adapter.load.spec import Average, Capacity, Metric, Policy, ResourceMetric, Step, Strategy, ToleranceIn, Trigger
+from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
 from tests.load.kit import assess_and_decide, cpu, nano, pod, policy, usage
 
 LIMITS = {"cpu": "1500m"}
@@ -31,15 +30,6 @@ def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load
     assert asked(policy(cpu("1500m", "400m")), load).desired == desired
 
 
-def test_without_a_limit_of_each_pod_nothing_is_saturated() -> None:
-    pods = [*limited(9), pod("web-9")]
-    assert asked(policy(cpu("2", "400m")), "1480m", pods).desired == 10
-
-
-def test_without_a_high_watermark_nothing_is_above() -> None:
-    assert asked(policy(cpu(None, "400m")), "1480m").desired == 10
-
-
 @pytest.mark.parametrize(("of", "desired"), [(Capacity.LIMIT, 13), (Capacity.REQUEST, 10)])
 def test_a_share_of_the_limit_saturates_and_one_of_the_request_does_not(of: Capacity, desired: int) -> None:
     metric = Metric(name="cpu", resource=ResourceMetric(name="cpu", of=of), high=Fraction(nano("1")))
@@ -52,27 +42,6 @@ def test_memory_is_not_throttled() -> None:
     pods = limited(10, {"memory": "1Gi"})
     samples = usage(dict.fromkeys((one.name for one in pods), "1Gi"), resource="memory")
     assert assess_and_decide(policy(metric), pods, samples)[1].desired == 10
-
-
-@pytest.mark.parametrize(("missing", "desired", "held_by"), [(1, 10, HeldBy.MISSING), (0, 13, None)])
-def test_pods_without_a_sample_dilute_it(missing: int, desired: int, held_by: HeldBy | None) -> None:
-    decision = asked(policy(cpu("2", "400m")), "1500m", missing=missing)
-    assert (decision.desired, decision.verdict, decision.held_by) == (desired, Verdict.ABOVE, held_by)
-
-
-@pytest.mark.parametrize("average", [*Average])
-def test_it_holds_for_every_average(average: Average) -> None:
-    high = "2" if average is Average.PER_POD else "20"
-    assert asked(policy(cpu(high, "400m"), average=average), "1500m").desired == 13
-
-
-@pytest.mark.parametrize("trigger", [*Trigger])
-def test_it_holds_for_the_strategies_with_a_target(trigger: Trigger) -> None:
-    metric = replace(cpu(None, None), target=Fraction(nano("1500m")))
-    ratio = policy(metric, strategy=Strategy.RATIO, tolerance=Fraction(1, 10))
-    assert asked(ratio, "1500m").desired == 13
-    step = Step(trigger=trigger, tolerance_in=ToleranceIn.RATIO, up=2)
-    assert asked(policy(metric, strategy=Strategy.STEP, step=step), "1500m").desired == 15
 
 
 def test_it_says_so() -> None:
