@@ -155,6 +155,11 @@ class TestFreshness:
         found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
         assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
 
+    @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
+    def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
+        source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
+        assert sample(cpu(), pod(), Samples(source), {}, NOW).at == NOW - age
+
     def test_a_sample_after_a_frozen_one_is_as_old_as_its_own_date(self) -> None:
         memory = Memory()
         for later, value in ((0, "1"), (10_000, "2")):

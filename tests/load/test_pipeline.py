@@ -10,7 +10,7 @@ from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import ResourceSamples, Samples, time_text
-from adapter.load.spec import Bounds, Mode, Policy, Query, ResourceMetric
+from adapter.load.spec import Bounds, Mode, Policy, Query
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -22,9 +22,11 @@ from tests.load.kit import (
     out,
     pod,
     policy,
+    queue,
     roster,
     same,
     scale,
+    total,
     usage,
 )
 
@@ -100,38 +102,12 @@ def test_nothing_shrinks_while_too_few_pods_serve(
     assert (found.desired, found.held_by) == (desired, held_by)
 
 
-class TestSeveralMetrics:
-    CPU = cpu("1200m", "400m")
-    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=ResourceMetric(name="memory"))
-    LOST = replace(cpu("1", "500m"), name="lost", query=Query(name="lost"), resource=None)
-
-    def decide(self, cpu_load: str, memory_load: str, *more: object, current: int = 4) -> Decision:
-        pods = [pod(f"web-{i}") for i in range(4)]
-        used = usage(dict.fromkeys((p.name for p in pods), cpu_load)).resources.pods
-        also = usage(dict.fromkeys((p.name for p in pods), memory_load), resource="memory").resources.pods
-        both = {
-            name: replace(one, containers={"app": {**one.containers["app"], **also[name].containers["app"]}})
-            for name, one in used.items()
-        }
-        samples = Samples(ResourceSamples(pods=both, fetched_at=NOW - 10))
-        return assess_and_decide(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize(
-        ("cpu_load", "memory_load", "expected", "winner"),
-        [
-            ("1500m", "2Gi", 8, "memory"),
-            ("3000m", "2Gi", 10, "cpu"),
-            ("800m", "100Mi", 4, "cpu"),
-            ("100m", "250Mi", 2, "memory"),
-            ("200m", "100Mi", 2, "cpu"),
-        ],
-    )
-    def test_the_largest_proposal_wins(self, cpu_load: str, memory_load: str, expected: int, winner: str) -> None:
-        decision = self.decide(cpu_load, memory_load)
-        assert decision.desired == expected
-        assert decision.outcome is not None
-        assert decision.outcome.metric.name == winner
-        assert len(decision.outcomes) == 2
+def test_the_largest_proposal_wins_and_its_metric_is_told() -> None:
+    rule = policy(queue("100"), replace(queue("100"), name="calls", query=Query(name="calls")))
+    samples = Samples(queries={**total("300").queries, **total("500", "calls").queries})
+    _, decision = assess_and_decide(rule, same(2, None)[0], samples)
+    assert decision.outcome is not None
+    assert (decision.desired, decision.outcome.metric.name, len(decision.outcomes)) == (5, "calls", 2)
 
 
 class TestBoundsAndModes:
@@ -147,12 +123,6 @@ class TestBoundsAndModes:
         assessment, _ = assess_and_decide(BAND, pods, usage(loads))
         assert [decide(assessment, scale(n), BOUNDS, NOW).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
         assert [decide(assessment, scale(n), BOUNDS, NOW).current for n in (1, 9)] == [1, 9]
-
-    def test_the_value_served_is_shaped_by_the_count_that_exists(self) -> None:
-        pods, loads = same(4, "100m")
-        assessment, _ = assess_and_decide(BAND, pods, usage(loads))
-        assert decide(assessment, scale(4), BOUNDS, NOW).served == 1
-        assert decide(assessment, scale(4, 0), BOUNDS, NOW).served == 1000
 
 
 class TestHeldByDoubt:
