@@ -168,6 +168,25 @@ class TestFromZero:
 
 
 class TestConverging:
+    @pytest.mark.parametrize(
+        ("towards", "n", "load", "current", "desired"),
+        [
+            pytest.param(Converge.HIGH, 10, "1080m", 10, 9, id="one fewer: 1200m exactly"),
+            pytest.param(Converge.HIGH, 10, "1081m", 10, 10, id="one fewer would pass high"),
+            pytest.param(Converge.LOW, 10, "440m", 10, 11, id="one more: 400m exactly"),
+            pytest.param(Converge.LOW, 10, "439m", 10, 10, id="one more would pass low"),
+            pytest.param(Converge.LOW, 8, "1200m", 12, 12, id="over the edge 9 would be asked for, which 12 has"),
+            pytest.param(Converge.LOW, 8, "1200m", 8, 9, id="over the edge 9 would be asked for"),
+            pytest.param(Converge.HIGH, 10, "500m", 8, 8, id="under the edge 9 would be asked for, 8 exist"),
+        ],
+    )
+    def test_one_step_toward_the_watermark_and_not_past_it(
+        self, towards: Converge, n: int, load: str, current: int, desired: int
+    ) -> None:
+        pods, loads = same(n, load)
+        rule = policy(cpu("1200m", "400m"), converge_towards=towards)
+        assert assess_and_decide(rule, pods, usage(loads), current=current, bounds=FREE)[1].desired == desired
+
     @pytest.mark.parametrize(("towards", "load", "count"), [(Converge.HIGH, "500m", 8), (Converge.LOW, "1100m", 12)])
     def test_one_assessment_takes_one_step_however_often_it_is_asked(
         self, towards: Converge, load: str, count: int
