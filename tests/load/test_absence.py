@@ -56,13 +56,6 @@ class TestAbsence:
         found = [shop.answer("p0", after=after)["p0"] for _ in range(doubted + 1)]
         assert found == [S.DOUBTFUL] * doubted + [S.PULLED_OUT]
 
-    def test_being_listed_once_begins_the_count_anew(self) -> None:
-        shop = service()
-        shop.absent("p0", rounds=2, after=20)
-        assert shop.answer()["p0"] is S.SERVING
-        assert shop.absent("p0", rounds=2, after=30)["p0"] is S.DOUBTFUL
-        assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
-
     def test_absence_is_evidence_for_5_min_and_doubt_after_that(self) -> None:
         shop = service()
         assert shop.absent("p0")["p0"] is S.PULLED_OUT
@@ -105,17 +98,6 @@ class TestGuards:
         assert names_in_state(found, S.PULLED_OUT) == gone[:expected]
         assert names_in_state(found, S.DOUBTFUL) == gone[expected:]
 
-    def test_pods_that_are_out_keep_their_place_then_the_longest_absent_then_the_name(self) -> None:
-        shop = service()
-        assert names_in_state(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
-        shop.wait(60)
-        shop.answer("p9", "p8")
-        gone = [f"p{i}" for i in range(10) if i != 4]
-        found = shop.absent(*gone)
-        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
-        found = shop.absent(*gone, rounds=10, after=30)
-        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
-
     def test_a_pod_that_was_out_by_hand_keeps_its_place_once_its_absence_counts(self) -> None:
         shop = service()
         for index in (8, 9):
@@ -136,15 +118,6 @@ class TestGuards:
             assert names_in_state(found, S.PULLED_OUT) == []
             found = shop.answer(*everyone, after=15, alive=alive)
             assert len(names_in_state(found, S.PULLED_OUT)) == expected
-
-    def test_an_answer_that_is_not_empty_begins_the_120_s_anew(self) -> None:
-        everyone = [f"p{i}" for i in range(10)]
-        shop = service()
-        shop.absent(*everyone, rounds=8, after=15)
-        shop.answer(*everyone[:-1])
-        shop.answer(*everyone)
-        assert names_in_state(shop.answer(*everyone, after=119, alive=True), S.PULLED_OUT) == []
-        assert names_in_state(shop.answer(*everyone, after=1, alive=True), S.PULLED_OUT) == ["p0", "p1", "p2"]
 
 
 class TestLosses:

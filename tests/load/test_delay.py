@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
+from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.explanation import explain
 from adapter.load.memory import Beyond, Memory, Side
 from adapter.load.samples import Samples
@@ -15,12 +15,10 @@ from adapter.policy import status_memory
 from tests.load.kit import (
     BOUNDS,
     NOW,
-    REGISTRY,
     assess_and_decide,
     cpu,
     policy,
     queue,
-    roster,
     same,
     total,
     usage,
@@ -145,38 +143,6 @@ class TestGapsInTheSamples:
         gap = usage(dict.fromkeys(names[:4], "1500m") | {names[4]: None}, at=NOW + 30)
         assert service.look_at(gap, 30).held_by is HeldBy.MISSING
         assert service.look("1500m", 60).desired == 7
-
-
-class TestDoubt:
-    """Above if one scenario says so, below only if all do; what waits holds."""
-
-    def doubted(
-        self, load: dict[str, str], metric: Metric, memory: Memory, after: float
-    ) -> tuple[Assessment, Decision]:
-        names = list(load)
-        pods, _ = same(len(names), "0")
-        pods = [replace(one, ips=(f"10.0.0.{i}",)) for i, one in enumerate(pods)]
-        listed = roster(*(one.ips[0] for one in pods[:2]), at=NOW + after - 1)
-        samples = usage(dict(zip([one.name for one in pods], load.values(), strict=True)), at=NOW + after)
-        memory = replace(memory, ever_in_roster=True)
-        rule = policy(metric, registry=REGISTRY, min_serving_percent=0)
-        return assess_and_decide(rule, pods, samples, listed=listed, memory=memory, now=NOW + after)
-
-    def test_the_time_above_runs_while_one_scenario_is_above(self) -> None:
-        # Two serve at 1500m, three are doubtful at 0: with them it is 600m, without them 1500m.
-        load = {"a": "1500m", "b": "1500m", "c": "1m", "d": "1m", "e": "1m"}
-        first, held = self.doubted(load, UP, Memory(), 0)
-        assert (held.desired, first.memory.beyond["cpu"].verdict) == (5, Side.ABOVE)
-        early, held = self.doubted(load, UP, first.memory, 59)
-        assert held.desired == 5
-        assert self.doubted(load, UP, early.memory, 60)[1].desired == self.doubted(load, cpu(), Memory(), 60)[1].desired
-
-    def test_the_time_below_does_not_run_while_a_scenario_is_inside(self) -> None:
-        # Two serve at 600m, three are doubtful at 0: with them it is 240m, below; without them inside.
-        load = {"a": "600m", "b": "600m", "c": "1m", "d": "1m", "e": "1m"}
-        assessment, decision = self.doubted(load, DOWN, Memory(), 0)
-        assert {one.verdict for one in assessment.metrics[0].scenarios} == {Verdict.BELOW, Verdict.INSIDE}
-        assert (decision.desired, dict(assessment.memory.beyond)) == (5, {})
 
 
 class TestTheMemory:

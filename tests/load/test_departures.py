@@ -15,7 +15,7 @@ from adapter.load.pods import Pod
 from adapter.load.remembering import DepartedLoad
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, pod, policy, queue, same, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -90,20 +90,6 @@ def after_leaving(
 
 
 class TestDepartures:
-    def test_a_pod_that_is_pulled_out_leaves_its_load_to_the_others_and_takes_it_back(self) -> None:
-        pods, loads = same(20, "300m")
-        pulled = [*pods[:15], *(out(one.name) for one in pods[15:])]
-        first, decision = after_leaving(BAND, pods, usage(loads), pulled, usage(loads))
-        assert (decision.desired, decision.held_by) == (20, HeldBy.DEPARTED)  # by these samples alone 11 and the 5 out
-        gone, decision = assess_and_decide(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 8)
-        assert (decision.desired, len(gone.memory.departed)) == (15, 5)
-        assert {one.at for one in gone.memory.departed.values()} == {NOW + 5}
-        back, decision = assess_and_decide(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
-        assert (decision.desired, decision.held_by, back.memory.departed) == (20, HeldBy.MISSING, {})
-        later = usage(loads, at=NOW + 8 + 15)
-        _, decision = assess_and_decide(BAND, pods, later, memory=back.memory, now=NOW + 24)
-        assert decision.desired == 15
-
     def test_its_last_usage_is_forgotten_after_5_min_however_often_it_was_assessed(self) -> None:
         pods, loads = same(2, "300m")
         first, _ = assess_and_decide(BAND, pods, usage(loads))

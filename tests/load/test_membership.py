@@ -66,29 +66,6 @@ def test_without_a_registry_the_first_rule_that_matches_decides(one: Pod, expect
     assert state(one).state is expected
 
 
-@pytest.mark.parametrize(
-    ("one", "listed", "expected"),
-    [
-        pytest.param(pod(ready=False, ready_for=10, ip=HERE), roster(HERE, OTHER), S.UNREADY, id="registered, unready"),
-        pytest.param(
-            pod(ready=False, ready_for=10, ip=HERE), roster(OTHER, disabled=(HERE,)), S.UNREADY, id="disabled, unready"
-        ),
-        pytest.param(GATED, roster(HERE, OTHER), S.PULLED_OUT, id="a readiness gate is shut"),
-        pytest.param(out("web-0", ip=HERE), roster(HERE, OTHER), S.PULLED_OUT, id="pulled out by hand"),
-        pytest.param(out("web-0"), None, S.PULLED_OUT, id="pulled out by hand, no roster"),
-        pytest.param(young(10), roster(HERE, OTHER), S.SERVING, id="registered within the grace period"),
-        pytest.param(young(179), roster(OTHER), S.STARTING, id="yet to register, within the grace period"),
-        pytest.param(young(180), roster(OTHER), S.DOUBTFUL, id="yet to register after it"),
-        pytest.param(young(10), roster(OTHER, at=NOW - 11), S.DOUBTFUL, id="Ready since the answer"),
-        pytest.param(pod(endpoint_serving=False, ip=HERE), roster(HERE), S.SERVING, id="an endpoint is no evidence"),
-    ],
-)
-def test_with_a_registry_the_first_rule_that_matches_decides(
-    one: Pod, listed: Roster | None, expected: PodState
-) -> None:
-    assert state(one, REGISTERED, listed).state is expected
-
-
 class TestGracePeriod:
     def test_a_pod_registered_as_starting_takes_no_traffic_for_it_unless_it_is_up_elsewhere(self) -> None:
         said = Instance(ip=HERE, port=80, status="STARTING")

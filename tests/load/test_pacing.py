@@ -3,7 +3,6 @@
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,67 +11,18 @@ from adapter.load.decide import decide
 from adapter.load.pacing import Paced, pace
 from adapter.load.samples import QuerySamples, Samples
 from adapter.load.schedule import ScheduleLimits
-from adapter.load.spec import Bounds, Cooldown, Fallback, Policy, Schedule, Velocity
+from adapter.load.spec import Bounds, Cooldown, Fallback, Schedule, Velocity
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, pod, policy, queue, same, scale, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
-NO_LIMITS = ScheduleLimits()
 
 
-def paced(
-    wanted: int, current: int, rule: Policy = BAND, limits: ScheduleLimits = NO_LIMITS, last: float | None = None
-) -> tuple[int, HeldBy | None]:
-    return pace(Paced(wanted, None), current, rule, limits, last, NOW)
-
-
-def up(percent: int) -> Policy:
-    return replace(BAND, velocity=Velocity(up=percent))
-
-
-def down(percent: int) -> Policy:
-    return replace(BAND, velocity=Velocity(down=percent))
-
-
-class TestVelocity:
-    @pytest.mark.parametrize(
-        ("rule", "current", "wanted", "desired"),
-        [
-            (up(20), 3, 6, 4),
-            (down(1), 7, 3, 6),
-            (up(100), 5, 20, 10),
-            (up(50), 5, 20, 7),
-            (down(20), 10, 1, 8),
-            (down(100), 10, 1, 1),
-            (up(0), 5, 20, 5),
-            (down(0), 5, 1, 5),
-        ],
-    )
-    def test_so_many_percent_of_the_current_count_but_a_pod_at_least(
-        self, rule: Policy, current: int, wanted: int, desired: int
-    ) -> None:
-        expected = None if desired == wanted else HeldBy.VELOCITY
-        assert paced(wanted, current, rule) == (desired, expected)
-
-    @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
-    def test_it_never_moves_away_from_the_wanted_count_nor_past_it(
-        self, current: int, wanted: int, percent: int
-    ) -> None:
-        desired, _ = paced(wanted, current, replace(BAND, velocity=Velocity(up=percent, down=min(percent, 100))))
-        assert min(current, wanted) <= desired <= max(current, wanted)
-        assert desired != current or wanted == current or percent == 0
-
-
-class TestCooldown:
-    RULE = replace(BAND, cooldown=Cooldown(up=60, down=300))
-
-    @pytest.mark.parametrize(
-        ("wanted", "ago", "desired"), [(8, 59, 5), (8, 60, 8), (2, 299, 5), (2, 300, 2), (8, -500, 5), (5, 1, 5)]
-    )
-    def test_nothing_moves_in_a_direction_before_its_seconds_are_over(
-        self, wanted: int, ago: float, desired: int
-    ) -> None:
-        expected = None if desired == wanted else HeldBy.COOLDOWN
-        assert paced(wanted, 5, self.RULE, last=NOW - ago) == (desired, expected)
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_velocity_never_moves_away_from_the_wanted_count_nor_past_it(current: int, wanted: int, percent: int) -> None:
+    rule = replace(BAND, velocity=Velocity(up=percent, down=min(percent, 100)))
+    desired = pace(Paced(wanted, None), current, rule, ScheduleLimits(), None, NOW).desired
+    assert min(current, wanted) <= desired <= max(current, wanted)
+    assert desired != current or wanted == current or percent == 0
 
 
 LUNCH = Schedule(name="lunch", cron="* * * * *", zone=ZoneInfo("UTC"), duration=3600, minimum=20)

@@ -1,14 +1,12 @@
 """Pods that use their CPU limit are throttled: the load is more than their samples show."""
 
-from fractions import Fraction
-
 import pytest
 
 from adapter.load.assessment import Decision
 from adapter.load.explanation import decision_reason
 from adapter.load.pods import Pod
-from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
-from tests.load.kit import assess_and_decide, cpu, nano, pod, policy, usage
+from adapter.load.spec import Policy
+from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
 
 LIMITS = {"cpu": "1500m"}
 
@@ -28,20 +26,6 @@ def asked(rule: Policy, load: str, pods: list[Pod] | None = None, missing: int =
 def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load: str, desired: int) -> None:
     assert asked(policy(cpu("2", "400m")), load).desired == desired
     assert asked(policy(cpu("1500m", "400m")), load).desired == desired
-
-
-@pytest.mark.parametrize(("of", "desired"), [(Capacity.LIMIT, 13), (Capacity.REQUEST, 10)])
-def test_a_share_of_the_limit_saturates_and_one_of_the_request_does_not(of: Capacity, desired: int) -> None:
-    metric = Metric(name="cpu", resource=ResourceMetric(name="cpu", of=of), high=Fraction(nano("1")))
-    pods = [pod(f"web-{index}", limits=LIMITS, requests=LIMITS) for index in range(10)]
-    assert asked(policy(metric), "1500m", pods).desired == desired
-
-
-def test_memory_is_not_throttled() -> None:
-    metric = Metric(name="memory", resource=ResourceMetric(name="memory"), high=Fraction(nano("2Gi")))
-    pods = limited(10, {"memory": "1Gi"})
-    samples = usage(dict.fromkeys((one.name for one in pods), "1Gi"), resource="memory")
-    assert assess_and_decide(policy(metric), pods, samples)[1].desired == 10
 
 
 def test_it_says_so() -> None:

@@ -1,6 +1,5 @@
 """Strategy Step: up at once by what the target needs and a few more, down by a few where those left can carry it."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -170,14 +169,3 @@ class TestSameSamples:
         later = decide(assessment, scale(8), BOUNDS, NOW + 15)
         assert (later.desired, later.held_by) == (8, HeldBy.DEPARTED)
         assert "(the count changed since these samples began" in "\n".join(explain(assessment, later, BOUNDS, NOW + 15))
-
-    def test_newer_samples_take_the_next_step(self) -> None:
-        memory = assess_and_decide(self.STEADY, pods(10), self.low(10))[0].memory
-        memory = assess_and_decide(self.STEADY, pods(8), self.low(10), memory=memory, now=NOW + 5)[0].memory
-        for at, count in ((NOW + 19, 8), (NOW + 20, 6)):  # their window is 15 s
-            samples = self.low(8, at=at)
-            assert assess_and_decide(self.STEADY, pods(8), samples, memory=memory, now=NOW + 30)[1].desired == count
-
-    def test_a_change_that_only_the_hpa_knows_counts_too(self) -> None:
-        bounds = replace(BOUNDS, last_scale=NOW - 20)
-        assert assess_and_decide(self.STEADY, pods(10), self.low(10), bounds=bounds)[1].desired == 10

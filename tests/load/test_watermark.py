@@ -95,10 +95,6 @@ class TestBands:
 
 
 class TestGaps:
-    @pytest.mark.parametrize(("gaps", "needed"), [({"missing": 1}, None), ({"young": 1}, None), ({}, 1)])
-    def test_without_a_high_watermark_a_gap_holds(self, gaps: dict[str, int], needed: int | None) -> None:
-        assert recommend(totals(99, "1m", **gaps), band(None)).needed == needed  # type: ignore[arg-type]
-
     @given(
         n=st.integers(1, 40),
         each=st.integers(0, 4000),
@@ -118,38 +114,6 @@ class TestGaps:
             assert filled.needed < n + missing + young or n == 1
         if filled.needed is not None and bare.verdict is Verdict.ABOVE:
             assert filled.needed > n + missing
-
-
-class TestZero:
-    @pytest.mark.parametrize(
-        ("load", "tolerate_zero", "bounds", "desired"),
-        [
-            pytest.param("0", None, BOUNDS, 4, id="pods that all use nothing are not believed"),
-            pytest.param("0", True, BOUNDS, 1, id="but where the policy says so"),
-            pytest.param("1n", None, BOUNDS, 1, id="the smallest load is believed"),
-            pytest.param("0", True, FREE, 1, id="pods that use nothing never go to 0"),
-        ],
-    )
-    def test_of_pods(self, load: str, *, tolerate_zero: bool | None, bounds: Bounds, desired: int) -> None:
-        pods, loads = same(4, "0")
-        rule = policy(cpu("1200m", "400m"), tolerate_zero=tolerate_zero)
-        assert assess_and_decide(rule, pods, usage(loads | {"web-0": load}), bounds=bounds)[1].desired == desired
-
-    @pytest.mark.parametrize(
-        ("load", "low", "tolerate_zero", "bounds", "desired"),
-        [
-            pytest.param("0", "40", None, BOUNDS, 1, id="a service total of nothing is believed"),
-            pytest.param("0", "40", False, BOUNDS, 4, id="but where the policy says no"),
-            pytest.param("0", "40", None, FREE, 0, id="nothing is needed of nothing where the minimum is 0"),
-            pytest.param("1n", "40", None, FREE, 1, id="one pod for the smallest load"),
-            pytest.param("0", None, None, FREE, 4, id="without a low watermark no way down"),
-        ],
-    )
-    def test_of_a_service_total(
-        self, load: str, low: str | None, *, tolerate_zero: bool | None, bounds: Bounds, desired: int
-    ) -> None:
-        rule = policy(queue("85", low), tolerate_zero=tolerate_zero)
-        assert assess_and_decide(rule, same(4, None)[0], total(load), bounds=bounds)[1].desired == desired
 
 
 class TestFromZero:
