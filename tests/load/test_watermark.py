@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import Verdict
+from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.decide import decide
 from adapter.load.pods import Pod
 from adapter.load.spec import Average, Bounds, Converge
@@ -95,6 +95,19 @@ class TestBands:
 
 
 class TestGaps:
+    @pytest.mark.parametrize(
+        ("given", "needed"),
+        [
+            pytest.param(totals(4, "1515m", missing=1), None, id="above, and with an idle pod at the edge"),
+            pytest.param(totals(4, "1515000001n", missing=1), 6, id="just beyond it"),
+            pytest.param(totals(24, "362m", missing=1), None, id="below, and with a busy pod at the edge"),
+            pytest.param(totals(24, "361999999n", missing=1), 24, id="just under it"),
+        ],
+    )
+    def test_where_the_recount_equals_the_edge_a_missing_pod_holds(self, given: Totals, needed: int | None) -> None:
+        found = recommend(given, band())
+        assert (found.needed, found.held) == (needed, HeldBy.MISSING if needed is None else None)
+
     @given(
         n=st.integers(1, 40),
         each=st.integers(0, 4000),
