@@ -55,6 +55,26 @@ def test_a_window_with_less_than_half_of_its_distances_says_nothing(held: int, f
 
 
 class TestPods:
+    @pytest.mark.parametrize(
+        ("rule", "full", "desired", "held_by"),
+        [
+            pytest.param(policy(RPS), 8, 5, None, id="a bound"),
+            pytest.param(policy(RPS), None, 10, HeldBy.MISSING, id="of unknown fullness"),
+            pytest.param(
+                policy(replace(RPS, high=None)),
+                None,
+                10,
+                HeldBy.MISSING,
+                id="of unknown fullness, nothing to fill with",
+            ),
+        ],
+    )
+    def test_a_partial_window_shrinks_by_its_bound_and_one_of_unknown_fullness_holds(
+        self, rule: Policy, full: int | None, desired: int, held_by: HeldBy | None
+    ) -> None:
+        _, decision = found(rule, over_a_window("100m", 5, full))
+        assert (decision.desired, decision.held_by) == (desired, held_by)
+
     def test_what_is_remembered_is_the_bound(self) -> None:
         assessment, _ = found(policy(RPS), over_a_window("100m", 5, 8))
         assert assessment.memory.samples_of("rps").last["uid-web-0"].value == nano("200m")
