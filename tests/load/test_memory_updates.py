@@ -8,18 +8,23 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.memory import Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import (
+    after_replacement_request,
+    after_replacing_step,
+    after_rollout,
     after_roster,
     after_scale,
     last_scaled,
     replacement_ineffective,
+    rolling_out,
     since_first_step,
 )
 from adapter.load.samples import Samples
-from adapter.load.spec import Registry
+from adapter.load.spec import Registry, Target
 from tests.load.kit import (
     BOUNDS,
     NOW,
     REGISTRY,
+    TARGET,
     assess_and_decide,
     cpu,
     out,
@@ -132,6 +137,43 @@ class TestScale:
         assert (then.memory.last_scale, then.memory.hold_until) == (NOW, NOW + 90)
         later, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), memory=then.memory, now=NOW + 5)
         assert (later.memory.last_scale, later.memory.hold_until) == (NOW, NOW + 90)
+
+
+class TestRollouts:
+    ROLLING = replace(TARGET, progressing="ReplicaSetUpdated")
+
+    def test_it_lasts_from_when_it_is_first_seen_for_600_s(self) -> None:
+        memory = after_rollout(Memory(), self.ROLLING, NOW)
+        memory = after_rollout(memory, self.ROLLING, NOW + 500)
+        assert rolling_out(memory, NOW + 600)
+        assert not rolling_out(memory, NOW + 600.5)
+
+    def test_in_a_file_it_began_with_the_conditions_last_update(self) -> None:
+        stuck = replace(self.ROLLING, progressing_since=NOW - 700)
+        assert not rolling_out(after_rollout(Memory(), stuck, NOW), NOW)
+
+    @pytest.mark.parametrize("target", [None, TARGET, replace(TARGET, progressing="NewReplicaSetAvailable")])
+    def test_it_is_over_once_the_new_replica_set_is_available(self, target: Target | None) -> None:
+        memory = after_rollout(after_rollout(Memory(), self.ROLLING, NOW), target, NOW + 5)
+        assert memory.rollout_since is None
+
+
+def test_asking_for_more_because_of_pods_that_are_out_is_noted_once_per_count() -> None:
+    memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+    assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
+    assert after_replacement_request(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
+    later = after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement
+    assert later == Replacement(noted_at=NOW + 5, noted_current=5)
+
+
+def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note_of_the_first() -> None:
+    memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+    assert after_replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
+    memory = after_replacing_step(memory, scale(5), is_away=True)
+    assert memory.replacement == Replacement(first_step=NOW)
+    again = after_replacement_request(memory, 5, 1, 6, NOW + 60)
+    assert after_replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
+    assert after_replacing_step(again, scale(6), is_away=False).replacement == Replacement()
 
 
 def test_pods_are_dated_by_the_whole_second_of_the_first_replacing_step() -> None:
