@@ -9,7 +9,7 @@ from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from tests.load.kit import NOW, out, pod, policy, roster
+from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
 from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
 
 POLICY = policy()
@@ -118,6 +118,23 @@ class TestExplicitEvidence:
     def test_any_other_word_is_a_pod_that_serves(self, word: dict[str, object]) -> None:
         listed = Roster(at=NOW - 1, instances=(Instance(ip="10.0.0.1", **word),))  # type: ignore[arg-type]
         assert state(pod(ip="10.0.0.1"), REGISTERED, listed).state is S.SERVING
+
+    def test_health_says_nothing_while_the_registry_protects_itself_or_where_the_policy_says_so(self) -> None:
+        listed = Roster(at=NOW - 1, instances=(Instance(ip=HERE, healthy=False),))
+        assert state(pod(ip=HERE), REGISTERED, replace(listed, protected=True)).state is S.SERVING
+        rule = policy(registry=replace(REGISTRY, unhealthy_is_out=False))
+        assert state(pod(ip=HERE), rule, listed).state is S.SERVING
+
+    def test_a_pod_with_several_records_is_out_if_all_are_or_the_policy_minds_any(self) -> None:
+        both = roster(HERE, OTHER, disabled=(HERE,))
+        assert state(pod(ip=HERE), REGISTERED, both).state is S.SERVING
+        assert state(pod(ip=HERE), policy(registry=replace(REGISTRY, any_out=True)), both).state is S.PULLED_OUT
+        assert state(pod(ip=HERE), REGISTERED, roster(OTHER, disabled=(HERE, HERE))).state is S.PULLED_OUT
+
+    def test_it_is_believed_for_30_min(self) -> None:
+        for age, expected in ((1800, S.PULLED_OUT), (1801, S.DOUBTFUL)):
+            listed = roster(OTHER, disabled=(HERE,), at=NOW - age)
+            assert state(pod(ip=HERE), REGISTERED, listed).state is expected
 
     @pytest.mark.parametrize(
         "others", [[], [pod("s", phase="Pending", ready=False)], [pod("u", ready=False, ready_for=9)]]

@@ -11,7 +11,6 @@ from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod
-from adapter.load.samples import Samples
 from adapter.load.spec import (
     Bounds,
     Capacity,
@@ -154,18 +153,11 @@ def test_every_step_says_why(loads: list[int | None], memory: Memory | None, wor
     assert words in "\n".join(explain(assessment, decision, BOUNDS, NOW))
 
 
-class TestSameSamples:
+def test_one_assessment_takes_one_step_however_often_it_is_asked() -> None:
     """The steps are relative to the count, so each one needs samples that began after the last change of it."""
-
-    STEADY = rule(cooldown=Cooldown())
-
-    @staticmethod
-    def low(count: int, *, at: float = NOW - 10) -> Samples:
-        return samples_of({f"web-{i}": "10m" for i in range(count)}, at=at)
-
-    def test_one_assessment_takes_one_step_however_often_it_is_asked(self) -> None:
-        assessment, decision = assess_and_decide(self.STEADY, pods(10), self.low(10))
-        assert decision.desired == 8
-        later = decide(assessment, scale(8), BOUNDS, NOW + 15)
-        assert (later.desired, later.held_by) == (8, HeldBy.DEPARTED)
-        assert "(the count changed since these samples began" in "\n".join(explain(assessment, later, BOUNDS, NOW + 15))
+    low = samples_of({f"web-{i}": "10m" for i in range(10)})
+    assessment, decision = assess_and_decide(rule(cooldown=Cooldown()), pods(10), low)
+    assert decision.desired == 8
+    later = decide(assessment, scale(8), BOUNDS, NOW + 15)
+    assert (later.desired, later.held_by) == (8, HeldBy.DEPARTED)
+    assert "(the count changed since these samples began" in "\n".join(explain(assessment, later, BOUNDS, NOW + 15))
