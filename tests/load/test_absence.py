@@ -79,6 +79,21 @@ class TestAbsence:
         assert shop.absent("p0", rounds=doubted, after=after)["p0"] is S.DOUBTFUL
         assert shop.answer("p0", after=after)["p0"] is S.PULLED_OUT
 
+    def test_being_listed_once_begins_the_count_anew(self) -> None:
+        shop = service()
+        shop.absent("p0", rounds=2, after=20)
+        assert shop.answer()["p0"] is S.SERVING
+        assert shop.absent("p0", rounds=2, after=30)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
+
+    def test_only_absence_while_it_is_ready_counts(self) -> None:
+        shop = service(4)
+        shop.pods[0] = pod("p0", ip="10.0.0.0", ready=False, now=shop.now, ready_for=1)
+        shop.absent("p0", rounds=10)
+        shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 5, ready_for=1)
+        found = [shop.answer("p0", after=22.5)["p0"] for _ in range(3)]
+        assert found == [S.DOUBTFUL, S.DOUBTFUL, S.PULLED_OUT]
+
 
 class TestGuards:
     def test_three_of_ten_may_vanish_at_once_the_others_stay_doubtful_for_a_minute(self) -> None:
@@ -118,6 +133,34 @@ class TestGuards:
             assert names_in_state(found, S.PULLED_OUT) == []
             found = shop.answer(*everyone, after=15, alive=alive)
             assert len(names_in_state(found, S.PULLED_OUT)) == expected
+
+    def test_an_answer_that_is_not_empty_begins_the_120_s_anew(self) -> None:
+        everyone = [f"p{i}" for i in range(10)]
+        shop = service()
+        shop.absent(*everyone, rounds=8, after=15)
+        shop.answer(*everyone[:-1])
+        shop.answer(*everyone)
+        assert names_in_state(shop.answer(*everyone, after=119, alive=True), S.PULLED_OUT) == []
+        assert names_in_state(shop.answer(*everyone, after=1, alive=True), S.PULLED_OUT) == ["p0", "p1", "p2"]
+
+    def test_only_ready_pods_that_are_not_starting_count_for_the_share(self) -> None:
+        shop = service(4)
+        for index in range(4, 12):
+            shop.pods.append(pod(f"p{index}", ip=f"10.0.0.{index}", ready=False, ready_for=100))
+        gone = ["p0", "p1", "p2", *(f"p{index}" for index in range(4, 12))]
+        shop.absent(*gone)
+        assert names_in_state(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
+
+    def test_pods_that_are_out_keep_their_place_then_the_longest_absent_then_the_name(self) -> None:
+        shop = service()
+        assert names_in_state(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
+        shop.wait(60)
+        shop.answer("p9", "p8")
+        gone = [f"p{i}" for i in range(10) if i != 4]
+        found = shop.absent(*gone)
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
+        found = shop.absent(*gone, rounds=10, after=30)
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
 
 
 class TestLosses:

@@ -15,7 +15,7 @@ from adapter.load.pods import Pod
 from adapter.load.remembering import DepartedLoad
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, pod, policy, queue, same, total, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -104,6 +104,12 @@ class TestDepartures:
         gone, _ = assess_and_decide(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
         assert gone.memory.departed["uid-web-19"] == Departed(NOW + 4, {"cpu": LastSample(NOW - 10, nano("300m"))})
 
+    @pytest.mark.parametrize("other", [pod("o", ready=False, age=20, ready_for=20), out("o")], ids=["young", "out"])
+    def test_a_pod_that_never_served_carried_nothing(self, other: Pod) -> None:
+        serving, loads = same(9, "300m")
+        gone, _ = after_leaving(BAND, [*serving, other], usage(loads), serving, usage(loads))
+        assert gone.memory.departed == {}
+
 
 class TestForgetting:
     def test_for_fifteen_minutes_at_most(self) -> None:
@@ -137,6 +143,25 @@ class TestForgetting:
         assert held.metrics[0].window == 60
         _, decision = assess_and_decide(policy(rps), pods[:15], samples(44, NOW + 55), memory=left.memory, now=NOW + 60)
         assert decision.desired == 11
+
+    def test_until_every_sample_that_counts_began_later(self) -> None:
+        pods, loads = same(20, "300m")
+        stay = pods[:15]
+        left, _ = after_leaving(BAND, pods, usage(loads), stay, usage(loads))
+        fresh = {name: load for name, load in loads.items() if name != "web-0"}
+
+        def later(oldest: float) -> tuple[Assessment, Decision]:
+            samples = usage(fresh, at=NOW + 60).resources
+            old = PodUsage(oldest, 15.0, {"app": {"cpu": nano("300m")}})
+            return assess_and_decide(
+                BAND, stay, Samples(replace(samples, pods={**samples.pods, "web-0": old})), memory=left.memory,
+                now=NOW + 70,
+            )  # fmt: skip
+
+        known, decision = later(NOW + 25)  # the window of 15 s began 5 s after they were seen to be gone
+        assert (decision.held_by, len(known.memory.departed)) == (HeldBy.DEPARTED, 5)
+        known, decision = later(NOW + 25.5)
+        assert (decision.desired, len(known.memory.departed)) == (11, 5)
 
 
 class TestLoad:

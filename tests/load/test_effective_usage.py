@@ -7,8 +7,8 @@ import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
 from adapter.load.memory import NO_SAMPLES, LastSample, Memory
-from adapter.load.pod_samples import MetricReader, PodSample
-from adapter.load.pods import Container, Pod
+from adapter.load.pod_samples import MetricReader, PodSample, is_young
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric, Query, ResourceMetric
@@ -220,6 +220,16 @@ class TestFreshness:
         service.answer()
         assert {one.back_since for one in service.memory.pods.values()} == {None}
 
+    @pytest.mark.parametrize(
+        ("age", "ready_for", "young"), [(299, 299, True), (300, 300, False), (9999, 299, True), (9999, 300, False)]
+    )
+    def test_a_pod_is_young_for_300_s_after_its_creation_and_each_change_of_readiness(
+        self, age: float, ready_for: float, young: bool
+    ) -> None:
+        assert is_young(pod(age=age, ready_for=ready_for), NOW) is young
+        assert is_young(replace(pod(age=age), ready=None), NOW) is (age < 300)
+        assert is_young(replace(pod(age=age), ready=PodCondition(False)), NOW) is (age < 300)
+
 
 class TestLastSamples:
     def test_the_same_inputs_give_the_same_result_at_every_repetition(self) -> None:
@@ -238,6 +248,15 @@ class TestLastSamples:
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
         assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
+
+    def test_a_missing_pod_is_filled_with_its_last_usage_for_5_min(self) -> None:
+        for age, last in ((300, nano("20")), (301, 0)):
+            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
+            assert (found.usage, found.last) == (None, last)
+
+    def test_a_sample_too_old_to_count_is_still_the_last_usage(self) -> None:
+        found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
+        assert (found.usage, found.last) == (None, nano("7"))
 
 
 BOTH = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})

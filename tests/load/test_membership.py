@@ -74,6 +74,10 @@ class TestGracePeriod:
         both = replace(listed, instances=(said, Instance(ip=HERE, port=81, status="UP")))
         assert state(young(10), REGISTERED, both).state is S.SERVING
 
+    def test_a_pod_once_registered_gets_no_second_one(self) -> None:
+        known = Memory(pods={"uid-web-0": PodMemory(seen=NOW - 100)}, ever_in_roster=True)
+        assert state(pod(ready_for=10, ip=HERE), REGISTERED, roster(OTHER), known).state is S.DOUBTFUL
+
 
 @pytest.mark.parametrize("rule", [POLICY, policy(registry=Registry(name="kubernetes"))])
 def test_without_another_registry_an_endpoint_that_does_not_serve_is_evidence(rule: Policy) -> None:
@@ -152,3 +156,8 @@ class TestExplicitEvidence:
         shop.now += 10
         found = shop.hear(roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"), at=shop.now))
         assert found == {"p0": S.DOUBTFUL, "p1": S.DOUBTFUL, "p2": S.DOUBTFUL, "p3": S.PULLED_OUT}
+
+    def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
+        pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
+        found = classify_with(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
+        assert states(found) == {"p0": S.PULLED_OUT, "p1": S.PULLED_OUT, "p2": S.DOUBTFUL}

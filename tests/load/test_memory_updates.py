@@ -89,6 +89,17 @@ class TestRosters:
         assert A not in memory.pods
         assert memory.ever_in_roster
 
+    def test_an_unknown_registry_total_is_not_a_loss(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
+        memory = hear(memory, "10.0.0.1", at=NOW - 10)
+        assert (memory.hold_until, memory.roster_total) == (None, 1000)
+
+    def test_a_reconnect_holds_for_90_s_and_the_longer_hold_stays(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, reconnected_at=NOW - 30)
+        assert (memory.reconnected_at, memory.hold_until) == (NOW - 30, NOW + 60)
+        later = hear(memory, "10.0.0.1", at=NOW - 10, reconnected_at=NOW - 50)
+        assert later.hold_until == NOW + 60
+
 
 class TestStates:
     def test_a_pod_that_is_gone_is_forgotten(self) -> None:

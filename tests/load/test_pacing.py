@@ -22,7 +22,7 @@ def test_velocity_never_moves_away_from_the_wanted_count_nor_past_it(current: in
     rule = replace(BAND, velocity=Velocity(up=percent, down=min(percent, 100)))
     desired = pace(Paced(wanted, None), current, rule, ScheduleLimits(), None, NOW).desired
     assert min(current, wanted) <= desired <= max(current, wanted)
-    assert desired != current or wanted == current or percent == 0
+    assert (desired == current) is (wanted == current or percent == 0)
 
 
 LUNCH = Schedule(name="lunch", cron="* * * * *", zone=ZoneInfo("UTC"), duration=3600, minimum=20)

@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.assessment import Assessment, Decision, HeldBy
 from adapter.load.explanation import explain
-from adapter.load.memory import Memory
+from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Policy, Query
@@ -99,6 +99,15 @@ class TestPods:
 
 
 class TestTotals:
+    def test_it_knows_nothing_of_a_pod_that_is_back_from_being_pulled_out(self) -> None:
+        memory = Memory(pods={"uid-web-3": PodMemory(back_since=NOW - 64)})
+        assert found(policy(QUEUE), a_total("200"), memory=memory)[1].held_by is HeldBy.MISSING
+
+    def test_a_floor_keeps_up_what_the_bound_may_need(self) -> None:
+        rule = policy(RPS, replace(QUEUE, low=None, floor=True))
+        both = Samples(queries=over_a_window("100m", None, None).queries | a_total("300", 5, 8).queries)
+        assert found(rule, both)[1].desired == 6  # ⌈600/100⌉
+
     def test_a_gap_that_is_counted_is_no_condition_and_what_it_does_not_know_is(self) -> None:
         assert not found(policy(QUEUE), a_total("200", 5, 8))[0].conditions
         conditions = found(policy(QUEUE), a_total("200", 0, None))[0].conditions

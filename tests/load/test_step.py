@@ -129,6 +129,12 @@ def test_losing_samples_never_lowers_the_count(loads: list[int], data: st.DataOb
     assert without.desired is None or without.desired >= min(len(loads), with_all.desired or 0)
 
 
+@pytest.mark.parametrize("step", [DEFAULT, AVERAGE])
+def test_the_load_of_departed_pods_may_bring_all_back_above_the_bound(step: Step) -> None:
+    held = decided([40, 40, 40, 40], rule(step), memory=departed("80m"))
+    assert (held.desired, held.held_by) == (4, HeldBy.DEPARTED)
+
+
 @pytest.mark.parametrize(
     ("loads", "memory", "words"),
     [

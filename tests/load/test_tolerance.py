@@ -133,3 +133,8 @@ class TestFloats:
         flag = Fraction(0.118)
         bounds = replace(BOUNDS, tolerance=HpaTolerance(flag, flag))
         assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 0.118, 0.118)
+
+
+def test_outside_its_bounds_the_hpa_does_not_ask() -> None:
+    assert settled(0, 0, 11) == 0
+    assert settled(40, 44, bounds=replace(COARSE, maximum=40)) == 40

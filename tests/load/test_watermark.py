@@ -129,6 +129,12 @@ class TestGaps:
             assert filled.needed > n + missing
 
 
+def test_a_young_pod_is_waited_for_before_the_last_one_goes() -> None:
+    pods = [pod("web-0"), pod("web-1", age=20, ready=False, ready_for=20)]
+    _, decision = assess_and_decide(policy(queue("85", "40")), pods, total("0"), bounds=FREE)
+    assert (decision.desired, decision.held_by) == (2, HeldBy.MISSING)
+
+
 class TestFromZero:
     @pytest.mark.parametrize(("load", "expected"), [("0", 0), ("1n", 1), ("9000", 1)])
     @pytest.mark.parametrize(
