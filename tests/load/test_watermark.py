@@ -170,12 +170,12 @@ class TestConverging:
         rule = policy(cpu("1200m", "400m"), converge_towards=towards)
         assert assess_and_decide(rule, pods, usage(loads), current=current, bounds=FREE)[1].desired == desired
 
-    @pytest.mark.parametrize(("towards", "load"), [(Converge.HIGH, "500m"), (Converge.LOW, "1000m")])
-    def test_a_pod_without_a_sample_holds(self, towards: Converge, load: str) -> None:
-        """Over the edge of the band the missing pod, at nothing, would hold as well."""
-        pods, loads = same(10, load)
+    @pytest.mark.parametrize(("towards", "count", "load"), [(Converge.HIGH, 10, "500m"), (Converge.LOW, 200, "1000m")])
+    def test_a_pod_without_a_sample_holds(self, towards: Converge, count: int, load: str) -> None:
+        """Over the edge of the band the missing pod, at nothing, would hold as well, however many pods there are."""
+        pods, loads = same(count, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards)
-        assert assess_and_decide(rule, [*pods, pod("gap")], usage(loads))[1].desired == 11
+        assert assess_and_decide(rule, [*pods, pod("gap")], usage(loads))[1].desired == count + 1
 
     @pytest.mark.parametrize(("towards", "load", "count"), [(Converge.HIGH, "500m", 8), (Converge.LOW, "1100m", 12)])
     def test_one_assessment_takes_one_step_however_often_it_is_asked(
