@@ -110,6 +110,20 @@ class TestDepartures:
         gone, _ = after_leaving(BAND, [*serving, other], usage(loads), serving, usage(loads))
         assert gone.memory.departed == {}
 
+    def test_a_pod_that_is_pulled_out_leaves_its_load_to_the_others_and_takes_it_back(self) -> None:
+        pods, loads = same(20, "300m")
+        pulled = [*pods[:15], *(out(one.name) for one in pods[15:])]
+        first, decision = after_leaving(BAND, pods, usage(loads), pulled, usage(loads))
+        assert (decision.desired, decision.held_by) == (20, HeldBy.DEPARTED)  # by these samples alone 11 and the 5 out
+        gone, decision = assess_and_decide(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 8)
+        assert (decision.desired, len(gone.memory.departed)) == (15, 5)
+        assert {one.at for one in gone.memory.departed.values()} == {NOW + 5}
+        back, decision = assess_and_decide(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
+        assert (decision.desired, decision.held_by, back.memory.departed) == (20, HeldBy.MISSING, {})
+        later = usage(loads, at=NOW + 8 + 15)
+        _, decision = assess_and_decide(BAND, pods, later, memory=back.memory, now=NOW + 24)
+        assert decision.desired == 15
+
 
 class TestForgetting:
     def test_for_fifteen_minutes_at_most(self) -> None:
