@@ -142,10 +142,6 @@ SERVERS = (
 
 ROWS = (
     Left(
-        r"simulation/test_(loops\.py::TestTheLoopsCanFail|windows\.py::test_values_that_count_although)",
-        "they test the loops: only another loop changes their answer",
-    ),
-    Left(
         r"simulation/test_loops\.py::test_(a_memory_written_and_read|the_frequency_of_assessments)",
         "each random loop is like the others",
         keep=4,
@@ -211,7 +207,7 @@ LEFT = (*SERVERS, *ROWS)
 QUICK = (
     Left(r"engine/test_.*::test_a_broken_input", "one input after the other fails: each is like the others", keep=3),
     Left(r"engine/test_blast_radius\.py::test_after_each_fault", "six faults in a row"),
-    Left(r"literal/test_literal\.py::test_the_adapter_decides", "documents beyond the first of each kind", keep=3),
+    Left(r"literal/test_literal\.py::test_the_adapter_decides", "documents beyond the first of each kind", keep=7),
     Left(
         r"(security/test_(door\.py::test_(all_requests_that|connections_that_are_aborted)|answers\.py::TestCost|large_objects|"
         r"reviews\.py::test_results_of_ever|scale_target\.py::test_three_hundred|registry_fairness)|"

@@ -19,7 +19,7 @@ class Situation:
     facts: Facts
     memory: Memory
     states: dict[str, str]
-    zero_allowed: bool = False
+
     replacing_allowed: bool = True
     """No rollout progresses, and the policy replaces."""
     fit: dict[str, dict[str, Sample]] = field(default_factory=dict)

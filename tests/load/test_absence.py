@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.memory import Memory
 from adapter.load.pods import PodState
 from adapter.load.samples import time_text
 from adapter.load.spec import PulledOut
 from adapter.load.states import is_set_aside
-from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
+from tests.load.kit import REGISTRY, out, pod, policy, roster
 from tests.load.registering import (
     REGISTERED,
     Registering,
-    classify_with,
     names_in_state,
     registry_problem_after,
     service,
@@ -58,18 +56,6 @@ class TestAbsence:
         found = [shop.answer("p0", after=after)["p0"] for _ in range(doubted + 1)]
         assert found == [S.DOUBTFUL] * doubted + [S.PULLED_OUT]
 
-    def test_being_listed_once_begins_the_count_anew(self) -> None:
-        shop = service()
-        shop.absent("p0", rounds=2, after=20)
-        assert shop.answer()["p0"] is S.SERVING
-        assert shop.absent("p0", rounds=2, after=30)["p0"] is S.DOUBTFUL
-        assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
-
-    def test_the_patience_is_the_policys(self) -> None:
-        shop = service(rule=policy(registry=replace(REGISTRY, absent=120.0)))
-        assert shop.absent("p0", rounds=4, after=39)["p0"] is S.DOUBTFUL
-        assert shop.answer("p0", after=3)["p0"] is S.PULLED_OUT
-
     def test_absence_is_evidence_for_5_min_and_doubt_after_that(self) -> None:
         shop = service()
         assert shop.absent("p0")["p0"] is S.PULLED_OUT
@@ -83,28 +69,6 @@ class TestAbsence:
         assert shop.answer(after=30, valid=False)["p0"] is S.DOUBTFUL
         assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
 
-    def test_a_pod_that_never_registered_is_doubtful_even_if_others_registered_only_once(self) -> None:
-        known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
-        found = classify_with(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
-        assert found["uid-b"].state is S.DOUBTFUL
-        assert not is_set_aside(known, REGISTRY)
-
-    def test_absence_from_an_answer_older_than_readiness_is_no_evidence(self) -> None:
-        shop = service(4)
-        shop.pods[0] = pod("p0", ip="10.0.0.0", ready=False, now=shop.now, ready_for=1)
-        assert shop.absent("p0")["p0"] is S.UNREADY
-        shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 5, ready_for=1)
-        assert shop.wait(5)["p0"] is S.DOUBTFUL
-        assert shop.answer(after=5)["p0"] is S.SERVING
-
-    def test_only_absence_while_it_is_ready_counts(self) -> None:
-        shop = service(4)
-        shop.pods[0] = pod("p0", ip="10.0.0.0", ready=False, now=shop.now, ready_for=1)
-        shop.absent("p0", rounds=10)
-        shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 5, ready_for=1)
-        found = [shop.answer("p0", after=22.5)["p0"] for _ in range(3)]
-        assert found == [S.DOUBTFUL, S.DOUBTFUL, S.PULLED_OUT]
-
     @pytest.mark.parametrize(("after", "doubted"), [(22, 3), (60, 2)])
     def test_absence_begins_anew_where_the_pod_was_not_ready_between_two_answers(
         self, after: float, doubted: int
@@ -114,6 +78,21 @@ class TestAbsence:
         shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 10, ready_for=1)
         assert shop.absent("p0", rounds=doubted, after=after)["p0"] is S.DOUBTFUL
         assert shop.answer("p0", after=after)["p0"] is S.PULLED_OUT
+
+    def test_being_listed_once_begins_the_count_anew(self) -> None:
+        shop = service()
+        shop.absent("p0", rounds=2, after=20)
+        assert shop.answer()["p0"] is S.SERVING
+        assert shop.absent("p0", rounds=2, after=30)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
+
+    def test_only_absence_while_it_is_ready_counts(self) -> None:
+        shop = service(4)
+        shop.pods[0] = pod("p0", ip="10.0.0.0", ready=False, now=shop.now, ready_for=1)
+        shop.absent("p0", rounds=10)
+        shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 5, ready_for=1)
+        found = [shop.answer("p0", after=22.5)["p0"] for _ in range(3)]
+        assert found == [S.DOUBTFUL, S.DOUBTFUL, S.PULLED_OUT]
 
 
 class TestGuards:
@@ -134,38 +113,6 @@ class TestGuards:
         assert names_in_state(found, S.PULLED_OUT) == gone[:expected]
         assert names_in_state(found, S.DOUBTFUL) == gone[expected:]
 
-    def test_pods_that_are_out_keep_their_place_then_the_longest_absent_then_the_name(self) -> None:
-        shop = service()
-        assert names_in_state(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
-        shop.wait(60)
-        shop.answer("p9", "p8")
-        gone = [f"p{i}" for i in range(10) if i != 4]
-        found = shop.absent(*gone)
-        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
-        found = shop.absent(*gone, rounds=10, after=30)
-        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
-
-    def test_a_place_that_comes_free_goes_to_the_next(self) -> None:
-        shop = service(4)
-        shop.absent("p0", "p1", "p2")
-        assert names_in_state(shop.answer("p0", "p1", "p2", after=90), S.PULLED_OUT) == ["p0", "p1"]
-        assert names_in_state(shop.answer("p1", "p2"), S.PULLED_OUT) == ["p1", "p2"]
-
-    def test_explicit_evidence_takes_no_place_of_absence(self) -> None:
-        shop = service(4)
-        shop.absent("p0", "p1")
-        shop.now += 10
-        found = shop.hear(roster("10.0.0.3", disabled=("10.0.0.2",), at=shop.now))
-        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2"]
-
-    def test_only_ready_pods_that_are_not_starting_count_for_the_share(self) -> None:
-        shop = service(4)
-        for index in range(4, 12):
-            shop.pods.append(pod(f"p{index}", ip=f"10.0.0.{index}", ready=False, ready_for=100))
-        gone = ["p0", "p1", "p2", *(f"p{index}" for index in range(4, 12))]
-        shop.absent(*gone)
-        assert names_in_state(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
-
     def test_a_pod_that_was_out_by_hand_keeps_its_place_once_its_absence_counts(self) -> None:
         shop = service()
         for index in (8, 9):
@@ -177,12 +124,6 @@ class TestGuards:
             shop.pods[index] = pod(f"p{index}", ip=f"10.0.0.{index}", ready_for=3000)
         assert shop.wait(1) == found
         assert shop.wait(1) == found
-
-    def test_explicit_evidence_is_believed_while_the_registry_recovers(self) -> None:
-        shop = service()
-        shop.now += 10
-        listed = roster(*(f"10.0.0.{i}" for i in range(1, 10)), disabled=("10.0.0.0",), at=shop.now)
-        assert shop.hear(replace(listed, reconnected_at=shop.now))["p0"] is S.PULLED_OUT
 
     def test_an_empty_answer_needs_120_s_and_an_independent_sign_of_life(self) -> None:
         everyone = [f"p{i}" for i in range(10)]
@@ -201,6 +142,25 @@ class TestGuards:
         shop.answer(*everyone)
         assert names_in_state(shop.answer(*everyone, after=119, alive=True), S.PULLED_OUT) == []
         assert names_in_state(shop.answer(*everyone, after=1, alive=True), S.PULLED_OUT) == ["p0", "p1", "p2"]
+
+    def test_only_ready_pods_that_are_not_starting_count_for_the_share(self) -> None:
+        shop = service(4)
+        for index in range(4, 12):
+            shop.pods.append(pod(f"p{index}", ip=f"10.0.0.{index}", ready=False, ready_for=100))
+        gone = ["p0", "p1", "p2", *(f"p{index}" for index in range(4, 12))]
+        shop.absent(*gone)
+        assert names_in_state(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
+
+    def test_pods_that_are_out_keep_their_place_then_the_longest_absent_then_the_name(self) -> None:
+        shop = service()
+        assert names_in_state(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
+        shop.wait(60)
+        shop.answer("p9", "p8")
+        gone = [f"p{i}" for i in range(10) if i != 4]
+        found = shop.absent(*gone)
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
+        found = shop.absent(*gone, rounds=10, after=30)
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
 
 
 class TestLosses:
@@ -227,38 +187,26 @@ class TestLosses:
         shop.answer("p0", after=later)
         assert shop.absent("p0", rounds=20)["p0"] is state
 
-    def test_a_total_that_fell_by_more_than_30_percent_is_one(self) -> None:
-        shop = service()
-        shop.answer(registry_total=1000)
-        shop.answer("p0", registry_total=700)
-        assert shop.absent("p0")["p0"] is S.PULLED_OUT
-        shop.answer(registry_total=1000)
-        shop.answer("p0", registry_total=699)
-        assert shop.absent("p0", rounds=20)["p0"] is S.DOUBTFUL
-
     @pytest.mark.parametrize(
-        ("before", "after", "state"), [(3, 2, S.PULLED_OUT), (4, 2, S.PULLED_OUT), (4, 1, S.DOUBTFUL)]
+        ("count", "gone", "total", "later", "unfollowed", "state"),
+        [
+            pytest.param(10, 1, 1000, 700, 0, S.PULLED_OUT, id="30 percent less"),
+            pytest.param(10, 1, 1000, 699, 0, S.DOUBTFUL, id="more than 30 percent less"),
+            pytest.param(3, 1, 3, 2, 0, S.PULLED_OUT, id="one less of few"),
+            pytest.param(4, 2, 4, 2, 0, S.PULLED_OUT, id="two less of few"),
+            pytest.param(4, 3, 4, 1, 0, S.DOUBTFUL, id="three less of few"),
+            pytest.param(10, 1, 100, 10, 90, S.PULLED_OUT, id="a service that no policy follows any more"),
+            pytest.param(10, 1, 100, 6, 90, S.DOUBTFUL, id="a fall while another service is no longer followed"),
+        ],
     )
-    def test_a_total_that_fell_by_two_at_most_is_none_however_small_it_is(
-        self, before: int, after: int, state: PodState
+    def test_a_total_that_fell_by_more_than_30_percent_and_two_is_one(
+        self, count: int, gone: int, total: int, later: int, unfollowed: int, state: PodState
     ) -> None:
-        shop = service(before)
-        shop.answer(registry_total=before)
-        gone = [f"p{index}" for index in range(before - after)]
-        shop.answer(*gone, registry_total=after)
-        assert shop.absent(*gone, rounds=20)["p0"] is state
-
-    def test_a_service_of_another_policy_that_is_no_longer_followed_is_none(self) -> None:
-        shop = service()
-        shop.answer("p0", registry_total=100)
-        shop.answer("p0", registry_total=10, registry_unfollowed=90)
-        assert shop.absent("p0")["p0"] is S.PULLED_OUT
-
-    def test_a_total_that_falls_as_another_service_is_no_longer_followed_is_one_still(self) -> None:
-        shop = service()
-        shop.answer(registry_total=100)
-        shop.answer("p0", registry_total=6, registry_unfollowed=90)
-        assert shop.absent("p0", rounds=20)["p0"] is S.DOUBTFUL
+        shop = service(count)
+        shop.answer(registry_total=total)
+        lost = [f"p{index}" for index in range(gone)]
+        shop.answer(*lost, registry_total=later, registry_unfollowed=unfollowed)
+        assert shop.absent(*lost, rounds=20)["p0"] is state
 
     def test_a_reconnect_in_the_future_is_one_of_now(self) -> None:
         shop = service()
@@ -300,23 +248,8 @@ class TestTrust:
         assert "its clock is behind" in registry_problem_after(shop)
         assert "'com.shop.web'" not in registry_problem_after(shop)
 
-    def test_two_rosters_do_not_set_a_registry_aside_however_long_it_takes(self) -> None:
-        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
-        shop.hear(roster("10.9.9.9", at=shop.now))
-        shop.now += 1000
-        assert shop.hear(roster("10.9.9.9", at=shop.now))["a"] is S.DOUBTFUL
-
-    def test_a_registry_that_once_listed_a_pod_is_never_set_aside(self) -> None:
-        shop = service(1)
-        found = shop.absent("p0", rounds=50)
-        assert found == {"p0": S.DOUBTFUL}
-
     def test_a_registry_that_fell_silent_is_trouble_after_5_min(self) -> None:
         shop = service(2)
         assert registry_problem_after(shop, after=300) == ""
         answered = f"gave its last valid answer at {time_text(shop.now)}"
         assert registry_problem_after(shop, after=301).endswith(answered)
-
-    def test_pods_that_the_last_answer_has_as_serving_serve_however_old_it_is(self) -> None:
-        shop = service(2)
-        assert set(shop.wait(7200).values()) == {S.SERVING}

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.assessment import HeldBy
-from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
+from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.load.spec import Fallback, Policy, Query
+from adapter.load.spec import Fallback, Query
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -29,20 +29,6 @@ from tests.load.kit import (
 BAND = policy(cpu("1200m", "400m"))
 HOUR = 3600.0
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
-
-
-def test_a_source_whose_replicas_alternate_does_not_shrink_a_service_twice() -> None:
-    pods, loads = same(20, "300m")
-    older = usage(loads)
-    first, decision = assess_and_decide(BAND, pods, older)
-    assert decision.desired == 15
-    stay = pods[:15]
-    left, _ = assess_and_decide(BAND, stay, older, memory=first.memory, now=NOW + 5)
-    newer = usage(dict.fromkeys(loads, "400m"), at=NOW + 21)
-    seen, decision = assess_and_decide(BAND, stay, newer, memory=left.memory, now=NOW + 22)
-    assert decision.desired == 15
-    _, decision = assess_and_decide(BAND, stay, older, memory=seen.memory, now=NOW + 25)
-    assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
 
 
 @pytest.mark.parametrize("ahead", [0, 8])
@@ -70,42 +56,6 @@ def test_a_take_over_holds_as_long_as_the_windows_reach_back_to_it(ago: float, h
     memory = Memory(observing_since=NOW - ago)
     _, decision = assess_and_decide(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory)
     assert decision.held_by is held_by
-
-
-TAKEN_OVER = Memory(observing_since=NOW - 200)
-"""The samples of other pods began later."""
-CALM = {f"web-{index}": "300m" for index in range(9)}
-
-
-def of_take_over(loads: dict[str, str], last: Pod, memory: Memory, rule: Policy = BAND) -> int | None:
-    pods = [*(pod(name, age=9000) for name in CALM), last]
-    return assess_and_decide(rule, pods, usage(loads), memory=memory)[1].desired
-
-
-class TestAPodWhoseLastSampleOnlyTheProcessBeforeKnew:
-    @pytest.mark.parametrize("loads", [CALM, CALM | {"web-9": "0"}])
-    @pytest.mark.parametrize(("since", "desired"), [(NOW - 200, 10), (NOW - 301, 9)])
-    def test_without_a_sample_or_at_zero_shrinks_nothing_for_5_min(
-        self, loads: dict[str, str], since: float, desired: int
-    ) -> None:
-        """It may have used 20000m: 10 pods, or fewer by 9·300m + 1212m over 400m."""
-        got = of_take_over(loads, pod("web-9", age=9000), Memory(observing_since=since))
-        assert got == (desired if "web-9" not in loads or desired == 10 else 6)
-
-    def test_that_turned_unready_before_shrinks_nothing_either(self) -> None:
-        unready = pod("web-9", age=9000, ready=False, ready_for=210)
-        assert of_take_over(CALM, unready, TAKEN_OVER) == 10
-
-    def test_but_one_that_came_into_service_since_does(self) -> None:
-        assert of_take_over(CALM, pod("web-9", age=150), TAKEN_OVER) == 9
-
-    def test_nor_does_one_whose_last_sample_the_status_has(self) -> None:
-        known = {"cpu": SampleMemory(last={"uid-web-9": LastSample(NOW - 210, nano("300m"))})}
-        assert of_take_over(CALM, pod("web-9", age=9000), replace(TAKEN_OVER, samples=known)) == 9
-
-    def test_nor_a_zero_where_zeros_are_believed(self) -> None:
-        rule = replace(BAND, tolerate_zero=True)
-        assert of_take_over(CALM | {"web-9": "0"}, pod("web-9", age=9000), TAKEN_OVER, rule) == 6
 
 
 @pytest.mark.parametrize("window", [600.0, 1800.0, HOUR])

@@ -6,24 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
-from adapter.load.decide import decide
+from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.explanation import explain
 from adapter.load.memory import Beyond, Memory, Side
 from adapter.load.samples import Samples
-from adapter.load.spec import Average, Bounds, Converge, Delay, Metric, Policy
+from adapter.load.spec import Delay, Metric, Policy
 from adapter.policy import status_memory
 from tests.load.kit import (
     BOUNDS,
     NOW,
-    REGISTRY,
     assess_and_decide,
     cpu,
     policy,
     queue,
-    roster,
     same,
-    scale,
     total,
     usage,
 )
@@ -58,18 +54,42 @@ class Service:
         return [self.look(load, after).desired for load, after in looks]
 
 
-def test_a_count_falls_once_usage_was_below_for_the_delay() -> None:
-    assert Service(DOWN).counts(("300m", 0), ("300m", 59), ("300m", 60)) == [5, 5, 3]
+def ahead(since: float, until: float) -> Memory:
+    """Usage has been above from and until these seconds after now."""
+    return Memory(beyond={"cpu": Beyond(Side.ABOVE, NOW + since, NOW + until)})
 
 
-def test_usage_beyond_the_other_watermark_begins_the_time_anew() -> None:
-    looks = [("1500m", 0.0), ("300m", 30.0), ("1500m", 60.0), ("1500m", 119.0), ("1500m", 120.0)]
-    assert Service(BOTH).counts(*looks) == [5, 5, 5, 5, 7]
-
-
-def test_one_direction_waits_and_the_other_does_not() -> None:
-    assert Service(UP).counts(("300m", 0)) == [3]
-    assert Service(DOWN).counts(("1500m", 0)) == [7]
+@pytest.mark.parametrize(
+    ("metric", "memory", "looks", "counts"),
+    [
+        pytest.param(DOWN, Memory(), {0: "300m", 59: "300m", 60: "300m"}, [5, 5, 3], id="below for the delay"),
+        pytest.param(UP, Memory(), {0: "300m"}, [3], id="the other direction does not wait"),
+        pytest.param(
+            BOTH, Memory(), {0: "1500m", 30: "300m", 60: "1500m", 119: "1500m", 120: "1500m"}, [5, 5, 5, 5, 7],
+            id="beyond the other watermark the time begins anew",
+        ),
+        pytest.param(
+            UP, Memory(), {0: "1500m", 200: None, 280: "1500m"}, [5, None, 7], id="a failing source says nothing"
+        ),
+        pytest.param(
+            UP, Memory(), {0: "1500m", 301: "1500m", 360: "1500m", 361: "1500m"}, [5, 5, 5, 7],
+            id="after more than 5 min without a sample it begins anew",
+        ),
+        pytest.param(
+            UP, ahead(10_000, 10_000), {0: "1500m", 59: "1500m", 60: "1500m"}, [5, 5, 7],
+            id="a time in the future counts as now",
+        ),
+        pytest.param(
+            UP, ahead(10_000, -15), {0: "1500m", 59: "1500m", 60: "1500m"}, [5, 5, 7], id="its beginning alone too"
+        ),
+    ],
+)  # fmt: skip
+def test_a_count_changes_once_usage_was_beyond_the_watermark_for_the_delay(
+    metric: Metric, memory: Memory, looks: dict[float, str | None], counts: list[int | None]
+) -> None:
+    service = Service(metric)
+    service.memory = memory
+    assert service.counts(*((load, after) for after, load in looks.items())) == counts
 
 
 def test_the_same_samples_assessed_often_do_not_make_the_time_longer() -> None:
@@ -105,16 +125,6 @@ def test_a_decision_that_waits_says_for_what_and_how_long_it_has(metric: Metric,
 class TestGapsInTheSamples:
     """A source that fails says nothing of usage."""
 
-    def test_a_failing_source_keeps_the_time_for_a_while(self) -> None:
-        service = Service(UP)
-        assert service.look("1500m", 0).desired == 5
-        assert service.look(None, 200).desired is None
-        assert service.look("1500m", 280).desired == 7
-
-    def test_more_than_five_minutes_without_a_sample_are_a_break(self) -> None:
-        service = Service(UP)
-        assert service.counts(("1500m", 0), ("1500m", 301), ("1500m", 360), ("1500m", 361)) == [5, 5, 5, 7]
-
     def test_a_slow_source_is_no_break_while_its_samples_count(self) -> None:
         # Asked every ten minutes; each answer counts for fifteen.
         service = Service(replace(queue("1200m", "400m"), delay=Delay(up=900)))
@@ -125,17 +135,6 @@ class TestGapsInTheSamples:
             decisions.append(service.look_at(samples, after).desired)
         assert decisions == [5, 5, 5, 5, 7, 7, 7]
 
-    def test_a_source_that_fails_for_more_than_five_minutes_is_forgotten(self) -> None:
-        service = Service(UP)
-        service.look("1500m", 0)
-        service.look(None, 301)
-        assert not service.memory.beyond
-
-    def test_samples_that_stay_stale_do_not_scale(self) -> None:
-        service = Service(UP)
-        service.look("1500m", 0)
-        assert service.look("1500m", 100, age=91).desired is None
-
     def test_a_pod_without_a_sample_does_not_begin_the_time_anew(self) -> None:
         # 4 pods at 1500m are above; with the fifth at 0 it is 1200m, which holds, but usage was above all the time.
         service = Service(UP)
@@ -144,69 +143,6 @@ class TestGapsInTheSamples:
         gap = usage(dict.fromkeys(names[:4], "1500m") | {names[4]: None}, at=NOW + 30)
         assert service.look_at(gap, 30).held_by is HeldBy.MISSING
         assert service.look("1500m", 60).desired == 7
-
-
-class TestDoubt:
-    """Above if one scenario says so, below only if all do; what waits holds."""
-
-    def doubted(
-        self, load: dict[str, str], metric: Metric, memory: Memory, after: float
-    ) -> tuple[Assessment, Decision]:
-        names = list(load)
-        pods, _ = same(len(names), "0")
-        pods = [replace(one, ips=(f"10.0.0.{i}",)) for i, one in enumerate(pods)]
-        listed = roster(*(one.ips[0] for one in pods[:2]), at=NOW + after - 1)
-        samples = usage(dict(zip([one.name for one in pods], load.values(), strict=True)), at=NOW + after)
-        memory = replace(memory, ever_in_roster=True)
-        rule = policy(metric, registry=REGISTRY, min_serving_percent=0)
-        return assess_and_decide(rule, pods, samples, listed=listed, memory=memory, now=NOW + after)
-
-    def test_the_time_above_runs_while_one_scenario_is_above(self) -> None:
-        # Two serve at 1500m, three are doubtful at 0: with them it is 600m, without them 1500m.
-        load = {"a": "1500m", "b": "1500m", "c": "1m", "d": "1m", "e": "1m"}
-        first, held = self.doubted(load, UP, Memory(), 0)
-        assert (held.desired, first.memory.beyond["cpu"].verdict) == (5, Side.ABOVE)
-        early, held = self.doubted(load, UP, first.memory, 59)
-        assert held.desired == 5
-        assert self.doubted(load, UP, early.memory, 60)[1].desired == self.doubted(load, cpu(), Memory(), 60)[1].desired
-
-    def test_the_time_below_does_not_run_while_a_scenario_is_inside(self) -> None:
-        # Two serve at 600m, three are doubtful at 0: with them it is 240m, below; without them inside.
-        load = {"a": "600m", "b": "600m", "c": "1m", "d": "1m", "e": "1m"}
-        assessment, decision = self.doubted(load, DOWN, Memory(), 0)
-        assert {one.verdict for one in assessment.metrics[0].scenarios} == {Verdict.BELOW, Verdict.INSIDE}
-        assert (decision.desired, dict(assessment.memory.beyond)) == (5, {})
-
-
-class TestWhatHasADelay:
-    """The delay belongs to one metric; other stages and metrics do not wait for it."""
-
-    def test_a_metric_that_waits_holds_the_count_against_others_that_would_lower_it(self) -> None:
-        service = Service()
-        service.rule = policy(replace(DOWN, name="slow"), cpu("1200m", "400m"))
-        assert service.counts(("300m", 0), ("300m", 60)) == [5, 3]
-
-    def test_a_step_inside_the_band_does_not_wait(self) -> None:
-        both = replace(BOTH, delay=Delay(up=600, down=600))
-        assert Service(both, converge_towards=Converge.HIGH).counts(("600m", 0)) == [4]
-
-    @pytest.mark.parametrize(
-        ("load", "average", "delay", "desired"),
-        [
-            pytest.param("10", Average.PER_POD, Delay(up=60), 10, id="its share"),
-            pytest.param("2", Average.TOTAL, Delay(up=60), 10, id="the total as it is"),
-            pytest.param("0", Average.PER_POD, Delay(down=60), 0, id="the step down to zero"),
-        ],
-    )
-    def test_a_service_total_waits_too(self, load: str, average: Average, delay: Delay, desired: int) -> None:
-        service = Service(replace(queue("1", "400m"), delay=delay), average=average)
-        bounds = Bounds(minimum=0, maximum=10)
-        looks = [service.look_at(total(load, at=NOW + after), after, bounds=bounds) for after in (0, 59, 60)]
-        assert [decision.desired for decision in looks] == [5, 5, desired]
-
-    def test_a_sleeping_service_wakes_at_once(self) -> None:
-        service = Service(replace(queue("1", "400m"), delay=Delay(up=600)), count=0)
-        assert service.look_at(total("10", at=NOW), 0, current=0, bounds=Bounds(minimum=0, maximum=10)).desired == 1
 
 
 class TestTheMemory:
@@ -220,12 +156,6 @@ class TestTheMemory:
         assert service.look(None, 20).desired is None
         assert service.counts(("1500m", 45), ("1500m", 60)) == [5, 7]
 
-    def test_an_old_status_is_no_reason_to_act(self) -> None:
-        service = Service(UP)
-        service.look("1500m", 0)
-        service.memory = status_memory.from_status(status_memory.to_status(service.memory))
-        assert service.counts(("1500m", 7200), ("1500m", 7259), ("1500m", 7260)) == [5, 5, 7]
-
     def test_only_a_beginning_and_an_end_of_the_time_are_written_to_the_status_at_once(self) -> None:
         service = Service(UP)
         parts = []
@@ -234,12 +164,6 @@ class TestTheMemory:
             parts.append(status_memory.durable_part(status_memory.to_status(service.memory)))
         assert parts[0]["beyond"] == parts[1]["beyond"]
         assert "beyond" not in parts[2]
-
-    @pytest.mark.parametrize(("since", "until"), [(10, 10), (10_000, 10_000), (10_000, -15)])
-    def test_a_time_in_the_future_counts_as_now(self, since: float, until: float) -> None:
-        service = Service(UP)
-        service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + since, until=NOW + until)})
-        assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
 
     def test_a_delay_that_is_taken_away_is_forgotten(self) -> None:
         service = Service(UP)
@@ -279,10 +203,3 @@ def test_what_has_waited_long_enough_is_decided_as_without_a_delay(service: Draw
 
 def _with_delay(rule: Policy, delay: Delay) -> Policy:
     return replace(rule, metrics=tuple(replace(metric, delay=delay) for metric in rule.metrics))
-
-
-def test_a_later_count_is_decided_with_the_same_hold() -> None:
-    # `decide` runs at each request with the live count; what waits holds that one.
-    service = Service(UP)
-    service.look("1500m", 0)
-    assert decide(service.assessment, scale(9), BOUNDS, NOW).desired == 9

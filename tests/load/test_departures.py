@@ -90,20 +90,25 @@ def after_leaving(
 
 
 class TestDepartures:
-    @pytest.mark.parametrize("changes", [None, {"deleting": True}, {"phase": "Failed"}, {"phase": "Succeeded"}])
-    def test_a_pod_that_served_and_is_gone_terminating_or_finished(self, changes: dict[str, object] | None) -> None:
-        pods, loads = same(20, "300m")
-        rest = [] if changes is None else [replace(one, **changes) for one in pods[15:]]  # type: ignore[arg-type]
-        assessment, decision = after_leaving(BAND, pods, usage(loads), [*pods[:15], *rest], usage(loads))
-        assert (len(assessment.memory.departed), decision.held_by) == (5, HeldBy.DEPARTED)
-
-    def test_it_leaves_once_though_it_is_seen_terminating_for_a_while(self) -> None:
+    def test_its_last_usage_is_forgotten_after_5_min_however_often_it_was_assessed(self) -> None:
         pods, loads = same(2, "300m")
-        going = [pods[0], replace(pods[1], deleting=True)]
-        first, _ = after_leaving(BAND, pods, usage(loads), going, usage(loads))
-        again, _ = assess_and_decide(BAND, going, usage(loads), memory=first.memory, now=NOW + 20)
-        gone, _ = assess_and_decide(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
-        assert {one.at for one in (first.memory.departed | gone.memory.departed).values()} == {NOW + 5}  # type: ignore[operator]
+        first, _ = assess_and_decide(BAND, pods, usage(loads))
+        gone, _ = assess_and_decide(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
+        assert gone.memory.departed["uid-web-1"].last_sample == {}
+
+    def test_one_that_turned_unready_before_it_went_had_served(self) -> None:
+        pods, loads = same(20, "300m")
+        first, _ = assess_and_decide(BAND, pods, usage(loads))
+        ill = [*pods[:19], pod("web-19", ready=False, ready_for=1, now=NOW + 2)]
+        then, _ = assess_and_decide(BAND, ill, usage(loads), memory=first.memory, now=NOW + 2)
+        gone, _ = assess_and_decide(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
+        assert gone.memory.departed["uid-web-19"] == Departed(NOW + 4, {"cpu": LastSample(NOW - 10, nano("300m"))})
+
+    @pytest.mark.parametrize("other", [pod("o", ready=False, age=20, ready_for=20), out("o")], ids=["young", "out"])
+    def test_a_pod_that_never_served_carried_nothing(self, other: Pod) -> None:
+        serving, loads = same(9, "300m")
+        gone, _ = after_leaving(BAND, [*serving, other], usage(loads), serving, usage(loads))
+        assert gone.memory.departed == {}
 
     def test_a_pod_that_is_pulled_out_leaves_its_load_to_the_others_and_takes_it_back(self) -> None:
         pods, loads = same(20, "300m")
@@ -119,47 +124,8 @@ class TestDepartures:
         _, decision = assess_and_decide(BAND, pods, later, memory=back.memory, now=NOW + 24)
         assert decision.desired == 15
 
-    def test_its_last_usage_is_forgotten_after_5_min_however_often_it_was_assessed(self) -> None:
-        pods, loads = same(2, "300m")
-        first, _ = assess_and_decide(BAND, pods, usage(loads))
-        gone, _ = assess_and_decide(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
-        assert gone.memory.departed["uid-web-1"].last_sample == {}
-
-    @pytest.mark.parametrize("other", [pod("o", ready=False, age=20, ready_for=20), out("o")], ids=["young", "out"])
-    def test_a_pod_that_never_served_carried_nothing(self, other: Pod) -> None:
-        serving, loads = same(9, "300m")
-        gone, _ = after_leaving(BAND, [*serving, other], usage(loads), serving, usage(loads))
-        assert gone.memory.departed == {}
-
-    def test_one_that_turned_unready_before_it_went_had_served(self) -> None:
-        pods, loads = same(20, "300m")
-        first, _ = assess_and_decide(BAND, pods, usage(loads))
-        ill = [*pods[:19], pod("web-19", ready=False, ready_for=1, now=NOW + 2)]
-        then, _ = assess_and_decide(BAND, ill, usage(loads), memory=first.memory, now=NOW + 2)
-        gone, _ = assess_and_decide(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
-        assert gone.memory.departed["uid-web-19"] == Departed(NOW + 4, {"cpu": LastSample(NOW - 10, nano("300m"))})
-
 
 class TestForgetting:
-    def test_until_every_sample_that_counts_began_later(self) -> None:
-        pods, loads = same(20, "300m")
-        stay = pods[:15]
-        left, _ = after_leaving(BAND, pods, usage(loads), stay, usage(loads))
-        fresh = {name: load for name, load in loads.items() if name != "web-0"}
-
-        def later(oldest: float) -> tuple[Assessment, Decision]:
-            samples = usage(fresh, at=NOW + 60).resources
-            old = PodUsage(oldest, 15.0, {"app": {"cpu": nano("300m")}})
-            return assess_and_decide(
-                BAND, stay, Samples(replace(samples, pods={**samples.pods, "web-0": old})), memory=left.memory,
-                now=NOW + 70,
-            )  # fmt: skip
-
-        known, decision = later(NOW + 25)  # the window of 15 s began 5 s after they were seen to be gone
-        assert (decision.held_by, len(known.memory.departed)) == (HeldBy.DEPARTED, 5)
-        known, decision = later(NOW + 25.5)
-        assert (decision.desired, len(known.memory.departed)) == (11, 5)
-
     def test_for_fifteen_minutes_at_most(self) -> None:
         pods, loads = same(20, "300m")
         left, _ = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
@@ -192,29 +158,36 @@ class TestForgetting:
         _, decision = assess_and_decide(policy(rps), pods[:15], samples(44, NOW + 55), memory=left.memory, now=NOW + 60)
         assert decision.desired == 11
 
+    def test_until_every_sample_that_counts_began_later(self) -> None:
+        pods, loads = same(20, "300m")
+        stay = pods[:15]
+        left, _ = after_leaving(BAND, pods, usage(loads), stay, usage(loads))
+        fresh = {name: load for name, load in loads.items() if name != "web-0"}
+
+        def later(oldest: float) -> tuple[Assessment, Decision]:
+            samples = usage(fresh, at=NOW + 60).resources
+            old = PodUsage(oldest, 15.0, {"app": {"cpu": nano("300m")}})
+            return assess_and_decide(
+                BAND, stay, Samples(replace(samples, pods={**samples.pods, "web-0": old})), memory=left.memory,
+                now=NOW + 70,
+            )  # fmt: skip
+
+        known, decision = later(NOW + 25)  # the window of 15 s began 5 s after they were seen to be gone
+        assert (decision.held_by, len(known.memory.departed)) == (HeldBy.DEPARTED, 5)
+        known, decision = later(NOW + 25.5)
+        assert (decision.desired, len(known.memory.departed)) == (11, 5)
+
 
 class TestLoad:
     @given(st.lists(st.integers(0, 100)), st.fractions(0, 100))
     def test_it_is_the_larger_of_last_sample_and_average_of_each(self, lasts: list[int], average: Fraction) -> None:
         assert DepartedLoad(lasts).over(average) == sum(max(Fraction(last), average) for last in lasts)
 
-    def test_a_hot_pod_that_left_keeps_the_count(self) -> None:
-        calm, loads = same(9, "300m")
-        pods = [*calm, pod("hot")]
-        before = usage({**loads, "hot": "20"})
-        _, decision = after_leaving(BAND, pods, before, calm, before)
-        assert (decision.desired, decision.held_by) == (9, HeldBy.DEPARTED)
-
     def test_it_says_so(self) -> None:
         pods, loads = same(20, "300m")
         assessment, decision = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
         said = "5 pods left or went out since these samples began, whose load the others have now"
         assert f"cpu proposes 15 ({said})" in explain(assessment, decision, BOUNDS, NOW + 5)
-
-    def test_the_way_up_does_not_know_of_it(self) -> None:
-        pods, loads = same(10, "1500m")
-        _, decision = after_leaving(BAND, pods, usage(loads), pods[:8], usage(loads))
-        assert decision.desired == 10  # ⌈8 · 1500/1200⌉
 
 
 def test_a_sample_dated_after_its_answer_knows_nothing_that_came_after_it_was_first_seen() -> None:
@@ -226,16 +199,6 @@ def test_a_sample_dated_after_its_answer_knows_nothing_that_came_after_it_was_fi
         again = Samples(ResourceSamples(pods=ahead, fetched_at=NOW + later))
         first, decision = assess_and_decide(BAND, pods[:15], again, memory=first.memory, now=NOW + later)
         assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
-
-
-def test_resource_samples_without_a_window_begin_when_they_were_taken() -> None:
-    pods, loads = same(20, "300m")
-    bare = {name: PodUsage(NOW + 11, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
-    later = Samples(ResourceSamples(pods=bare, fetched_at=NOW + 11))
-    first, _ = assess_and_decide(BAND, pods, usage(loads))
-    left, _ = assess_and_decide(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 5)
-    _, decision = assess_and_decide(BAND, pods[:15], later, memory=left.memory, now=NOW + 12)
-    assert decision.desired == 11
 
 
 @pytest.mark.parametrize("behind", [0, 2, 4])

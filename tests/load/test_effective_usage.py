@@ -6,12 +6,12 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
-from adapter.load.memory import NO_SAMPLES, LastSample, Memory, PodMemory
+from adapter.load.memory import NO_SAMPLES, LastSample, Memory
 from adapter.load.pod_samples import MetricReader, PodSample, is_young
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
-from adapter.load.spec import Capacity, Metric, Policy, Query, ResourceMetric
+from adapter.load.spec import Capacity, Metric, Query, ResourceMetric
 from tests.load.kit import (
     NOW,
     REGISTRY,
@@ -112,18 +112,53 @@ class TestSamples:
         used = Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, {"app": {resource: NANO}})}))
         assert missing(one, used, metric) == f"container {lacking} has no cpu sample"
 
-    def test_a_query_gives_a_point_per_pod(self) -> None:
-        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano(120))})})
-        assert sample(RPS, pod(), samples, {}, NOW).usage == nano(120)
-        assert sample(RPS, pod("web-1"), samples, {}, NOW).missing == "no sample"
+
+PLAIN = memory_of(None, high=Fraction(NANO))
+EARLIER = "its last sample is from before it came into service"
+
+
+def a_point(age: float, max_age: float = 90.0) -> Samples:
+    return Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - age, 1)}, max_age=max_age)})
 
 
 class TestFreshness:
     @pytest.mark.parametrize(
-        ("age", "reason"), [(90, ""), (90.5, f"its last sample is from {time_text(NOW - 90.5)}"), (-5, "")]
-    )
-    def test_a_sample_counts_until_it_is_90_s_old(self, age: float, reason: str) -> None:
-        assert missing(pod(), usage({"web-0": "1"}, at=NOW - age)) == reason
+        ("one", "samples", "metric", "reason"),
+        [
+            pytest.param(pod(), usage({"web-0": "1"}, at=NOW - 90), cpu(), "", id="90 s old"),
+            pytest.param(
+                pod(), usage({"web-0": "1"}, at=NOW - 90.5), cpu(), f"its last sample is from {time_text(NOW - 90.5)}",
+                id="older",
+            ),
+            pytest.param(pod(), usage({"web-0": "1"}, at=NOW + 5), cpu(), "", id="dated ahead"),
+            pytest.param(
+                pod(), a_point(20, max_age=15), RPS, f"its last sample is from {time_text(NOW - 20)}",
+                id="older than its source allows",
+            ),
+            pytest.param(
+                pod(ready_for=9), usage({"web-0": "1"}, resource="memory"), PLAIN, EARLIER, id="before it was Ready"
+            ),
+            pytest.param(
+                pod(age=40, ready_for=24), usage({"web-0": "1"}, resource="memory"), PLAIN, "",
+                id="memory does not warm up",
+            ),
+            pytest.param(pod(age=40, ready_for=24), a_point(20), RPS, "", id="nor does a query of the present"),
+            pytest.param(pod("web-1"), a_point(5), RPS, "no sample", id="another pod's"),
+        ],
+    )  # fmt: skip
+    def test_a_sample_that_does_not_count_says_why(
+        self, one: Pod, samples: Samples, metric: Metric, reason: str
+    ) -> None:
+        assert missing(one, samples, metric) == reason
+
+    def test_a_doubted_zero_names_its_reason(self) -> None:
+        found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
+        assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
+
+    @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
+    def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
+        source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
+        assert sample(cpu(), pod(), Samples(source), {}, NOW).at == NOW - age
 
     def test_a_sample_after_a_frozen_one_is_as_old_as_its_own_date(self) -> None:
         memory = Memory()
@@ -156,58 +191,12 @@ class TestFreshness:
             memory = assessment.memory
             assert (assessment.metrics[0].error is None) is bool(counts), later
 
-    def test_a_source_with_a_fast_clock_counts_while_it_brings_new_samples(self) -> None:
-        memory = Memory()
-        for later in range(0, 600, 15):
-            ahead = replace(usage({"web-0": "1"}, at=NOW + later + 60).resources, fetched_at=NOW + later)
-            assessment, _ = assess_and_decide(policy(), [pod()], Samples(ahead), memory=memory, now=NOW + later + 5)
-            memory = assessment.memory
-            assert assessment.metrics[0].error is None
-            assert assessment.metrics[0].sampled_at == NOW + later
-
-    @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
-    def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
-        source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
-        found = sample(cpu(), pod(), Samples(source), {}, NOW)
-        assert found.at == NOW - age
-
-    @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, f"its last sample is from {time_text(NOW - 91)}")])
-    def test_a_sample_from_the_future_is_as_old_as_the_answer_that_brought_it(self, asked: float, reason: str) -> None:
-        ahead = usage({"web-0": "1"}, at=NOW + 3600).resources
-        assert missing(pod(), Samples(replace(ahead, fetched_at=NOW - asked))) == reason
-        point = QuerySamples(pods={"web-0": Point(NOW + 3600, 1)}, fetched_at=NOW - asked)
-        assert missing(pod(), Samples(queries={"rps": point}), RPS) == reason
-        whole = QuerySamples(total=Point(NOW + 3600, nano("3")), fetched_at=NOW - asked)
-        assert (measured(queue("85"), [pod()], Samples(queries={"queue": whole})).error is not None) == bool(reason)
-
-    def test_the_age_is_the_sources_own(self) -> None:
-        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, max_age=15.0)})
-        assert missing(pod(), samples, RPS) == f"its last sample is from {time_text(NOW - 20)}"
-
-    def test_a_sample_from_before_the_pods_start_is_another_lifes(self) -> None:
-        one = pod(age=60, started_at=NOW - 50, ready_for=51)
-        assert missing(one, usage({"web-0": "1"}, at=NOW - 52)) == "its last sample is from before it came into service"
-
-    def test_a_sample_from_before_the_last_readiness_does_not_count(self) -> None:
-        one = pod(ready_for=9)
-        memory = usage({"web-0": "1"}, resource="memory")
-        plain = memory_of(None, high=Fraction(NANO))
-        assert missing(one, memory, plain) == "its last sample is from before it came into service"
-        assert missing(pod(ready_for=10), memory, plain) == ""
-
     @pytest.mark.parametrize(("ready_for", "warms"), [(24, True), (25, False), (26, False)])
     @pytest.mark.parametrize("age", [40, 299, 300, 9999])
     def test_cpu_warms_up_for_a_window_after_each_start_of_service(
         self, age: float, ready_for: float, warms: bool
     ) -> None:
         assert (missing(pod(age=age, ready_for=ready_for), usage({"web-0": "1"})) == WARMING) is warms
-
-    @pytest.mark.parametrize(("ago", "warms"), [(24, True), (25, False)])
-    def test_a_pod_back_from_being_pulled_out_warms_up_as_well(self, ago: float, warms: bool) -> None:
-        one = pod()
-        memory = Memory(pods={one.uid: PodMemory(back_since=NOW - ago)})
-        assessment, _ = assess_and_decide(policy(), [one], usage({"web-0": "1"}), memory=memory)
-        assert (next(assessment.with_usage(assessment.pods)).missing.get("cpu") == WARMING) is warms
 
     @pytest.mark.parametrize("is_known", [True, False])
     def test_a_pod_that_registers_after_it_was_ready_warms_up_as_well(self, is_known: bool) -> None:
@@ -231,18 +220,6 @@ class TestFreshness:
         service.answer()
         assert {one.back_since for one in service.memory.pods.values()} == {None}
 
-    def test_other_resources_and_queries_of_the_present_do_not_warm_up(self) -> None:
-        one = pod(age=40, ready_for=24)
-        plain = memory_of(None, high=Fraction(NANO))
-        assert missing(one, usage({"web-0": "1"}, resource="memory"), plain) == ""
-        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)})})
-        assert missing(one, samples, RPS) == ""
-
-    @pytest.mark.parametrize(("window", "reason"), [(60, WARMING), (4.5, WARMING), (4, "")])
-    def test_a_query_with_a_window_warms_up_for_it(self, window: float, reason: str) -> None:
-        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, window=window)})
-        assert missing(pod(age=40, ready_for=24), samples, RPS) == reason
-
     @pytest.mark.parametrize(
         ("age", "ready_for", "young"), [(299, 299, True), (300, 300, False), (9999, 299, True), (9999, 300, False)]
     )
@@ -255,31 +232,6 @@ class TestFreshness:
 
 
 class TestLastSamples:
-    KNOWN = LastSample(at=NOW - 200, value=nano("20"))
-
-    def test_a_missing_pod_is_filled_with_its_last_usage_for_5_min(self) -> None:
-        for age, last in ((300, nano("20")), (301, 0)):
-            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
-            assert (found.usage, found.last) == (None, last)
-
-    def test_a_sample_too_old_to_count_is_still_the_last_usage(self) -> None:
-        found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
-        assert (found.usage, found.last) == (None, nano("7"))
-
-    def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
-        found = sample(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
-        assert found.newest == LastSample(at=NOW - 10, value=nano("1"))
-
-    @pytest.mark.parametrize(
-        ("at", "age", "ready_for"),
-        [(NOW - 201, 3600, 3595), (NOW - 100, 3600, 3595), (NOW - 20, 40, 24)],
-        ids=["older", "stale", "warming"],
-    )
-    def test_an_older_stale_or_warming_sample_is_not_remembered(self, at: float, age: float, ready_for: float) -> None:
-        one = pod(age=age, ready_for=ready_for)
-        found = sample(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
-        assert found.newest == self.KNOWN
-
     def test_the_same_inputs_give_the_same_result_at_every_repetition(self) -> None:
         """An older sample that comes after a newer one, as from another replica of a source, changes no memory."""
         pods, loads = same(9, "300m")
@@ -297,64 +249,14 @@ class TestLastSamples:
         assert answers == [(10, HeldBy.MISSING)] * 4
         assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
 
-    def test_the_usage_of_a_pod_is_kept_while_it_does_not_serve(self) -> None:
-        pods, loads = same(2, "1")
-        first, _ = assess_and_decide(policy(), pods, usage(loads))
-        turned = [pods[0], pod("web-1", ready=False, ready_for=5, now=NOW + 60)]
-        then, _ = assess_and_decide(
-            policy(), turned, usage({"web-0": "1", "web-1": "0"}, at=NOW + 50), memory=first.memory, now=NOW + 60
-        )
-        assert then.memory.last_samples("uid-web-1")["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
-        assert then.memory.last_samples("uid-web-0")["cpu"].at == NOW + 50
+    def test_a_missing_pod_is_filled_with_its_last_usage_for_5_min(self) -> None:
+        for age, last in ((300, nano("20")), (301, 0)):
+            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
+            assert (found.usage, found.last) == (None, last)
 
-
-class TestZeros:
-    """A source that breaks reports zeros."""
-
-    BAND = policy(cpu("1200m", "400m"))
-
-    def looked_at(self, zeros: int, rest: str, *, after: float = 60.0, rule: Policy = BAND) -> tuple[int, int | None]:
-        """Ten pods at 1190m, and so many of them at exactly 0 later: how many are missing, and the count."""
-        pods, loads = same(10, "1190m")
-        first, _ = assess_and_decide(rule, pods, usage(loads))
-        then: dict[str, str | int | None] = {name: "0" if i < zeros else rest for i, name in enumerate(loads)}
-        samples = usage(then, at=NOW + after - 10)
-        assessment, decision = assess_and_decide(rule, pods, samples, memory=first.memory, now=NOW + after)
-        return assessment.metrics[0].missing, decision.desired
-
-    @pytest.mark.parametrize(
-        ("zeros", "rest", "desired"),
-        [
-            pytest.param(5, "1190m", 10, id="the others are inside"),
-            pytest.param(1, "300m", 9, id="the others are below: one more at 1212m leaves 391m on average"),
-            pytest.param(9, "300m", 10, id="the other is below"),
-            pytest.param(10, "0", None, id="all"),
-        ],
-    )
-    def test_a_sample_that_fell_to_exactly_0_is_doubted(self, zeros: int, rest: str, desired: int | None) -> None:
-        assert self.looked_at(zeros, rest) == (zeros, desired)
-
-    @pytest.mark.parametrize(("after", "missing"), [(290, 9), (290.5, 0)])
-    def test_it_is_believed_once_the_last_other_sample_is_300_s_old(self, after: float, missing: int) -> None:
-        assert self.looked_at(9, "1190m", after=after) == (missing, 10 if missing else 2)
-
-    def test_with_tolerate_zero_it_is_believed_at_once(self) -> None:
-        assert self.looked_at(9, "1190m", rule=replace(self.BAND, tolerate_zero=True)) == (0, 2)
-
-    def test_a_pod_that_was_at_0_before_is_at_0(self) -> None:
-        pods, loads = same(2, "0")
-        first, _ = assess_and_decide(self.BAND, pods, usage(loads))
-        then, _ = assess_and_decide(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
-        assert then.metrics[0].missing == 0
-
-    def test_a_doubted_zero_names_its_reason(self) -> None:
-        found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
-        assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
-
-    def test_memory_and_queries_are_doubted_too(self) -> None:
-        known = {"rps": LastSample(NOW - 200, 1)}
-        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, 0)})})
-        assert sample(RPS, pod(), samples, known, NOW).usage is None
+    def test_a_sample_too_old_to_count_is_still_the_last_usage(self) -> None:
+        found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
+        assert (found.usage, found.last) == (None, nano("7"))
 
 
 BOTH = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
@@ -394,15 +296,6 @@ class TestCapacity:
         assessment, _ = assess_and_decide(policy(memory_of()), [*pods, bare], samples)
         assert [*assessment.with_usage(assessment.pods)][2].missing == {"memory": "container app has no memory limit"}
 
-    def test_the_average_capacity_decides_the_recount(self) -> None:
-        # 2 pods at 0.9 of 10 Gi; a third without a limit counts as 10 Gi: 18/30 = 0.6 is not above 0.8.
-        pods = [pod(f"web-{i}", limits={"memory": "10Gi"}) for i in range(2)]
-        samples = usage({"web-0": "9Gi", "web-1": "9Gi", "web-2": "9Gi"}, resource="memory")
-        _, decision = assess_and_decide(policy(memory_of()), [*pods, pod("web-2")], samples)
-        assert decision.desired == 3
-        _, without = assess_and_decide(policy(memory_of()), pods, samples)
-        assert without.desired == 3  # ⌈2 · 0.9/0.8⌉
-
     def test_where_no_pod_has_a_limit_the_error_names_the_container(self) -> None:
         found = measured(memory_of(), [pod()], usage({"web-0": "1Gi"}, resource="memory"))
         assert found.error == "container app has no memory limit; set one or drop `of` from the metric"
@@ -410,25 +303,8 @@ class TestCapacity:
         assert found.error is not None
         assert "no memory request" in found.error
 
-    def test_usage_is_that_of_all_pods_over_all_their_capacity(self) -> None:
-        pods = [pod("web-0", limits={"memory": "1Gi"}), pod("web-1", limits={"memory": "9Gi"})]
-        found = measured(memory_of(), pods, usage({"web-0": "1Gi", "web-1": "1Gi"}, resource="memory"))
-        assert found.usage == Fraction(2 * NANO, 10)
-
-    def test_a_query_may_be_a_share_of_a_limit(self) -> None:
-        used = replace(RPS, query=Query(name="m", of=Capacity.LIMIT, resource="memory"), high=Fraction(NANO, 2))
-        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano("1Gi"))})})
-        found = measured(used, [pod(limits={"memory": "4Gi"})], samples)
-        assert found.usage == Fraction(NANO, 4)
-
 
 class TestUsage:
-    def test_it_is_the_average_of_the_pods_that_serve_and_have_a_sample(self) -> None:
-        pods = [pod("a"), pod("b"), out("c"), pod("d", ready=False, ready_for=99), pod("e", deleting=True), pod("f")]
-        found = measured(cpu(), pods, usage({"a": "1", "b": "2", "c": "9", "d": "9", "e": "9"}))
-        assert (found.n, found.missing) == (2, 1)
-        assert found.usage == Fraction(nano("1500m"))
-
     def test_raw_usage_is_the_average_of_all_that_run(self) -> None:
         pods = [pod("a"), out("b"), pod("c", deleting=True)]
         assert measured(cpu(), pods, usage({"a": "3", "b": "1", "c": "9"})).raw == Fraction(nano("2"))
@@ -446,48 +322,45 @@ class TestUsage:
         assert (found.sampled_at, found.window) == (NOW - 60, 15.0)
 
 
+ILL = pod(ready=False, ready_for=900)
+YOUNG = pod(age=5, ready=False, ready_for=5)
+
+
 class TestErrors:
-    def error(self, pods: list[Pod], samples: Samples, metric: Metric | None = None) -> str:
-        assessment, decision = assess_and_decide(policy(metric or cpu()), pods, samples)
-        assert decision.desired is None
-        assert decision.served is None
-        assert decision.error is not None
-        assert assessment.metrics[0].error in decision.error or not assessment.pods  # type: ignore[operator]
-        return decision.error
+    @pytest.mark.parametrize(
+        ("one", "samples", "metric", "words"),
+        [
+            pytest.param(YOUNG, usage({}), cpu(), "no pod serves", id="one starts"),
+            pytest.param(ILL, usage({}), cpu(), "no pod serves", id="one is unready"),
+            pytest.param(ILL, total("30"), queue("10"), "no pod serves", id="a total without a pod"),
+            pytest.param(
+                pod(), Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100)), cpu(),
+                "503 from metrics.k8s.io", id="the source's own error",
+            ),
+            pytest.param(
+                pod(), Samples(ResourceSamples(fetched_at=NOW - 100)), cpu(),
+                f"no fresh sample (last answer at {time_text(NOW - 100)})", id="an old answer",
+            ),
+            pytest.param(pod(), Samples(), cpu(), "has not answered yet", id="no answer yet"),
+            pytest.param(pod(), Samples(), RPS, "has not been answered yet", id="no answer to a query yet"),
+            pytest.param(
+                pod(), usage({"web-0": "1"}, at=NOW - 400), cpu(),
+                "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: "
+                f"its last sample is from {time_text(NOW - 400)}", id="a pod's own reason comes first",
+            ),
+            pytest.param(pod(), total("30", at=NOW - 91), queue("10"), "no fresh sample", id="a total too old"),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be_measured_is_named(self, one: Pod, samples: Samples, metric: Metric, words: str) -> None:
+        assessment, decision = assess_and_decide(policy(metric), [one], samples)
+        assert (decision.desired, decision.served) == (None, None)
+        assert words in (decision.error or "")
+        assert (assessment.metrics[0].error or "") in (decision.error or "")
 
     @pytest.mark.parametrize("pods", [[], [pod(deleting=True)]], ids=["none", "one that is gone"])
     def test_without_pods_the_target_is_named(self, pods: list[Pod]) -> None:
         _, decision = assess_and_decide(policy(), pods, usage({"web-0": "1"}), current=3)
         assert decision.error == "no pods of Deployment web exist"
-
-    @pytest.mark.parametrize(
-        "one", [pod(age=5, ready=False, ready_for=5), pod(ready=False, ready_for=900)], ids=["starting", "unready"]
-    )
-    @pytest.mark.parametrize(("metric", "samples"), [(cpu(), usage({})), (queue("10"), total("30"))])
-    def test_no_pod_serves(self, one: Pod, metric: Metric, samples: Samples) -> None:
-        assert "no pod serves" in self.error([one], samples, metric)
-
-    def test_the_error_names_the_sources_own_error(self) -> None:
-        failing = Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100))
-        assert "503 from metrics.k8s.io" in self.error([pod()], failing)
-
-    def test_the_error_names_the_time_of_the_last_answer(self) -> None:
-        silent = Samples(ResourceSamples(fetched_at=NOW - 100))
-        assert f"no fresh sample (last answer at {time_text(NOW - 100)})" in self.error([pod()], silent)
-        assert "has not answered yet" in self.error([pod()], Samples())
-        assert "has not been answered yet" in self.error([pod()], Samples(), RPS)
-
-    def test_a_pods_own_reason_precedes_the_sources_error(self) -> None:
-        samples = usage({"web-0": "1"}, at=NOW - 400)
-        assert self.error([pod()], samples) == (
-            "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: "
-            f"its last sample is from {time_text(NOW - 400)}"
-        )
-
-    def test_a_service_total_too_old_is_an_error(self) -> None:
-        assert "no fresh sample" in self.error([pod()], total("30", at=NOW - 91), queue("10"))
-        _, decision = assess_and_decide(policy(queue("10")), [pod()], total("30", at=NOW - 90))
-        assert decision.desired == 3
 
 
 def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:

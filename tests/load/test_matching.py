@@ -95,13 +95,6 @@ class TestRegistrations:
         assert found(Instance(ip="nonsense")) == {}
         assert found(Instance(ip="")) == {}
 
-    def test_a_pod_without_a_registration_is_not_in_the_answer(self) -> None:
-        assert set(found(Instance(ip="10.0.0.2"), pods=[pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])) == {"uid-b"}
-
-    def test_several_registrations_of_one_pod_are_all_kept(self) -> None:
-        http, grpc = Instance(ip="10.0.0.1", port=8080), Instance(ip="10.0.0.1", port=9090, enabled=False)
-        assert found(http, grpc) == {"uid-web-0": (http, grpc)}
-
     def test_a_named_port_leaves_the_other_ports_out(self) -> None:
         http, grpc, any_port = (Instance(ip="10.0.0.1", port=port) for port in (8080, 9090, None))
         assert found(http, grpc, any_port, registry=replace(REGISTRY, port=8080)) == {"uid-web-0": (http, any_port)}

@@ -102,15 +102,6 @@ class TestRosters:
 
 
 class TestStates:
-    def test_out_and_doubt_are_dated_at_their_beginning(self) -> None:
-        pods = [out("a"), pod("b")]
-        first, _ = assess_and_decide(policy(), pods, usage({"b": "1"}))
-        then, _ = assess_and_decide(policy(), pods, usage({"b": "1"}, at=NOW + 50), memory=first.memory, now=NOW + 60)
-        assert then.memory.pods[A].out_since == NOW
-        assert then.memory.pods[B].out_since is None
-        back, _ = assess_and_decide(policy(), [pod("a"), pod("b")], usage({"b": "1"}), memory=then.memory, now=NOW + 61)
-        assert back.memory.pods[A].out_since is None
-
     def test_a_pod_that_is_gone_is_forgotten(self) -> None:
         first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}))
         then, _ = assess_and_decide(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
@@ -118,13 +109,6 @@ class TestStates:
 
 
 class TestScale:
-    def test_a_change_of_the_count_is_dated_when_it_is_seen(self) -> None:
-        memory = after_scale(Memory(), scale(3), NOW)
-        assert (memory.last_replicas, memory.last_scale) == (3, None)
-        memory = after_scale(memory, scale(4), NOW + 5)
-        assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
-        assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
-
     def test_a_change_that_a_take_over_finds_is_of_then_on_the_way_down_and_the_hpas_on_the_way_up(self) -> None:
         memory = after_scale(Memory(last_replicas=4, last_scale=NOW - 90, observing_since=NOW), scale(3), NOW)
         bounds = replace(BOUNDS, last_scale=NOW - 20)
@@ -172,7 +156,6 @@ class TestRollouts:
     def test_it_lasts_from_when_it_is_first_seen_for_600_s(self) -> None:
         memory = after_rollout(Memory(), self.ROLLING, NOW)
         memory = after_rollout(memory, self.ROLLING, NOW + 500)
-        assert memory.rollout_since == NOW
         assert rolling_out(memory, NOW + 600)
         assert not rolling_out(memory, NOW + 600.5)
 
@@ -184,72 +167,45 @@ class TestRollouts:
     def test_it_is_over_once_the_new_replica_set_is_available(self, target: Target | None) -> None:
         memory = after_rollout(after_rollout(Memory(), self.ROLLING, NOW), target, NOW + 5)
         assert memory.rollout_since is None
-        assert not rolling_out(memory, NOW + 5)
-
-    def test_nothing_is_replaced_meanwhile(self) -> None:
-        pods, loads = same(4, "1500m")
-        pods.append(out("out"))
-        assert assess_and_decide(policy(), pods, usage(loads))[1].desired == 6
-        first, decision = assess_and_decide(policy(), pods, usage(loads), target=self.ROLLING)
-        assert decision.desired == 5
-        loads_later = usage(loads, at=NOW + 595)
-        _, later = assess_and_decide(
-            policy(), pods, loads_later, target=self.ROLLING, memory=first.memory, now=NOW + 601
-        )
-        assert later.desired == 6
 
 
-def readings(*pods: Pod, **states: PodState) -> list[PodAssessment]:
-    return [PodAssessment(pod=p, state=states.get(p.name, PodState.SERVING), reason="") for p in pods]
+def test_asking_for_more_because_of_pods_that_are_out_is_noted_once_per_count() -> None:
+    memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+    assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
+    assert after_replacement_request(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
+    later = after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement
+    assert later == Replacement(noted_at=NOW + 5, noted_current=5)
 
 
-class TestReplacing:
-    OUT, DOUBT = PodState.PULLED_OUT, PodState.DOUBTFUL
+def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note_of_the_first() -> None:
+    memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+    assert after_replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
+    memory = after_replacing_step(memory, scale(5), is_away=True)
+    assert memory.replacement == Replacement(first_step=NOW)
+    again = after_replacement_request(memory, 5, 1, 6, NOW + 60)
+    assert after_replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
+    assert after_replacing_step(again, scale(6), is_away=False).replacement == Replacement()
 
-    def test_asking_for_more_because_of_pods_that_are_out_is_noted_once_per_count(self) -> None:
-        memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
-        assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
-        assert after_replacement_request(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
-        later = after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement
-        assert later == Replacement(noted_at=NOW + 5, noted_current=5)
 
-    @pytest.mark.parametrize(("replaced", "desired"), [(0, 9), (1, 4), (1, 3), (1, None)])
-    def test_nothing_is_noted_without_a_request_to_replace_pods(self, replaced: int, desired: int | None) -> None:
-        assert after_replacement_request(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
+def test_pods_are_dated_by_the_whole_second_of_the_first_replacing_step() -> None:
+    memory = Memory(replacement=Replacement(first_step=NOW + 0.9))
+    assert since_first_step(memory, pod(age=0))
+    assert not since_first_step(memory, pod(age=1))
+    assert not since_first_step(Memory(), pod(age=0))
 
-    def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note_of_the_first(self) -> None:
-        memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
-        assert after_replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
-        memory = after_replacing_step(memory, scale(5), is_away=True)
-        assert memory.replacement == Replacement(first_step=NOW)
-        again = after_replacement_request(memory, 5, 1, 6, NOW + 60)
-        assert after_replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
 
-    def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
-        memory = Memory(replacement=Replacement(first_step=NOW))
-        assert after_replacing_step(memory, scale(5), is_away=True) == memory
-        assert after_replacing_step(memory, scale(5), is_away=False).replacement == Replacement()
-
-    def test_pods_are_dated_by_the_whole_second(self) -> None:
-        memory = Memory(replacement=Replacement(first_step=NOW + 0.9))
-        assert since_first_step(memory, pod(age=0))
-        assert not since_first_step(memory, pod(age=1))
-        assert not since_first_step(Memory(), pod(age=0))
-
-    @pytest.mark.parametrize(
-        ("created", "away", "ineffective"), [(1, 1, False), (2, 1, False), (2, 2, True), (4, 2, True), (5, 2, False)]
-    )
-    def test_it_is_ineffective_while_two_and_half_of_the_newcomers_are_away(
-        self, created: int, away: int, ineffective: bool
-    ) -> None:
-        memory = Memory(replacement=Replacement(first_step=NOW - 50))
-        new = [pod(f"new-{i}", age=40) for i in range(created)]
-        old = [pod(f"old-{i}") for i in range(5)]
-        states = {f"new-{i}": (self.OUT, self.DOUBT)[i % 2] for i in range(away)} | {
-            "old-0": self.OUT,
-            "old-1": self.OUT,
-        }
-        assert replacement_ineffective(memory, readings(*new, *old, **states)) is ineffective
+@pytest.mark.parametrize(
+    ("created", "away", "ineffective"), [(1, 1, False), (2, 1, False), (2, 2, True), (4, 2, True), (5, 2, False)]
+)
+def test_replacing_is_ineffective_while_two_and_half_of_the_newcomers_are_away(
+    created: int, away: int, ineffective: bool
+) -> None:
+    memory = Memory(replacement=Replacement(first_step=NOW - 50))
+    states = [PodState.PULLED_OUT, PodState.DOUBTFUL] * 5
+    states[away:] = [PodState.SERVING] * (created - away)
+    found = [PodAssessment(pod(f"new-{n}", age=40), state, "") for n, state in enumerate(states)]
+    found += [PodAssessment(pod(f"old-{n}"), PodState.PULLED_OUT, "") for n in range(2)]
+    assert replacement_ineffective(memory, found) is ineffective
 
 
 class TestErrors:

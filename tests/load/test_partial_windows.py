@@ -1,17 +1,16 @@
 """Samples over a window that holds fewer samples than usual: bounds instead of values on the way down."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 
 from adapter.load.assessment import Assessment, Decision, HeldBy
 from adapter.load.explanation import explain
-from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.load.spec import Average, Converge, Metric, Policy, Query, Step, Strategy, ToleranceIn, Trigger
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, last_samples, nano, pod, policy, queue, same
+from adapter.load.spec import Policy, Query
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, pod, policy, queue, same
 
 RPS = replace(cpu("1200m", "400m"), name="rps", resource=None, query=Query(name="rps"))
 QUEUE = queue("100", "50")
@@ -26,10 +25,6 @@ def over_a_window(value: str, held: int | None, full: int | None, pods: int = 10
 def a_total(value: str, held: int | None = None, full: int | None = None, window: float = WINDOW) -> Samples:
     point = Point(NOW - 5, nano(value), held, full)
     return Samples(queries={"queue": QuerySamples(total=point, window=window, by_pod=False, fetched_at=NOW - 5)})
-
-
-def asked(rule: Policy, samples: Samples, pods: list[Pod] | None = None, memory: Memory | None = None) -> Decision:
-    return found(rule, samples, pods, memory)[1]
 
 
 def found(
@@ -61,31 +56,24 @@ def test_a_window_with_less_than_half_of_its_distances_says_nothing(held: int, f
 
 class TestPods:
     @pytest.mark.parametrize(
-        ("value", "desired", "held_by"),
-        [("100m", 5, None), ("300m", 10, HeldBy.MISSING), ("1100m", 10, None), ("1300m", 11, None)],
+        ("rule", "full", "desired", "held_by"),
+        [
+            pytest.param(policy(RPS), 8, 5, None, id="a bound"),
+            pytest.param(policy(RPS), None, 10, HeldBy.MISSING, id="of unknown fullness"),
+            pytest.param(
+                policy(replace(RPS, high=None)),
+                None,
+                10,
+                HeldBy.MISSING,
+                id="of unknown fullness, nothing to fill with",
+            ),
+        ],
     )
-    def test_the_bound_counts_on_the_way_down_and_the_value_on_the_way_up(
-        self, value: str, desired: int, held_by: HeldBy | None
+    def test_a_partial_window_shrinks_by_its_bound_and_one_of_unknown_fullness_holds(
+        self, rule: Policy, full: int | None, desired: int, held_by: HeldBy | None
     ) -> None:
-        decision = asked(policy(RPS), over_a_window(value, 5, 8))
+        _, decision = found(rule, over_a_window("100m", 5, full))
         assert (decision.desired, decision.held_by) == (desired, held_by)
-
-    @pytest.mark.parametrize("held", [0, 5])
-    def test_one_of_unknown_fullness_fills_like_a_missing_pod(self, held: int) -> None:
-        samples = over_a_window("100m", None, None)
-        points = dict(samples.queries["rps"].pods)
-        points["web-0"] = Point(NOW - 5, nano("100m"), held, None)
-        some = Samples(queries={"rps": replace(samples.queries["rps"], pods=points)})
-        assert asked(policy(RPS), some).desired == 5  # ⌊(900 + 1212)/400⌋
-        last = last_samples({"uid-web-0": {"rps": LastSample(NOW - 60, nano("2"))}})
-        assert asked(policy(RPS), some, memory=Memory(samples=last)).desired == 7  # ⌊(900 + 2000)/400⌋
-        assert asked(policy(replace(RPS, high=None)), some).held_by is HeldBy.MISSING
-        assert asked(policy(RPS), over_a_window("100m", held, None)).held_by is HeldBy.MISSING
-
-    def test_a_sum_of_unknown_fullness_holds_on_the_way_down(self) -> None:
-        rule = policy(replace(RPS, high=Fraction(nano("12")), low=Fraction(nano("4"))), average=Average.TOTAL)
-        assert asked(rule, over_a_window("100m", 5, None)).held_by is HeldBy.MISSING
-        assert asked(rule, over_a_window("100m", 5, 8)).desired == 5
 
     def test_what_is_remembered_is_the_bound(self) -> None:
         assessment, _ = found(policy(RPS), over_a_window("100m", 5, 8))
@@ -109,43 +97,16 @@ class TestPods:
         text = "metric rps: 1 pod with a partial sample: its window may lack samples"
         assert [*found(policy(RPS), some)[0].conditions.values()] == [text]
 
-    @pytest.mark.parametrize("trigger", [*Trigger])
-    @pytest.mark.parametrize(
-        ("value", "held", "full", "desired", "held_by"),
-        [
-            ("250m", 5, 8, 8, None),
-            ("400m", 5, 8, 10, HeldBy.MISSING),
-            ("250m", 5, None, 10, HeldBy.MISSING),
-        ],
-    )
-    def test_strategy_step_steps_down_by_bounds(
-        self, trigger: Trigger, value: str, held: int, full: int | None, desired: int, held_by: HeldBy | None
-    ) -> None:
-        metric: Metric = replace(RPS, high=None, low=None, target=Fraction(nano("600m")))
-        step = Step(trigger=trigger, tolerance_in=ToleranceIn.RATIO)
-        decision = asked(policy(metric, strategy=Strategy.STEP, step=step), over_a_window(value, held, full))
-        assert (decision.desired, decision.held_by) == (desired, held_by)
-
-    @pytest.mark.parametrize(("held", "full", "desired"), [(None, None, 9), (5, 8, 10), (5, None, 10)])
-    def test_inside_the_band_no_step_goes_down_past_a_bound(
-        self, held: int | None, full: int | None, desired: int
-    ) -> None:
-        rule = policy(RPS, converge_towards=Converge.HIGH)
-        assert asked(rule, over_a_window("700m", held, full)).desired == desired
-
 
 class TestTotals:
-    def test_its_bound_counts_on_the_way_down_and_its_value_on_the_way_up(self) -> None:
-        assert asked(policy(QUEUE), a_total("200", 5, 8)).desired == 8  # 400/50
-        assert asked(policy(QUEUE), a_total("300", 5, 8)).held_by is HeldBy.MISSING
-        assert asked(policy(QUEUE), a_total("1100", 5, 8)).desired == 11
+    def test_it_knows_nothing_of_a_pod_that_is_back_from_being_pulled_out(self) -> None:
+        memory = Memory(pods={"uid-web-3": PodMemory(back_since=NOW - 64)})
+        assert found(policy(QUEUE), a_total("200"), memory=memory)[1].held_by is HeldBy.MISSING
 
-    @pytest.mark.parametrize("held", [0, 5])
-    def test_one_of_unknown_fullness_shrinks_nothing(self, held: int) -> None:
-        decision = asked(policy(QUEUE), a_total("200", held, None))
-        assert (decision.desired, decision.held_by) == (10, HeldBy.MISSING)
-        zero = a_total("0", held, None)
-        assert asked(policy(QUEUE), zero).held_by is HeldBy.MISSING
+    def test_a_floor_keeps_up_what_the_bound_may_need(self) -> None:
+        rule = policy(RPS, replace(QUEUE, low=None, floor=True))
+        both = Samples(queries=over_a_window("100m", None, None).queries | a_total("300", 5, 8).queries)
+        assert found(rule, both)[1].desired == 6  # ⌈600/100⌉
 
     def test_a_gap_that_is_counted_is_no_condition_and_what_it_does_not_know_is(self) -> None:
         assert not found(policy(QUEUE), a_total("200", 5, 8))[0].conditions
@@ -156,19 +117,6 @@ class TestTotals:
         assert not assessment.conditions, "a new pod is none either"
         text = "(its window began before web-9 came into service)"
         assert text in "\n".join(explain(assessment, decision, BOUNDS, NOW))
-
-    @pytest.mark.parametrize(("ready_for", "held_by"), [(64, HeldBy.MISSING), (65, None)])
-    def test_it_knows_nothing_of_a_pod_that_came_into_service_later(
-        self, ready_for: float, held_by: HeldBy | None
-    ) -> None:
-        pods = [*same(9, None)[0], pod("web-9", ready_for=ready_for)]
-        decision = asked(policy(QUEUE), a_total("200"), pods)
-        assert (decision.desired, decision.held_by) == (10 if held_by else 4, held_by)
-        assert asked(policy(QUEUE), a_total("200", window=0), pods).desired == 4
-
-    def test_nor_of_one_that_is_back_from_being_pulled_out(self) -> None:
-        memory = Memory(pods={"uid-web-3": PodMemory(back_since=NOW - 64)})
-        assert asked(policy(QUEUE), a_total("200"), memory=memory).held_by is HeldBy.MISSING
 
     @pytest.mark.parametrize(
         ("pods", "read", "held_by"),
@@ -194,11 +142,6 @@ class TestTotals:
         assert (decision.desired == pods) is (held_by is not None)
         told = "holds no sample of web-" in "\n".join(explain(assessment, decision, BOUNDS, NOW))
         assert told is (held_by is not None)
-
-    def test_a_floor_keeps_up_what_the_bound_may_need(self) -> None:
-        rule = policy(RPS, replace(QUEUE, low=None, floor=True))
-        both = Samples(queries=over_a_window("100m", None, None).queries | a_total("300", 5, 8).queries)
-        assert asked(rule, both).desired == 6  # ⌈600/100⌉
 
 
 class TestMissedScrapes:

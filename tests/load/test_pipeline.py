@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.decide import decide
-from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod
 from adapter.load.roster import Roster
-from adapter.load.samples import QuerySamples, ResourceSamples, Samples, time_text
-from adapter.load.spec import Bounds, Mode, Policy, Query, ResourceMetric
+from adapter.load.samples import ResourceSamples, Samples, time_text
+from adapter.load.spec import Bounds, Mode, Query
 from tests.load.kit import (
     BOUNDS,
     NOW,
     REGISTRY,
     assess_and_decide,
     cpu,
-    last_samples,
     nano,
     out,
     pod,
@@ -33,250 +31,90 @@ from tests.load.kit import (
 BAND = policy(cpu("1200m", "400m"))
 
 
-def ill(name: str, ready_for: float = 900.0) -> Pod:
-    return pod(name, ready=False, ready_for=ready_for)
+@pytest.mark.parametrize(
+    ("serving", "outs", "starting", "unready", "desired"),
+    [
+        pytest.param(4, 2, 4, 0, 10, id="starting pods stand for those that are out"),
+        pytest.param(4, 6, 4, 0, 10, id="of the 6 that are out 2 are nobody's: 5 and 2"),
+        pytest.param(8, 4, 0, 0, 12, id="surge pods beyond the count replace no pod"),
+        pytest.param(4, 0, 0, 6, 10, id="unready pods are not replaced"),
+    ],
+)
+def test_no_more_pods_than_the_count_lacks_are_replaced(
+    serving: int, outs: int, starting: int, unready: int, desired: int
+) -> None:
+    pods, loads = same(serving, "1500m")
+    pods += [out(f"out-{i}") for i in range(outs)]
+    pods += [pod(f"new-{i}", age=60, ready=False, ready_for=60) for i in range(starting)]
+    pods += [pod(f"ill-{i}", ready=False, ready_for=900) for i in range(unready)]
+    assert assess_and_decide(BAND, pods, usage(loads), current=10)[1].desired == desired
 
 
-def fresh(name: str, age: float = 60.0) -> Pod:
-    return pod(name, age=age, ready=False, ready_for=age)
-
-
-def mixed(count: int, load: str, *others: Pod, rule: object = BAND, **changes: object) -> Decision:
-    """The decision on so many serving pods of the same load, and others."""
-    pods, loads = same(count, load)
-    return assess_and_decide(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
-
-
-class TestReplacing:
-    @pytest.mark.parametrize(
-        ("serving", "load", "outs", "starting", "unready", "current", "desired"),
-        [
-            pytest.param(7, "1000m", 3, 0, 0, 10, 10, id="none inside the band"),
-            pytest.param(4, "1500m", 2, 4, 0, 10, 10, id="starting pods stand for those that are out"),
-            pytest.param(4, "1500m", 6, 4, 0, 10, 10, id="of the 6 that are out 2 are nobody's: 5 and 2"),
-            pytest.param(8, "1500m", 4, 0, 0, 10, 12, id="surge pods beyond the count replace no pod"),
-            pytest.param(4, "1500m", 0, 0, 6, 10, 10, id="unready pods are not replaced"),
-        ],
-    )
-    def test_no_more_pods_than_the_count_lacks_are_replaced(
-        self, serving: int, load: str, outs: int, starting: int, unready: int, current: int, desired: int
-    ) -> None:
-        others = [out(f"out-{i}") for i in range(outs)]
-        others += [fresh(f"new-{i}") for i in range(starting)] + [ill(f"ill-{i}") for i in range(unready)]
-        assert mixed(serving, load, *others, current=current).desired == desired
-
-    def test_not_before_they_are_out_for_so_long(self) -> None:
-        rule = policy(replace_after=60.0)
-        pods, loads = same(4, "1500m")
-        first, decision = assess_and_decide(rule, [*pods, out("out")], usage(loads))
-        assert decision.desired == 5
-        for later, expected in ((59.0, 5), (60.0, 6)):
-            samples = usage(loads, at=NOW + 50)
-            found = assess_and_decide(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
-            assert found.desired == expected
-
-    @pytest.mark.parametrize(("doubted_for", "desired"), [(0, 10), (300, 11)])
-    def test_a_pod_doubtful_for_a_short_time_reserves_its_place(self, doubted_for: float, desired: int) -> None:
-        serving = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(4)]
-        unknown = [pod(f"who-{i}", ip=f"10.0.1.{i}") for i in range(3)]
-        loads = dict.fromkeys((one.name for one in serving), "1500m") | dict.fromkeys((p.name for p in unknown), "0")
-        doubted = {one.uid: PodMemory(doubt_since=NOW - doubted_for) for one in unknown}
-        # 5 are needed; of 3 that are out and 3 doubts, 10 - 4 - (3 young doubts) places are free.
-        _, decision = assess_and_decide(
-            policy(registry=REGISTRY), [*serving, *unknown, *(out(f"out-{i}") for i in range(3))],
-            usage(loads), listed=roster(*(one.ips[0] for one in serving)),  # type: ignore[arg-type]
-            memory=Memory(ever_in_roster=True, pods=doubted),
-        )  # fmt: skip
-        assert decision.desired == desired
-
-
-class TestYoungDoubtfulPods:
-    """Pods that came up just now and that a silent registry says nothing of."""
-
-    RULE = policy(cpu("1200m", "400m"), registry=REGISTRY)
-
-    def scaled_up(self, ready_for: float, *, seen: bool = False, load: str | None = "100m") -> Decision:
-        """10 registered pods at 100m, and 5 that turned Ready after the registry's last answer."""
-        old = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(10)]
-        new = [pod(f"new-{i}", ip=f"10.0.1.{i}", age=ready_for + 10, ready_for=ready_for) for i in range(5)]
-        known = PodMemory(seen=NOW - 900) if seen else PodMemory()
-        memory = Memory(ever_in_roster=True, pods={one.uid: known for one in new})
-        listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - ready_for - 10)
-        loads = {**dict.fromkeys((p.name for p in old), "100m"), **dict.fromkeys((p.name for p in new), load)}
-        return assess_and_decide(self.RULE, [*old, *new], usage(loads), listed=listed, memory=memory)[1]
-
-    @pytest.mark.parametrize("load", ["100m", None])
-    def test_they_fill_on_the_way_down_as_starting_pods_do(self, load: str | None) -> None:
-        assert self.scaled_up(40, load=load).desired == 15
-
-    def test_for_300_s_and_only_where_they_never_were_registered(self) -> None:
-        assert self.scaled_up(299).desired == 15
-        assert self.scaled_up(300).desired == 7  # out: ⌊10 · 100/400⌋ and the five that are kept
-        assert self.scaled_up(40, seen=True).desired == 7
-
-    def test_a_number_for_the_service_waits_for_them_too(self) -> None:
-        new = [pod(f"new-{i}", ip=f"10.0.1.{i}", age=60, ready_for=40) for i in range(5)]
-        old = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(10)]
-        listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - 50)
-        rule = replace(self.RULE, metrics=(queue("1200m", "400m"),))
-        # All in: 3900m/15 → ⌊3900/400⌋ = 9, all out: inside.
-        decision = assess_and_decide(
-            rule, [*old, *new], total("3900m"), listed=listed, memory=Memory(ever_in_roster=True)
-        )[1]
-        assert decision.desired == 15
-
-
-class TestYoungPods:
-    def test_a_pod_that_just_turned_unready_may_come_back_and_is_waited_for(self) -> None:
-        assert mixed(5, "300m", ill("ill", ready_for=299.0)).held_by is HeldBy.MISSING
-        assert mixed(5, "300m", ill("ill", ready_for=300.0)).desired == 3
-
-    def test_a_young_pod_is_filled_with_its_last_usage(self) -> None:
-        last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
-        known = Memory(pods={"uid-ill": PodMemory()}, samples=last_samples({"uid-ill": last}))
-        assert mixed(9, "300m", ill("ill", ready_for=100.0)).desired == 9
-        assert mixed(9, "300m", ill("ill", ready_for=100.0), memory=known).held_by is HeldBy.MISSING
-
-
-OWN_SHARE = {percent: policy(cpu("1200m", "400m"), min_serving_percent=percent) for percent in (0, 100)}
+@pytest.mark.parametrize(("later", "desired"), [(59, 5), (60, 6)])
+def test_a_pod_is_not_replaced_before_it_is_out_for_so_long(later: float, desired: int) -> None:
+    rule = policy(replace_after=60.0)
+    pods, loads = same(4, "1500m")
+    first, _ = assess_and_decide(rule, [*pods, out("out")], usage(loads))
+    samples = usage(loads, at=NOW + 50)
+    _, decision = assess_and_decide(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)
+    assert decision.desired == desired
 
 
 @pytest.mark.parametrize(
-    ("rule", "serving", "others", "desired", "held_by"),
-    [
-        pytest.param(BAND, 4, [ill(f"ill-{i}") for i in range(5)], 9, HeldBy.MIN_SERVING, id="fewer than half serve"),
-        pytest.param(BAND, 5, [ill(f"ill-{i}") for i in range(5)], 1, None, id="half is enough"),
-        pytest.param(BAND, 4, [out(f"out-{i}") for i in range(5)], 9, HeldBy.MIN_SERVING, id="pods that are out count"),
-        pytest.param(BAND, 4, [fresh(f"n-{i}") for i in range(5)], 9, HeldBy.MISSING, id="starting ones do not"),
-        pytest.param(OWN_SHARE[100], 9, [ill("ill")], 10, HeldBy.MIN_SERVING, id="the policy wants all to serve"),
-        pytest.param(OWN_SHARE[100], 10, [], 2, None, id="and all serve"),
-        pytest.param(OWN_SHARE[0], 1, [ill(f"ill-{i}") for i in range(9)], 1, None, id="the policy does not mind"),
-    ],
+    ("serving", "percent", "desired", "held_by"),
+    [(4, 50, 9, HeldBy.MIN_SERVING), (5, 50, 1, None), (9, 100, 14, HeldBy.MIN_SERVING), (1, 0, 1, None)],
 )
 def test_nothing_shrinks_while_too_few_pods_serve(
-    rule: Policy, serving: int, others: list[Pod], desired: int, held_by: HeldBy | None
+    serving: int, percent: int, desired: int, held_by: HeldBy | None
 ) -> None:
-    found = mixed(serving, "100m", *others, rule=rule)
-    assert (found.desired, found.held_by) == (desired, held_by)
+    pods, loads = same(serving, "100m")
+    pods += [pod(f"ill-{i}", ready=False, ready_for=900) for i in range(5)]
+    _, decision = assess_and_decide(replace(BAND, min_serving_percent=percent), pods, usage(loads))
+    assert (decision.desired, decision.held_by) == (desired, held_by)
 
 
-class TestSeveralMetrics:
-    CPU = cpu("1200m", "400m")
-    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=ResourceMetric(name="memory"))
-    LOST = replace(cpu("1", "500m"), name="lost", query=Query(name="lost"), resource=None)
+@pytest.mark.parametrize(
+    ("sure", "load", "doubtful"), [(8, "1370m", [None, "1100m"]), (6, "300m", [None, "0", "0", "0", "0"])]
+)
+def test_a_doubtful_pod_without_a_sample_comes_in_last_on_the_way_up_and_first_on_the_way_down(
+    sure: int, load: str, doubtful: list[str | None]
+) -> None:
+    """Up: with the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
 
-    def decide(self, cpu_load: str, memory_load: str, *more: object, current: int = 4) -> Decision:
-        pods = [pod(f"web-{i}") for i in range(4)]
-        used = usage(dict.fromkeys((p.name for p in pods), cpu_load)).resources.pods
-        also = usage(dict.fromkeys((p.name for p in pods), memory_load), resource="memory").resources.pods
-        both = {
-            name: replace(one, containers={"app": {**one.containers["app"], **also[name].containers["app"]}})
-            for name, one in used.items()
-        }
-        samples = Samples(ResourceSamples(pods=both, fetched_at=NOW - 10))
-        return assess_and_decide(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
+    Down: with none in, 1800m need 4 and the 5 that may be out; with the silent one alone in, (1800 + 1212)/7 holds.
+    """
+    pods = [pod(f"sure-{i}", ip=f"10.0.0.{i}") for i in range(sure)]
+    unknown = [pod(f"who-{i}", ip=f"10.0.1.{i}") for i in range(len(doubtful))]
+    loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in pods), load)
+    loads |= {one.name: each for one, each in zip(unknown, doubtful, strict=True)}
+    rule = policy(cpu("1200m", "400m"), registry=REGISTRY)
+    listed = roster(*(one.ips[0] for one in pods))
+    assert assess_and_decide(rule, [*pods, *unknown], usage(loads), listed=listed)[1].desired == 11
 
-    @pytest.mark.parametrize(
-        ("cpu_load", "memory_load", "expected", "winner"),
-        [
-            ("1500m", "2Gi", 8, "memory"),
-            ("3000m", "2Gi", 10, "cpu"),
-            ("800m", "100Mi", 4, "cpu"),
-            ("100m", "250Mi", 2, "memory"),
-            ("200m", "100Mi", 2, "cpu"),
-        ],
-    )
-    def test_the_largest_proposal_wins(self, cpu_load: str, memory_load: str, expected: int, winner: str) -> None:
-        decision = self.decide(cpu_load, memory_load)
-        assert decision.desired == expected
-        assert decision.outcome is not None
-        assert decision.outcome.metric.name == winner
-        assert len(decision.outcomes) == 2
 
-    def test_a_metric_in_error_blocks_the_way_down(self) -> None:
-        decision = self.decide("100m", "100Mi", self.LOST)
-        assert (decision.desired, decision.held_by) == (4, HeldBy.METRIC_ERROR)
-
-    def test_a_metric_in_error_lets_the_others_scale_up(self) -> None:
-        decision = self.decide("1500m", "100Mi", self.LOST)
-        assert (decision.desired, decision.held_by) == (5, None)
-
-    def test_where_all_are_in_error_nothing_is_decided_and_each_is_named(self) -> None:
-        _, decision = assess_and_decide(policy(self.CPU, self.LOST), [pod()], Samples())
-        assert decision.desired is None
-        assert decision.error is not None
-        assert "metric cpu: metrics.k8s.io has not answered yet; query lost:" in decision.error
-        assert (decision.verdict, decision.held_by, decision.served) == (Verdict.ERROR, None, None)
+def test_the_largest_proposal_wins_and_its_metric_is_told() -> None:
+    rule = policy(queue("100"), replace(queue("100"), name="calls", query=Query(name="calls")))
+    samples = Samples(queries={**total("300").queries, **total("500", "calls").queries})
+    _, decision = assess_and_decide(rule, same(2, None)[0], samples)
+    assert decision.outcome is not None
+    assert (decision.desired, decision.outcome.metric.name, len(decision.outcomes)) == (5, "calls", 2)
 
 
 class TestBoundsAndModes:
-    @pytest.mark.parametrize(
-        ("load", "minimum", "maximum", "desired", "held_by"),
-        [
-            ("1500m", 1, 4, 4, HeldBy.BOUNDS),
-            ("1500m", 1, 5, 5, None),
-            ("100m", 3, 9, 3, HeldBy.BOUNDS),
-            ("800m", 6, 9, 6, HeldBy.BOUNDS),
-            ("800m", 1, 2, 2, HeldBy.BOUNDS),
-        ],
-    )
-    def test_the_hpas_bounds_come_last_and_bring_back_a_count_outside_of_them(
-        self, load: str, minimum: int, maximum: int, desired: int, held_by: HeldBy | None
-    ) -> None:
-        found = mixed(4, load, bounds=Bounds(minimum=minimum, maximum=maximum))
-        assert (found.desired, found.held_by) == (desired, held_by)
-
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
     def test_a_resting_policy_holds_and_still_publishes_its_outcome(self, mode: Mode) -> None:
-        decision = mixed(4, "1500m", rule=replace(BAND, mode=mode), bounds=Bounds(minimum=6, maximum=9))
+        pods, loads = same(4, "1500m")
+        bounds = Bounds(minimum=6, maximum=9)
+        _, decision = assess_and_decide(replace(BAND, mode=mode), pods, usage(loads), bounds=bounds)
         assert (decision.desired, decision.held_by, decision.verdict) == (4, HeldBy.MODE, Verdict.ABOVE)
         assert decision.outcome is not None
         assert decision.outcome.proposal == 5
-
-    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
-    def test_a_policy_that_rests_is_never_in_error(self, mode: Mode) -> None:
-        _, decision = assess_and_decide(replace(BAND, mode=mode), [pod()], Samples())
-        assert (decision.desired, decision.error) == (1, None)
 
     def test_each_request_decides_on_the_count_of_its_moment(self) -> None:
         pods, loads = same(4, "1500m")
         assessment, _ = assess_and_decide(BAND, pods, usage(loads))
         assert [decide(assessment, scale(n), BOUNDS, NOW).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
         assert [decide(assessment, scale(n), BOUNDS, NOW).current for n in (1, 9)] == [1, 9]
-
-    def test_the_value_served_is_shaped_by_the_count_that_exists(self) -> None:
-        pods, loads = same(4, "100m")
-        assessment, _ = assess_and_decide(BAND, pods, usage(loads))
-        assert decide(assessment, scale(4), BOUNDS, NOW).served == 1
-        assert decide(assessment, scale(4, 0), BOUNDS, NOW).served == 1000
-
-
-class TestHeldByDoubt:
-    RULE = policy(cpu("1200m", "400m"), registry=REGISTRY)
-
-    def decide(self, sure: list[str], doubt: list[str | None], memory: Memory | None = None) -> Decision:
-        pods = [pod(f"sure-{i}", ip=f"10.0.0.{i}") for i in range(len(sure))]
-        unknown = [pod(f"who-{i}", ip=f"10.0.1.{i}") for i in range(len(doubt))]
-        loads: dict[str, str | int | None] = {p.name: load for p, load in zip(pods, sure, strict=True)}
-        loads |= {p.name: load for p, load in zip(unknown, doubt, strict=True)}
-        listed = roster(*(p.ips[0] for p in pods))
-        return assess_and_decide(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
-
-    def test_a_doubtful_pod_without_a_sample_comes_in_last_on_the_way_up_and_first_on_the_way_down(self) -> None:
-        # With the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
-        assert self.decide(["1370m"] * 8, [None, "1100m"]).desired == 11
-        # With none in, 1800m need 4 and the 5 that may be out. With the silent one alone in, (1800 + 1212)/7 holds.
-        assert self.decide(["300m"] * 6, [None, "0", "0", "0", "0"]).desired == 11
-
-    def test_without_a_certainly_serving_pod_the_count_does_not_shrink(self) -> None:
-        assert self.decide([], ["10m"] * 5).desired == 5
-        assert self.decide([], ["1500m"] * 5).desired == 7
-
-    def test_the_last_usage_of_a_doubtful_pod_is_remembered(self) -> None:
-        last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
-        known = Memory(ever_in_roster=True, pods={"uid-who-0": PodMemory()}, samples=last_samples({"uid-who-0": last}))
-        assert self.decide(["300m"] * 9, [None]).desired == 9  # all in: (9 · 300 + 1212)/10 = 391m
-        assert self.decide(["300m"] * 9, [None], known).desired == 10
 
 
 class TestConditions:
@@ -291,11 +129,13 @@ class TestConditions:
 
     def test_unready_pods_that_fill_the_count_are_a_condition(self) -> None:
         pods, loads = same(4, "1500m")
-        found = self.conditions(BAND, [*pods, ill("x"), ill("y")], usage(loads))
+        ill = [pod(name, ready=False, ready_for=900) for name in ("x", "y")]
+        starting = pod("new", age=60, ready=False, ready_for=60)
+        found = self.conditions(BAND, [*pods, *ill], usage(loads))
         assert found == {
             "UndersizedByUnready": "5 serving pods are needed, 4 serve or start, and 2 unready ones fill the count"
         }
-        assert self.conditions(BAND, [*pods, fresh("new"), ill("x")], usage(loads)) == {}
+        assert self.conditions(BAND, [*pods, starting, ill[0]], usage(loads)) == {}
 
     @pytest.mark.parametrize(("limit", "is_fault"), [("1212m", True), ("1213m", False)])
     def test_a_watermark_that_no_pod_can_pass_within_its_limit_is_a_condition(
@@ -309,23 +149,9 @@ class TestConditions:
         assert ("WatermarkAtLimit" in self.conditions(BAND, limited, usage(loads))) is is_fault
 
 
-def test_the_memory_does_not_depend_on_the_order_of_pods_and_samples() -> None:
-    pods = [pod("a"), out("b"), fresh("c"), ill("d"), pod("e")]
-    loads: dict[str, str | int | None] = {"a": "1500m", "e": "1300m", "b": "0"}
-    one, _ = assess_and_decide(BAND, pods, usage(loads))
-    two, _ = assess_and_decide(BAND, pods[::-1], usage(dict(reversed(loads.items()))))
-    assert one.memory == two.memory
-
-
 def test_a_target_that_is_not_known_is_named_by_its_hpa() -> None:
     _, decision = assess_and_decide(BAND, [], usage({}), current=1, target=None)
     assert decision.error == "no pods of web exist"
-
-
-def test_a_query_that_was_never_answered_is_not_a_service_total() -> None:
-    samples = Samples(queries={"queue": QuerySamples(error="timeout")})
-    _, decision = assess_and_decide(policy(queue("85")), [pod()], samples)
-    assert "timeout" in (decision.error or "")
 
 
 class TestDistrust:
@@ -346,9 +172,6 @@ class TestDistrust:
         assert self.distrust(listed) == (
             f"registry nacos gave its last valid answer at {time_text(NOW - 31)}, which counts: HTTP 403: ACL not found"
         )
-
-    def test_an_old_answer_without_an_error_is_trouble_from_5_min_on(self) -> None:
-        assert time_text(NOW - 301) in (self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 301)) or "")
 
     def test_the_error_of_a_registry_that_never_answered_is_named(self) -> None:
         told = self.distrust(roster(valid=False, error="http://nacos:8848: no answer within 5 s")) or ""

@@ -76,20 +76,8 @@ def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> 
     [
         *("", " ", "1 ", " 1", "1 m", "m", ".", "+", "-", "--1", "1.2.3", "1,5", "1_000", "0x10", "1m5", "1mm"),
         *("1K", "1ki", "1mi", "1B", "1KB", "1%", "1e", "1e+", "1e1.5", "1e3m", "1e1000", "NaN", "nan", "Inf", "+Inf"),
-        *(
-            "-Infinity",
-            "infinity",
-            "١",
-            "１",
-            "1\n",
-            "1\x00",
-            "True",
-            "None",
-            "9223372036854775808",
-            "9.3E",
-            "1e19",
-            "8Ei",
-        ),
+        *("-Infinity", "infinity", "١", "１", "1\n", "1\x00", "True", "None"),
+        *("9223372036854775808", "9.3E", "1e19", "8Ei"),
         *("1" * 65, "9" * 10_000, "-1e400"),
     ],
 )
@@ -101,18 +89,10 @@ def test_an_unusable_quantity_is_refused_and_named(text: str) -> None:
 
 
 @given(st.integers(0, LARGEST))
-def test_nano_units_survive_being_written_and_read(nano: int) -> None:
-    assert parse_nano(nano_text(nano)) == nano
-
-
-@given(st.integers(0, 10**15))
-def test_milli_units_survive_being_written_and_read(milli: int) -> None:
-    assert parse_quantity(milli_text(milli)) * 1000 == milli
-
-
-@given(st.integers(0, LARGEST))
-def test_written_quantities_are_canonical(nano: int) -> None:
+def test_written_quantities_are_canonical_and_read_as_they_were(nano: int) -> None:
     text = nano_text(nano)
+    assert parse_nano(text) == nano
+    assert parse_quantity(milli_text(nano)) * 1000 == nano
     digits = text.rstrip("numkMGTPE")
     assert "." not in text
     assert digits == str(int(digits))

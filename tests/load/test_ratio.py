@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import Decision, HeldBy
+from adapter.load.assessment import Decision
 from adapter.load.pods import Pod
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Strategy
-from tests.load.kit import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, total, usage
+from adapter.load.spec import Capacity, Metric, Policy, Query, Strategy
+from tests.load.kit import NOW, assess_and_decide, cpu, nano, pod, policy, queue, total, usage
 
 
 def ratio(*metrics: Metric, tolerance: str = "0.1", **changes: object) -> Policy:
@@ -48,35 +48,9 @@ class TestTheRule:
         if first != n:
             assert first == max(1, math.ceil(Fraction(n * each, nano("100m"))))
 
-    def test_a_total_is_compared_as_it_is_as_the_stock_hpas_value_targets_are(self) -> None:
-        rule = ratio(aim("1"), average=Average.TOTAL)
-        assert decided(["400m"] * 4, rule).desired == 7
-
 
 def queue_aim() -> Metric:
     return replace(queue(), target=Fraction(nano("100m")))
-
-
-@pytest.mark.parametrize(
-    ("loads", "desired", "held_by"),
-    [
-        pytest.param(["150m", "150m", None], 3, HeldBy.MISSING, id="above, and idle it is the target"),
-        pytest.param(["160m", None], 2, HeldBy.MISSING, id="above, and idle it brings the rest near"),
-        pytest.param([*["20m"] * 5, None], 3, None, id="below, and full it adds one: (100 + 110)/100, up"),
-        pytest.param(["85m", "85m", None], 3, HeldBy.MISSING, id="below, and full it brings the rest near"),
-    ],
-)
-def test_a_pod_without_a_sample_counts_as_idle_on_the_way_up_and_as_full_on_the_way_down(
-    loads: list[str | int | None], desired: int, held_by: HeldBy | None
-) -> None:
-    found = decided(loads)
-    assert (found.desired, found.held_by) == (desired, held_by)
-
-
-@pytest.mark.parametrize(("load", "desired"), [("150m", 5), ("10m", 3)])
-def test_pulled_out_pods_are_replaced_on_the_way_up_and_kept_on_the_way_down(load: str, desired: int) -> None:
-    there = [*pods(2), out("out-0"), out("out-1")]
-    assert assess_and_decide(ratio(aim()), there, usage({"web-0": load, "web-1": load}))[1].desired == desired
 
 
 def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> None:

@@ -1,83 +1,40 @@
 """Pods that use their CPU limit are throttled: the load is more than their samples show."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.assessment import HeldBy
 from adapter.load.explanation import decision_reason
-from adapter.load.pods import Pod
-from adapter.load.spec import Average, Capacity, Metric, Policy, ResourceMetric, Step, Strategy, ToleranceIn, Trigger
+from adapter.load.spec import Capacity, Metric, ResourceMetric
 from tests.load.kit import assess_and_decide, cpu, nano, pod, policy, usage
 
-LIMITS = {"cpu": "1500m"}
+PODS = [pod(f"web-{index}", limits={"cpu": "1500m"}) for index in range(10)]
 
 
-def limited(count: int, limit: dict[str, str] | None = None) -> list[Pod]:
-    return [pod(f"web-{index}", limits=LIMITS if limit is None else limit) for index in range(count)]
-
-
-def asked(rule: Policy, load: str, pods: list[Pod] | None = None, missing: int = 0) -> Decision:
-    pods = pods or limited(10)
-    loads: dict[str, str | int | None] = {one.name: load for one in pods}
-    loads |= {one.name: None for one in pods[len(pods) - missing :]}
-    return assess_and_decide(rule, pods, usage(loads))[1]
-
-
+@pytest.mark.parametrize("high", ["2", "1500m"])
 @pytest.mark.parametrize(("load", "desired"), [("1455m", 13), ("1454999999n", 10)])  # 97 % of 1500m
-def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load: str, desired: int) -> None:
-    assert asked(policy(cpu("2", "400m")), load).desired == desired
-    assert asked(policy(cpu("1500m", "400m")), load).desired == desired
+def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load: str, desired: int, high: str) -> None:
+    samples = usage(dict.fromkeys((one.name for one in PODS), load))
+    assessment, decision = assess_and_decide(policy(cpu(high, "400m")), PODS, samples)
+    assert decision.desired == desired
+    told = "of their limit: the load is more than it shows" in decision_reason(assessment, decision)
+    assert told is (desired == 13)
 
 
-def test_without_a_limit_of_each_pod_nothing_is_saturated() -> None:
-    pods = [*limited(9), pod("web-9")]
-    assert asked(policy(cpu("2", "400m")), "1480m", pods).desired == 10
+@pytest.mark.parametrize(
+    ("resource", "of", "desired"),
+    [("cpu", Capacity.LIMIT, 13), ("cpu", Capacity.REQUEST, 10), ("memory", Capacity.LIMIT, 10)],
+)
+def test_a_share_of_the_cpu_limit_saturates_and_nothing_else_does(resource: str, of: Capacity, desired: int) -> None:
+    amounts = {resource: "1500m"}
+    metric = Metric(name=resource, resource=ResourceMetric(name=resource, of=of), high=Fraction(nano("1")))
+    pods = [pod(one.name, limits=amounts, requests=amounts) for one in PODS]
+    samples = usage(dict.fromkeys((one.name for one in pods), "1500m"), resource=resource)
+    assert assess_and_decide(policy(metric), pods, samples)[1].desired == desired
 
 
-def test_without_a_high_watermark_nothing_is_above() -> None:
-    assert asked(policy(cpu(None, "400m")), "1480m").desired == 10
-
-
-@pytest.mark.parametrize(("of", "desired"), [(Capacity.LIMIT, 13), (Capacity.REQUEST, 10)])
-def test_a_share_of_the_limit_saturates_and_one_of_the_request_does_not(of: Capacity, desired: int) -> None:
-    metric = Metric(name="cpu", resource=ResourceMetric(name="cpu", of=of), high=Fraction(nano("1")))
-    pods = [pod(f"web-{index}", limits=LIMITS, requests=LIMITS) for index in range(10)]
-    assert asked(policy(metric), "1500m", pods).desired == desired
-
-
-def test_memory_is_not_throttled() -> None:
-    metric = Metric(name="memory", resource=ResourceMetric(name="memory"), high=Fraction(nano("2Gi")))
-    pods = limited(10, {"memory": "1Gi"})
-    samples = usage(dict.fromkeys((one.name for one in pods), "1Gi"), resource="memory")
-    assert assess_and_decide(policy(metric), pods, samples)[1].desired == 10
-
-
-@pytest.mark.parametrize(("missing", "desired", "held_by"), [(1, 10, HeldBy.MISSING), (0, 13, None)])
-def test_pods_without_a_sample_dilute_it(missing: int, desired: int, held_by: HeldBy | None) -> None:
-    decision = asked(policy(cpu("2", "400m")), "1500m", missing=missing)
-    assert (decision.desired, decision.verdict, decision.held_by) == (desired, Verdict.ABOVE, held_by)
-
-
-@pytest.mark.parametrize("average", [*Average])
-def test_it_holds_for_every_average(average: Average) -> None:
-    high = "2" if average is Average.PER_POD else "20"
-    assert asked(policy(cpu(high, "400m"), average=average), "1500m").desired == 13
-
-
-@pytest.mark.parametrize("trigger", [*Trigger])
-def test_it_holds_for_the_strategies_with_a_target(trigger: Trigger) -> None:
-    metric = replace(cpu(None, None), target=Fraction(nano("1500m")))
-    ratio = policy(metric, strategy=Strategy.RATIO, tolerance=Fraction(1, 10))
-    assert asked(ratio, "1500m").desired == 13
-    step = Step(trigger=trigger, tolerance_in=ToleranceIn.RATIO, up=2)
-    assert asked(policy(metric, strategy=Strategy.STEP, step=step), "1500m").desired == 15
-
-
-def test_it_says_so() -> None:
-    pods = limited(10)
-    samples = usage(dict.fromkeys((one.name for one in pods), "1480m"))
-    assessment, decision = assess_and_decide(policy(cpu("2", "400m")), pods, samples)
-    reason = "cpu: 10 pods use 1480m on average, and 98.6% of their limit: the load is more than it shows"
-    assert decision_reason(assessment, decision) == reason
+def test_a_pod_without_a_sample_dilutes_it() -> None:
+    loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in PODS), "1500m")
+    _, decision = assess_and_decide(policy(cpu("2", "400m")), PODS, usage(loads | {"web-9": None}))
+    assert (decision.desired, decision.held_by) == (10, HeldBy.MISSING)

@@ -79,33 +79,6 @@ def test_an_hpa_without_tolerance_gets_every_count(wanted: int, current: int, st
     assert within_hpa_tolerance(paced, scale(current, status), zero) is paced
 
 
-@pytest.mark.parametrize(
-    ("wanted", "current", "set_to"),
-    [(21, 20, 20), (22, 20, 20), (23, 20, 23), (19, 20, 20), (18, 20, 18), (10, 9, 10), (11, 10, 10), (90, 100, 90)],
-)
-def test_at_ten_per_cent_small_steps_are_held(wanted: int, current: int, set_to: int) -> None:
-    assert settled(wanted, current) == set_to
-
-
-@pytest.mark.parametrize(
-    ("current", "status", "set_to"),
-    [(10, 11, 10), (20, 22, 20), (100, 110, None), (100, 112, 100), (11, 10, None), (10, 20, 10)],
-)
-def test_a_surge_that_the_hpa_would_take_for_the_count_is_an_error(
-    current: int, status: int, set_to: int | None
-) -> None:
-    assert settled(current, current, status) == set_to
-
-
-def test_a_surge_beyond_the_maximum_cannot_become_the_count() -> None:
-    assert settled(100, 100, 110, replace(COARSE, maximum=100)) == 100
-
-
-def test_each_direction_has_a_tolerance_of_its_own() -> None:
-    only_up = replace(BOUNDS, tolerance=HpaTolerance(Fraction(1, 10), Fraction(0)))
-    assert (settled(21, 20, bounds=only_up), settled(19, 20, bounds=only_up)) == (20, 19)
-
-
 def test_a_swallowed_step_is_held_and_explained() -> None:
     found = decision(20, "1230m")
     assert (found.desired, found.held_by, found.swallowed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
@@ -130,20 +103,6 @@ def test_a_rollout_that_would_ratchet_has_no_answer_even_while_the_policy_rests(
 def test_a_scale_up_that_has_no_pods_yet_is_not_taken_back() -> None:
     found = decision(11, "800m", status=10)
     assert "pods are still being made" in (found.error or "")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "status", "set_to"), [(0, 11, 0), (1, 0, 1), (20, 0, 20), (20, 21, 0), (20, 20, 20)]
-)
-def test_from_zero_too_the_hpa_sets_the_decided_count(wanted: int, status: int, set_to: int) -> None:
-    bounds = replace(COARSE, minimum=0)
-    assert settled(wanted, 0, status, bounds) == set_to
-    assert stock_hpa(served_value(set_to, status), scale(0, status), bounds, 0.1, 0.1) == set_to
-
-
-def test_outside_its_bounds_the_hpa_does_not_ask() -> None:
-    assert settled(0, 0, 11) == 0
-    assert settled(40, 44, bounds=replace(COARSE, maximum=40)) == 40
 
 
 class TestFloats:
@@ -174,3 +133,8 @@ class TestFloats:
         flag = Fraction(0.118)
         bounds = replace(BOUNDS, tolerance=HpaTolerance(flag, flag))
         assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 0.118, 0.118)
+
+
+def test_outside_its_bounds_the_hpa_does_not_ask() -> None:
+    assert settled(0, 0, 11) == 0
+    assert settled(40, 44, bounds=replace(COARSE, maximum=40)) == 40

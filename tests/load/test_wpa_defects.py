@@ -10,11 +10,9 @@ import pytest
 
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.hpa.controller import Controller
-from adapter.load.assessment import HeldBy, Verdict
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
-from adapter.load.spec import Bounds, Converge, Delay, Mode
+from adapter.load.spec import Bounds
 from adapter.policy.behavior import count_metric
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import parse_hpa
@@ -22,16 +20,7 @@ from adapter.policy.watermark_policy import parse_policy
 from adapter.snapshot import Snapshot
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY, Leader, context
-from tests.load.kit import NOW, assess_and_decide, cpu, pod, policy, same, usage
-
-
-class TestWhoCounts:
-    def test_a_sum_of_zero_that_is_not_believed_keeps_the_count_not_the_number_of_serving_pods(self) -> None:
-        pods, loads = same(9, "0")
-        ill = pod("ill", ready=False, ready_for=900)
-        rule = policy(cpu("1200m", "400m", delay=Delay(down=60)), converge_towards=Converge.HIGH)
-        _, decision = assess_and_decide(rule, [*pods, ill], usage(loads), current=10)
-        assert (decision.desired, decision.verdict) == (10, Verdict.INSIDE)
+from tests.load.kit import NOW, assess_and_decide, policy, same, usage
 
 
 class TestThePolicy:
@@ -66,15 +55,6 @@ class TestWhatItSays:
         assert await held(4) == ["Bounds"]
         assert await held(100) == []
 
-    async def test_the_series_of_a_policy_end_with_it_and_a_changed_mode_leaves_none_behind(self) -> None:
-        views = {KEY: context(rule=policy(cpu(), mode=Mode.OBSERVE)).view}
-        metrics = Metrics(lambda: list(policy_rows(Snapshot(policies=views), NOW)))
-        assert 'mode="Observe"} 1' in (await metrics.exposition()).decode()
-        views[KEY] = context(rule=policy(cpu())).view
-        assert 'mode="Observe"} 1' not in (await metrics.exposition()).decode()
-        del views[KEY]
-        assert 'policy="' not in (await metrics.exposition()).decode()
-
     def test_a_condition_keeps_its_transition_time_and_its_status_is_not_written_every_loop(self) -> None:
         leader, case = Leader(), context("800m")
         leader.look(case)
@@ -85,10 +65,6 @@ class TestWhatItSays:
         leader.look(context("800m", now=NOW + 120))
         assert leader.state.written.at == NOW + 120
         assert _transitions(leader.state.written.status) == _transitions(first.status)
-
-    def test_types_and_reasons_are_words_without_spaces(self) -> None:
-        for one in (*ConditionType, *Reason, *HeldBy):
-            assert re.fullmatch(r"[A-Z][A-Za-z]+", one.value)
 
 
 def _loaded(count: int, load: str | None) -> tuple[list[Pod], Samples]:

@@ -89,8 +89,6 @@ class ScrapedSource(Source):
     missed: Missed = lambda _pod, _now: False
     stores: list[Store] = field(default_factory=list)
     shards: bool = False
-    lowest: float = math.inf
-    """The lowest rate that was read."""
     _turn: int = 0
     _answer: QuerySamples | None = None
 
@@ -143,7 +141,6 @@ class ScrapedSource(Source):
             labels.pod: Point(NOW + at, math.ceil(value), *partial.get(labels.number, ()))
             for labels, (at, value) in zip(sets, rates.values(), strict=True)
         }
-        self.lowest = min([self.lowest, *(point.value / NANO for point in points.values())])
         is_total = self.kind is Kind.TOTAL
         return QuerySamples(
             pods={} if is_total else points,

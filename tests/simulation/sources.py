@@ -72,11 +72,10 @@ class Generation:
 class Source:
     """Samples every `refresh` seconds the average of the last `window`, available `delay` seconds later.
 
-    The answer omits `hidden` seconds of the window, or the whole window unless it `reports_window` (queries only). With
-    `own_life` a young pod's average is over the part of the window in which it served (a gauge's average), otherwise
-    over all of it (a counter's rate). Faults: `frozen` (the same samples for ever; `freezes` if it may become so),
-    `zeros` (reports these pods as 0), `lost` (omits these pods), `ahead` (seconds by which samples are dated in the
-    future), `moves` (each poll of a frozen source counts as a new answer).
+    With `own_life` a young pod's average is over the part of the window in which it served (a gauge's average),
+    otherwise over all of it (a counter's rate). Faults: `frozen` (the same samples for ever; `freezes` if it may
+    become so), `zeros` (reports these pods as 0), `lost` (omits these pods), `ahead` (seconds by which samples are
+    dated in the future), `moves` (each poll of a frozen source counts as a new answer).
     """
 
     kind: Kind
@@ -85,9 +84,7 @@ class Source:
     delay: int = 0
     phase: int = 0
     jitter: int = 0
-    hidden: int = 0
     own_life: bool = False
-    reports_window: bool = True
     max_age: float = 90.0
     freezes: bool = False
     frozen: bool = False
@@ -103,7 +100,7 @@ class Source:
     def lag(self) -> int:
         """The maximum seconds from a moment that a sample covers to a decision based on it."""
         stays = math.ceil(self.max_age) if self.freezes else self.refresh + self.delay
-        return stays + self.jitter + self.window + self.hidden + self.refresh + 1
+        return stays + self.jitter + self.window + self.refresh + 1
 
     def advance(self, pods: Iterable[Measured], load: LoadHistory, now: int) -> bool:
         """Advances to this second; returns whether an answer has arrived."""
@@ -139,7 +136,7 @@ class Source:
         answer = QuerySamples(
             pods=points if total is None else {},
             total=total,
-            window=float(self.window) if self.reports_window else 0.0,
+            window=float(self.window),
             by_pod=total is None,
             max_age=self.max_age,
             fetched_at=at,
@@ -153,12 +150,12 @@ class Source:
                 at = now - (index * 7 % (self.jitter + 1))
                 if at > pod.created and not self.lost(pod.name):
                     values[pod.name] = at, 0 if pod.name in self.zeros else self._value(pod, load, at)
-        width = max(1, self.window + self.hidden)
+        width = max(1, self.window)
         return Generation(values, (now, math.ceil(load.demand(now - width, now) / width)))
 
     def _value(self, pod: Measured, load: LoadHistory, at: int) -> int:
         """The pod's sample, rounded up so that rounding never lowers the need by a pod."""
-        width = max(1, self.window + self.hidden)
+        width = max(1, self.window)
         begin = at - width
         served = load.per_weight(max(begin, pod.since), at) if pod.since < at else 0.0
         for left, back in pod.away:

@@ -187,8 +187,3 @@ class TestPullOuts:
         assert settled(moments)
         assert moments[-1].in_traffic >= needed(16_000)
         assert max(counts(moments)) <= needed(16_000) + 14
-
-
-def test_the_policy_simulated_is_the_default_one() -> None:
-    assert POLICY.pulled_out.replace_after == 60.0
-    assert POLICY.min_serving_percent == 50

@@ -5,15 +5,12 @@
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
 from adapter.load.memory import Memory
 from adapter.policy import memory_json
-from tests.simulation.closed_loop import ClosedLoop
-from tests.simulation.loops import STRATEGIES, Alter, Figures, by_ratio, come_and_go, figures, random_loop, run
-from tests.simulation.sources import Kind
+from tests.simulation.loops import STRATEGIES, Figures, come_and_go, figures, random_loop, run
 
 LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
 
@@ -60,51 +57,6 @@ def test_pods_that_turn_unready_or_are_pulled_out_and_return_never_lead_below_th
     assert not result.below
     assert not result.not_down
     assert not result.not_up
-
-
-def that_forgets_who_came_back(loop: ClosedLoop) -> None:
-    come_and_go(loop)
-    loop.restarts = lambda memory: replace(
-        memory, pods={uid: replace(one, back_since=None) for uid, one in memory.pods.items()}
-    )
-
-
-def that_forgets_departed_pods(loop: ClosedLoop) -> None:
-    loop.restarts = lambda memory: replace(memory, departed={})
-
-
-def by_ratio_that_forgets_departed_pods(loop: ClosedLoop) -> None:
-    """Step waits for samples from after its last step besides."""
-    by_ratio(loop)
-    that_forgets_departed_pods(loop)
-
-
-def whose_windows_are_longer_than_reported(loop: ClosedLoop) -> None:
-    loop.source.hidden = 60
-
-
-class TestTheLoopsCanFail:
-    """Without the adapter's safeguards the same loops go wrong."""
-
-    @pytest.mark.parametrize(
-        ("alter", "seeds", "least"),
-        [
-            (that_forgets_who_came_back, range(100), 1),
-            (that_forgets_departed_pods, range(40), 3),
-            (by_ratio_that_forgets_departed_pods, range(16, 24), 1),
-            (whose_windows_are_longer_than_reported, range(40), 3),
-        ],
-    )
-    def test_an_adapter_goes_below_the_true_need(self, alter: Alter, seeds: range, least: int) -> None:
-        assert len(figures(seeds, alter).below) >= least
-
-    def test_unreported_windows_of_queries_lead_above_and_below_the_true_need(self) -> None:
-        def alter(loop: ClosedLoop) -> None:
-            loop.source.reports_window = False
-
-        wrong = figures((seed for seed in range(90) if random_loop(seed).source.kind is Kind.QUERY), alter)
-        assert len(wrong.beyond) >= 3
-        assert len(wrong.below) >= 3
 
 
 def steps(seed: int, **changes: object) -> object:

@@ -5,13 +5,11 @@
 
 import os
 import random
-from functools import partial
 
 import pytest
 
-from adapter.load.samples import Point
 from tests.simulation.closed_loop import assert_never_below_the_truth
-from tests.simulation.gaps import LOAD, PAIRS, GapLoop, fault, faults, gap_loop
+from tests.simulation.gaps import PAIRS, GapLoop, fault, faults, gap_loop
 from tests.simulation.scrapes import Missed
 from tests.simulation.sources import Kind
 
@@ -31,18 +29,6 @@ def test_an_interval_that_was_learned_while_every_other_scrape_failed_shrinks_no
     assert fault(gap_loop(seed)) == ""
 
 
-def test_values_that_count_although_their_windows_have_gaps_lead_the_same_loops_astray(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wrong = 0
-    for seed in range(20):
-        one = gap_loop(seed)
-        with monkeypatch.context() as patched:
-            one.later(one.begin, partial(patched.setattr, Point, "is_partial", False))
-            wrong += bool(fault(one))
-    assert wrong >= 5
-
-
 def looped(
     scrape: int, poll: int, window: int, missed: Missed = lambda _pod, _now: False, fall: int = 10**9
 ) -> GapLoop:
@@ -58,12 +44,6 @@ def assert_followed(one: GapLoop, after: int) -> None:
     assert shrunk, "it never shrinks"
     assert one.fall <= shrunk[0] <= after
     assert_never_below_the_truth(one.loop)
-
-
-def test_a_gap_is_read_as_a_fraction_or_these_tests_would_show_nothing() -> None:
-    one = looped(15, 15, 60, lambda _pod, now: 600 <= now < 660)
-    one.loop.run(900)
-    assert one.source.lowest < LOAD / 1000 * 0.8
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
