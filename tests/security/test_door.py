@@ -12,12 +12,14 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from adapter.apiserver import certificates, tls
-from adapter.apiserver.authentication import Peer, RequestheaderConfig, parse_config_map
+from adapter.apiserver.authentication import Peer, RequestheaderConfig, parse_config_map, peer_of
 from adapter.kube.session import Session
 from adapter.runtime.fairness import EvictingPool, FairQueue
 from adapter.runtime.inbound import SocketTransport
@@ -117,6 +119,21 @@ def test_allowed_names_match_as_in_go(tmp_path: Path, names: str | None, name: s
     more = {} if names is None else {"requestheader-allowed-names": names}
     config = parse_config_map({"requestheader-client-ca-file": root(tmp_path).pem, **more})
     assert Peer(name, valid_until=2.0).is_front_proxy(config, now=1.0) is counts
+
+
+@pytest.mark.parametrize(
+    ("names", "counts"),
+    [
+        ((), ""),
+        (("front-proxy-client", "somebody-else"), "somebody-else"),
+        (("a", "front-proxy-client"), "front-proxy-client"),
+    ],
+)
+def test_of_several_common_names_the_last_counts_as_in_go(tmp_path: Path, names: tuple[str, ...], counts: str) -> None:
+    shown = root(tmp_path).issue(*names).certificate.public_bytes(Encoding.DER)
+    peer = peer_of(Mock(ssl.SSLObject, getpeercert=lambda binary_form: shown))
+    assert peer is not None
+    assert peer.common_name == counts
 
 
 def test_an_expired_certificate_is_not_the_front_proxys() -> None:
