@@ -166,6 +166,14 @@ async def test_a_certificate_of_an_intermediate_is_valid_if_the_client_sends_the
     assert await answered(service, leaf(holder)) == b""
 
 
+async def test_an_intermediate_in_the_bundle_is_an_anchor_as_in_go(
+    service: Service, authority: Holder, cluster: Cluster
+) -> None:
+    between = authority.issue("between", authority=True)
+    await following(service, cluster, between.pem)
+    assert await answered(service, leaf(between.issue("proxy"))) == b"200"
+
+
 async def test_a_clients_certificate_cannot_issue_others(service: Service, authority: Holder) -> None:
     honest = authority.issue("proxy")
     forged = honest.issue("forged")
@@ -181,6 +189,8 @@ async def test_a_resumed_session_does_not_outlive_its_authority(
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     port = service.server.port
     session = await asyncio.to_thread(session_of, port, context, None)
+    assert session is not None
+    assert not session.has_ticket
     await following(service, cluster, root(tmp_path, "another").pem)
     with pytest.raises(OSError, match=r"."):
         await asyncio.to_thread(session_of, port, context, session)
