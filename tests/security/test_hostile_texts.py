@@ -9,6 +9,9 @@ import msgspec
 import pytest
 from multidict import CIMultiDict
 
+from adapter.evaluation.object_index import decode_hpa, decode_policy
+from adapter.kube.objects import decode_scale
+from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
@@ -65,6 +68,13 @@ async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_i
         assert replicas == dict.fromkeys(("shop/listed", "shop/watched", "shop/other"), 3)
         assert reflector.trouble is None
         assert len(api.queries("list")) == 1
+
+
+@pytest.mark.parametrize("token", UNREADABLE)
+@pytest.mark.parametrize("decode", [decode_policy, decode_hpa, decode_scale, PodDecoder()])
+def test_each_reader_of_objects_refuses_what_is_nested_deep_or_no_utf8(decode: Any, token: str) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode(written({"metadata": {"name": mark(token)}, "spec": mark(token), "status": mark(token)}))
 
 
 def test_a_value_nested_deep_or_a_number_of_thousands_of_digits_is_shown_by_its_beginning() -> None:
