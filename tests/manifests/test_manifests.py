@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lab.harness import binaries
-from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, render_with
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, render_with, rules_of
 from tools import checks, reference
 
 BASE = MANIFESTS / "base"
@@ -40,15 +40,7 @@ def kustomized(folder: Path, **kustomization: Any) -> list[Object]:
 
 def server_rules(folder: Path) -> list[dict[str, Any]]:
     """The rules of all roles bound to the server's account."""
-    objects = found(folder)
-    rules = []
-    for item in objects.values():
-        if item["kind"].endswith("RoleBinding") and item["subjects"][0]["name"] == "effective-load":
-            role = item["roleRef"]
-            rules += objects.get((role["kind"], item["metadata"].get("namespace", ""), role["name"]), {}).get(
-                "rules", []
-            )
-    return rules
+    return list(rules_of("effective-load", render(folder)))
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
