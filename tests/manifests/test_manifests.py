@@ -61,12 +61,6 @@ def test_every_file_of_the_manifests_is_used() -> None:
 
 
 @EACH
-def test_no_object_is_rendered_twice(folder: Path) -> None:
-    names = [identity(item) for item in render(folder)]
-    assert len(names) == len(set(names))
-
-
-@EACH
 @WITH_KUBECTL
 def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
     theirs = kustomized(folder)

@@ -31,7 +31,6 @@ def test_a_route_is_read() -> None:
         (route(title="'costs 5$'"), "write $$ for a dollar"),
         (route(events="[scald]"), "'scaled', 'versionMismatch'"),
         (route(rateLimit="{count: 0}"), "greater than or equal to 1"),
-        (route(attempts="99"), "less than or equal to 10"),
         (route(hook="x"), "there is no such key"),
         (route().replace("}]}}", "}, {name: oncall, urls: [json://b], namespaces: ['*']}]}}"), "names are unique"),
     ],

@@ -6,7 +6,6 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from adapter.settings import (
-    NamedQuery,
     Settings,
     SettingsError,
     load_settings,
@@ -34,24 +33,6 @@ def prometheus(server: str = "", query: str = "") -> str:
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "{}", "server: {}\nprometheus: {}\n"])
 def test_every_key_is_optional(text: str) -> None:
     assert parse_settings(text) == Settings()
-
-
-def test_the_defaults_are_those_of_the_specification() -> None:
-    read = Settings()
-    assert (read.server.port, read.server.external_metrics, read.telemetry.port) == (6443, False, 8080)
-    assert (read.server.tls.mode, read.server.tls.service, read.server.tls.secret) == (
-        "SelfSigned",
-        "effective-load",
-        "effective-load-tls",
-    )
-    assert read.server.tls.inject_ca_bundle
-    assert (read.logging.level, read.logging.format) == ("info", "json")
-    usage = read.resource_metrics
-    assert (usage.interval_seconds, usage.max_age_seconds, usage.timeout_seconds) == (10, 90, 5)
-    assert not read.prometheus.inline_queries
-    query = NamedQuery(name="q", server="s", query="up")
-    assert (query.scope, query.namespace_label, query.pod_label) == ("Pods", "namespace", "pod")
-    assert (query.max_age_seconds, query.interval_seconds) == (90, 15)
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:

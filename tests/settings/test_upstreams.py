@@ -41,12 +41,6 @@ def test_nobody_stands_behind_us_by_default() -> None:
         ("custom: {url: 'https://a', caBundle: 'é'}", "upstreams.custom.caBundle", "PEM text"),
         ("custom: {url: 'https://a', insecureSkipVerify: true}", "upstreams.custom.insecureSkipVerify", "no such key"),
         (
-            "custom: {url: 'https://a', timeoutSeconds: 60}",
-            "upstreams.custom.timeoutSeconds",
-            "less than or equal to 30",
-        ),
-        ("custom: {url: 'https://a', maxAnswerMiB: 0}", "upstreams.custom.maxAnswerMiB", "greater than or equal to 1"),
-        (
             f"custom: {{url: 'https://a', caFile: /ca.crt, caBundle: {json.dumps(PEM)}}}",
             "upstreams.custom",
             "has both caFile and caBundle; keep one",
