@@ -138,25 +138,9 @@ def test_every_text_is_a_quantity_a_cron_expression_a_zone_and_a_time_or_a_fault
 LABELS = [f"{n:02}" + "x" * 61 for n in range(20)]
 VALID = {"metrics": [{"name": "a", "resource": {"name": "cpu"}, "highWatermark": 1}]}
 FIELDS = [
-    "*",
-    "*/7",
-    "0",
-    "59",
-    "31",
-    "29",
-    "2",
-    "L",
-    "LW",
-    "1-5",
-    "0#5",
-    "5L",
-    "1,2,3",
-    "*/1,*/2,*/3",
-    "0-59",
-    "7",
-    "FEB",
+    "*", "*/7", "0", "59", "31", "29", "2", "L", "LW", "1-5", "0#5", "5L", "1,2,3", "*/1,*/2,*/3", "0-59", "7", "FEB",
     "SUN",
-]
+]  # fmt: skip
 FIELD = st.lists(st.sampled_from(FIELDS), min_size=1, max_size=30).map(",".join)
 
 

@@ -6,7 +6,7 @@ real one.
 import copy
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,17 @@ def _keys(path: str) -> list[str]:
 def identity(item: Object) -> tuple[str, str, str]:
     """Kind, namespace and name."""
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def rules_of(account: str, objects: Iterable[Object], roles: Iterable[Object] = ()) -> Iterator[dict[str, Any]]:
+    """The rules of all roles that these objects bind to an account; further roles may be elsewhere."""
+    known = {identity(item): item for item in [*roles, *objects]}
+    for item in objects:
+        if item["kind"].endswith("RoleBinding") and account in {subject["name"] for subject in item["subjects"]}:
+            role = item["roleRef"]
+            yield from known.get((role["kind"], item["metadata"].get("namespace", ""), role["name"]), {}).get(
+                "rules", []
+            )
 
 
 def _patched(objects: list[Object], change: Object, target: Mapping[str, str]) -> list[Object]:

@@ -12,7 +12,7 @@ from adapter.settings import CompanionFeatures
 from lab.harness.client import ApiError, Client
 from lab.harness.companion import LEASE_PATH, account_of, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
-from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, rules_of
 from tools import checks
 
 DEFAULT = MANIFESTS / "overlays" / "default"
@@ -28,11 +28,7 @@ def deployment(name: str) -> Object:
 
 def rules(objects: list[Object]) -> Iterator[dict[str, Any]]:
     """The rules of all roles bound to the companion's account."""
-    roles = {identity(item): item for item in [*render(MANIFESTS / "base"), *objects]}
-    for item in objects:
-        if item["kind"].endswith("RoleBinding") and "effective-load-companion" in {s["name"] for s in item["subjects"]}:
-            role = item["roleRef"]
-            yield from roles[role["kind"], item["metadata"].get("namespace", ""), role["name"]]["rules"]
+    return rules_of("effective-load-companion", objects, render(MANIFESTS / "base"))
 
 
 def of_component(folder: Path) -> list[Object]:

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from lab.harness import binaries
-from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documents, identity, render, render_with
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, render_with, rules_of
 from tools import checks, reference
 
 BASE = MANIFESTS / "base"
@@ -21,6 +22,7 @@ EXAMPLE = MANIFESTS / "examples" / "overlay"
 ALL = sorted((path.name for path in (MANIFESTS / "components").iterdir()), key=lambda name: name == "cert-manager")
 EACH = pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL, EXAMPLE], ids=["base", "default", "external", "own"])
 KUBECTL = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
+WITH_KUBECTL = pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
 WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
 
 
@@ -28,17 +30,17 @@ def found(folder: Path = BASE) -> dict[tuple[str, str, str], Object]:
     return {identity(item): item for item in render(folder)}
 
 
+def kustomized(folder: Path, **kustomization: Any) -> list[Object]:
+    """The objects that the real kustomize makes of a folder, in which this kustomization is written if any."""
+    if kustomization:
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    answer = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, check=True)
+    return [one for one in yaml.safe_load_all(answer.stdout) if one]
+
+
 def server_rules(folder: Path) -> list[dict[str, Any]]:
     """The rules of all roles bound to the server's account."""
-    objects = found(folder)
-    rules = []
-    for item in objects.values():
-        if item["kind"].endswith("RoleBinding") and item["subjects"][0]["name"] == "effective-load":
-            role = item["roleRef"]
-            rules += objects.get((role["kind"], item["metadata"].get("namespace", ""), role["name"]), {}).get(
-                "rules", []
-            )
-    return rules
+    return list(rules_of("effective-load", render(folder)))
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
@@ -59,29 +61,21 @@ def test_every_file_of_the_manifests_is_used() -> None:
 
 
 @EACH
-def test_no_object_is_rendered_twice(folder: Path) -> None:
-    names = [identity(item) for item in render(folder)]
-    assert len(names) == len(set(names))
-
-
-@EACH
-@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
+@WITH_KUBECTL
 def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
-    answer = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, check=True, env={**os.environ})
-    theirs = [one for one in yaml.safe_load_all(answer.stdout) if one]
+    theirs = kustomized(folder)
     assert sorted(map(identity, theirs)) == sorted(map(identity, render(folder)))
     assert {identity(item): item for item in theirs} == found(folder)
 
 
-@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
+@WITH_KUBECTL
 def test_changed_settings_of_the_example_replace_the_pods_of_both(tmp_path: Path) -> None:
     def templates(settings: str) -> dict[str, Any]:
         config = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"settings.yaml": settings}}
         metadata = {"name": "effective-load-settings", "namespace": "effective-load"}
         (tmp_path / "settings.yaml").write_text(yaml.safe_dump({**config, "metadata": metadata}), encoding="utf-8")
-        answer = subprocess.run([KUBECTL, "kustomize", str(tmp_path)], capture_output=True, check=True)
-        found = [one for one in yaml.safe_load_all(answer.stdout) if one and one["kind"] == "Deployment"]
-        return {one["metadata"]["name"]: one["spec"]["template"] for one in found}
+        deployments = [one for one in kustomized(tmp_path) if one["kind"] == "Deployment"]
+        return {one["metadata"]["name"]: one["spec"]["template"] for one in deployments}
 
     there = os.path.relpath(MANIFESTS, tmp_path)
     for name in ("kustomization.yaml", "control-plane.yaml", "network-policies.yaml"):
@@ -93,19 +87,16 @@ def test_changed_settings_of_the_example_replace_the_pods_of_both(tmp_path: Path
     assert all(before[name] != after[name] for name in before)
 
 
-@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
+def everything(folder: Path, *components: str) -> dict[str, list[str]]:
+    """The base with these components, as a kustomization in this folder names them."""
+    named = (MANIFESTS / "components" / name for name in components)
+    return {"resources": [os.path.relpath(BASE, folder)], "components": [os.path.relpath(one, folder) for one in named]}
+
+
+@WITH_KUBECTL
 def test_admission_policies_confine_the_accounts_that_an_overlay_renames_and_moves(tmp_path: Path) -> None:
-    components = [os.path.relpath(MANIFESTS / "components" / name, tmp_path) for name in ALL]
-    overlay = {
-        "resources": [os.path.relpath(BASE, tmp_path)],
-        "components": [name for name in components if not name.endswith("cert-manager")],
-        "namePrefix": "a-",
-        "nameSuffix": "-z",
-        "namespace": "metrics",
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay), encoding="utf-8")
-    answer = subprocess.run([KUBECTL, "kustomize", str(tmp_path)], capture_output=True, check=True)
-    rendered = [item for item in yaml.safe_load_all(answer.stdout) if item]
+    without_issuer = everything(tmp_path, *(name for name in ALL if name != "cert-manager"))
+    rendered = kustomized(tmp_path, **without_issuer, namePrefix="a-", nameSuffix="-z", namespace="metrics")
     policies = {item["metadata"]["name"] for item in rendered if item["kind"] == "ValidatingAdmissionPolicy"}
     bindings = [item["spec"] for item in rendered if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     accounts = {(binding["paramRef"]["namespace"], binding["paramRef"]["name"]) for binding in bindings}
@@ -114,29 +105,10 @@ def test_admission_policies_confine_the_accounts_that_an_overlay_renames_and_mov
     assert len(policies) == 4
 
 
-@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
+@WITH_KUBECTL
 def test_the_rendering_of_all_components_together_is_that_of_kustomize(tmp_path: Path) -> None:
-    def there(folder: Path) -> str:
-        return os.path.relpath(folder, tmp_path)
-
-    everything = {"resources": [there(BASE)], "components": [there(MANIFESTS / "components" / name) for name in ALL]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(everything), encoding="utf-8")
-    answer = subprocess.run([KUBECTL, "kustomize", str(tmp_path)], capture_output=True, check=True)
-    theirs = {identity(item): item for item in yaml.safe_load_all(answer.stdout) if item}
+    theirs = {identity(item): item for item in kustomized(tmp_path, **everything(tmp_path, *ALL))}
     assert theirs == {identity(item): item for item in render_with(BASE, ALL)}
-
-
-def test_rendering_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text("namePrefix: a-\n", encoding="utf-8")
-    with pytest.raises(RenderingError, match="namePrefix"):
-        render(tmp_path)
-
-
-def test_a_patch_of_nothing_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text("patches: [{path: p.yaml}]\n", encoding="utf-8")
-    (tmp_path / "p.yaml").write_text("{kind: A, metadata: {name: b}}\n", encoding="utf-8")
-    with pytest.raises(RenderingError, match="to patch"):
-        render(tmp_path)
 
 
 # --- rights ---
@@ -178,8 +150,12 @@ def test_the_external_apiservice_is_the_components_alone() -> None:
 # --- the pod ---
 
 
+def pod_of_server() -> dict[str, Any]:
+    return dict(found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"])
+
+
 def test_the_pod_is_hardened() -> None:
-    pod = found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"]
+    pod = pod_of_server()
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == 65534
@@ -215,7 +191,7 @@ def test_a_quota_lets_critical_pods_run_where_a_cluster_asks_for_one() -> None:
 
 
 def test_probes_ask_the_telemetry_port() -> None:
-    (container,) = found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"]["containers"]
+    (container,) = pod_of_server()["containers"]
     asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert {get["port"] for get in asked.values()} == {"telemetry"}
     assert not any("scheme" in get for get in asked.values())
@@ -235,6 +211,19 @@ def test_the_newer_version_is_preferred() -> None:
         "v1beta1.external.metrics.k8s.io": (100, 100),
     }
     assert not any(spec.get("insecureSkipTLSVerify") for spec in services.values())
+
+
+def test_files_that_the_example_names_come_from_the_secret_which_need_not_exist() -> None:
+    pod = pod_of_server()
+    (container,) = pod["containers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "registries"]
+    secret = volumes[mount["name"]]["secret"]
+    assert (secret["secretName"], secret["optional"], mount["readOnly"]) == ("effective-load-registries", True, True)
+    [settings] = documents(MANIFESTS / "examples" / "registries-settings.yaml")
+    files = re.findall(r"File: (\S+)", settings["data"]["settings.yaml"])
+    assert files
+    assert all(file.startswith(f"{mount['mountPath']}/") for file in files)
 
 
 # --- the schema ---

@@ -94,26 +94,27 @@ def course(pace: ScalingRules, start: int, wanted: int, *, sync: float = 15.0) -
     return seen
 
 
-def test_half_as_many_more_in_90_seconds() -> None:
-    assert course(ScalingRules(policies=(percent(50, 90),)), 20, 100) == [(0, 30), (90, 45), (180, 68), (270, 100)]
+@pytest.mark.parametrize(
+    ("pace", "start", "wanted", "sync", "steps"),
+    [
+        ([percent(50, 90)], 20, 100, 15, [(0, 30), (90, 45), (180, 68), (270, 100)]),
+        ([percent(900, 300)], 1, 13, 15, [(0, 10), (300, 13)]),
+        pytest.param([pods(1, 6)], 1, 3, 5, [(0, 2), (10, 3)], id="at the first sync after the period"),
+    ],
+)
+def test_one_policy_steps_once_in_its_period(
+    pace: list[ScalingPolicy], start: int, wanted: int, sync: float, steps: list[tuple[float, int]]
+) -> None:
+    assert course(ScalingRules(policies=tuple(pace)), start, wanted, sync=sync) == steps
 
 
 def test_the_smaller_of_four_pods_and_a_tenth() -> None:
     pace = ScalingRules(select="Min", policies=(pods(4, 60), percent(10, 60)))
-    steps = course(pace, 20, 60)
-    assert [count for _, count in steps][:10] == [22, 25, 28, 31, 35, 39, 43, 47, 51, 55]
-    assert [at for at, _ in steps][:10] == [60.0 * index for index in range(10)]
-
-
-def test_one_to_thirteen_by_nine_hundred_percent_in_300_seconds() -> None:
-    assert course(ScalingRules(policies=(percent(900, 300),)), 1, 13) == [(0, 10), (300, 13)]
+    steps = course(pace, 20, 60)[:10]
+    assert steps == list(zip(range(0, 600, 60), [22, 25, 28, 31, 35, 39, 43, 47, 51, 55], strict=True))
 
 
 def test_a_thousand_from_one_with_the_defaults_and_without_any_behavior() -> None:
     filled = [count for _, count in course(ScalingRules(select="Max", policies=DEFAULT), 1, 1000)]
     assert filled == [5, 10, 20, 40, 80, 160, 320, 640, 1000]
     assert [count for _, count in course(ScalingRules(), 1, 1000)] == [4, 8, 16, 32, 64, 128, 256, 512, 1000]
-
-
-def test_one_policy_steps_at_the_first_sync_after_its_period() -> None:
-    assert course(ScalingRules(policies=(pods(1, 6),)), 1, 3, sync=5.0) == [(0, 2), (10, 3)]

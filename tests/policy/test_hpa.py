@@ -34,8 +34,8 @@ def of_pods(metric: str, average: Any) -> Object:
     return {"type": "Pods", "pods": {"metric": {"name": metric}, "target": target}}
 
 
-def external(labels: Object, metric: str = "desired_replicas") -> Object:
-    found = {"name": metric, "selector": {"matchLabels": labels}}
+def external(labels: Object, metric: str = "desired_replicas", **selector: Any) -> Object:
+    found = {"name": metric, "selector": {"matchLabels": labels, **selector}}
     return {"type": "External", "external": {"metric": found, "target": ONE}}
 
 
@@ -109,6 +109,11 @@ CPU: Object = {"name": "cpu", "target": {"type": "Utilization", "averageUtilizat
         pytest.param(of_object(DEPLOYMENT), True, id="scale target"),
         pytest.param(external({"policy": "checkout"}), True, id="external"),
         pytest.param(external({"policy": "checkout", "more": "x"}), True, id="external with more labels"),
+        pytest.param(
+            external({"policy": "checkout"}, matchExpressions=[{"key": "a", "operator": "Exists"}]),
+            True,
+            id="external with an expression",
+        ),
         pytest.param(of_object({**POLICY, "name": "other"}), False, id="other policy"),
         pytest.param(of_object({**POLICY, "apiVersion": "example.com/v1"}), False, id="foreign group"),
         pytest.param(of_object({**DEPLOYMENT, "name": "other"}), False, id="other target"),
@@ -141,13 +146,6 @@ def test_all_types_of_metrics_are_read() -> None:
         HpaMetric(kind=kinds.EXTERNAL, name="y", match_labels={"a": "b"}, target=targets.AVERAGE_VALUE, aim=NANO),
         HpaMetric(kind=kinds.CONTAINER_RESOURCE, name="memory", target=targets.UTILIZATION, aim=70, container="app"),
     )
-
-
-def test_an_external_selector_with_expressions_names_the_policy_of_its_labels() -> None:
-    metric = external({"policy": "checkout"})
-    metric["external"]["metric"]["selector"]["matchExpressions"] = [{"key": "a", "operator": "Exists"}]
-    (read,) = parse_hpa(hpa(metric)).metrics
-    assert read.names("checkout")
 
 
 def test_bytes_and_a_mapping_read_alike() -> None:

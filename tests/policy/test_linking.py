@@ -8,7 +8,15 @@ from adapter.kube.selectors import parse_selector
 from adapter.load.pods import Owner
 from adapter.load.spec import Target
 from adapter.policy.hpa import CrossVersionReference
-from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS, Links, Neighbours, TargetRef, selector_fault, target_pods
+from adapter.policy.linking import (
+    MAX_POLICIES_PER_TARGET,
+    MAX_SELECTOR_REQUIREMENTS,
+    Links,
+    Neighbours,
+    TargetRef,
+    selector_fault,
+    target_pods,
+)
 from tests.evaluation.kit import hpa
 from tests.load.kit import pod, policy
 
@@ -68,8 +76,17 @@ class TestLinks:
         made = links(web="web", odd="odd", third="web")
         made.put_hpa("web", hpa())
         made.put_hpa("odd", replace(hpa("odd"), target=CrossVersionReference(version, "Deployment", "web")))
+        made.put_policy("later", policy(name="later", hpa="odd"))
         assert made.neighbours("web") == Neighbours(hpas="odd", policies="third")
-        assert made.neighbours("odd") == Neighbours(hpas="web")
+        assert made.neighbours("odd") == Neighbours(hpas="web", policies="later")
+
+    def test_more_than_twenty_policies_of_a_target_are_all_refused_and_no_longer_named(self) -> None:
+        made = links(**{f"p{number}": "web" for number in range(MAX_POLICIES_PER_TARGET)})
+        made.put_hpa("web", hpa())
+        assert not made.is_refused("p0")
+        made.put_policy("more", policy(name="more", hpa="web"))
+        assert made.is_refused("p0")
+        assert made.neighbours("p0") == Neighbours(policies="more than 20")
 
     def test_what_is_removed_is_no_neighbour_any_more(self) -> None:
         made = links(web="web", other="spare")

@@ -40,13 +40,13 @@ class Holder:
 
     def issue(
         self,
-        name: str,
-        *,
+        *names: str,
         uses: Iterable[x509.ObjectIdentifier] = (CLIENT,),
         authority: bool = False,
     ) -> "Holder":
+        """A certificate with these common names."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = _signed(_named(name), key, self.certificate.subject, self.key, authority, tuple(uses))
+        made = _signed(_named(*names), key, self.certificate.subject, self.key, authority, tuple(uses))
         is_root = self.certificate.issuer == self.certificate.subject
         return Holder(made, key, () if is_root else (self.certificate, *self.above), self.folder)
 
@@ -57,8 +57,8 @@ def root(folder: Path, name: str = "kubernetes") -> Holder:
     return Holder(_signed(_named(name), key, _named(name), key, True, ()), key, (), folder)
 
 
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _named(*names: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
 
 
 def _signed(

@@ -12,12 +12,14 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from adapter.apiserver import certificates, tls
-from adapter.apiserver.authentication import Peer, RequestheaderConfig, parse_config_map
+from adapter.apiserver.authentication import Peer, RequestheaderConfig, parse_config_map, peer_of
 from adapter.kube.session import Session
 from adapter.runtime.fairness import EvictingPool, FairQueue
 from adapter.runtime.inbound import SocketTransport
@@ -119,6 +121,21 @@ def test_allowed_names_match_as_in_go(tmp_path: Path, names: str | None, name: s
     assert Peer(name, valid_until=2.0).is_front_proxy(config, now=1.0) is counts
 
 
+@pytest.mark.parametrize(
+    ("names", "counts"),
+    [
+        ((), ""),
+        (("front-proxy-client", "somebody-else"), "somebody-else"),
+        (("a", "front-proxy-client"), "front-proxy-client"),
+    ],
+)
+def test_of_several_common_names_the_last_counts_as_in_go(tmp_path: Path, names: tuple[str, ...], counts: str) -> None:
+    shown = root(tmp_path).issue(*names).certificate.public_bytes(Encoding.DER)
+    peer = peer_of(Mock(ssl.SSLObject, getpeercert=lambda binary_form: shown))
+    assert peer is not None
+    assert peer.common_name == counts
+
+
 def test_an_expired_certificate_is_not_the_front_proxys() -> None:
     assert not Peer("x", valid_until=2.0).is_front_proxy(RequestheaderConfig(), now=2.0)
 
@@ -149,6 +166,14 @@ async def test_a_certificate_of_an_intermediate_is_valid_if_the_client_sends_the
     assert await answered(service, leaf(holder)) == b""
 
 
+async def test_an_intermediate_in_the_bundle_is_an_anchor_as_in_go(
+    service: Service, authority: Holder, cluster: Cluster
+) -> None:
+    between = authority.issue("between", authority=True)
+    await following(service, cluster, between.pem)
+    assert await answered(service, leaf(between.issue("proxy"))) == b"200"
+
+
 async def test_a_clients_certificate_cannot_issue_others(service: Service, authority: Holder) -> None:
     honest = authority.issue("proxy")
     forged = honest.issue("forged")
@@ -164,6 +189,8 @@ async def test_a_resumed_session_does_not_outlive_its_authority(
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     port = service.server.port
     session = await asyncio.to_thread(session_of, port, context, None)
+    assert session is not None
+    assert not session.has_ticket
     await following(service, cluster, root(tmp_path, "another").pem)
     with pytest.raises(OSError, match=r"."):
         await asyncio.to_thread(session_of, port, context, session)

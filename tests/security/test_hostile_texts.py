@@ -10,24 +10,19 @@ import pytest
 from multidict import CIMultiDict
 
 from adapter.evaluation.object_index import decode_hpa, decode_policy
-from adapter.kube.errors import error_from_answer
 from adapter.kube.objects import decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.policy.hpa import read_field_managers
-from adapter.registries import polaris as polaris_wire
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import DEEPEST_OBJECT, Decoder, truncate_nesting
 from adapter.runtime.faults import Fault
-from adapter.runtime.http1 import RawReply
 from adapter.runtime.outbound import Reply
-from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
-from adapter.usage import prometheus_api, promql, resource_metrics
+from adapter.usage import promql
 from adapter.usage.promql import PromqlError
 from tests.fuzz.kit import in_a_step
 from tests.fuzz.spoil import TOKENS, mark, written
@@ -80,39 +75,6 @@ async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_i
 def test_each_reader_of_objects_refuses_what_is_nested_deep_or_no_utf8(decode: Any, token: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode(written({"metadata": {"name": mark(token)}, "spec": mark(token), "status": mark(token)}))
-
-
-@pytest.mark.parametrize("token", UNREADABLE)
-def test_a_refusal_that_is_nested_deep_or_no_utf8_is_a_refusal(token: str) -> None:
-    assert error_from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
-
-
-@pytest.mark.parametrize("token", UNREADABLE)
-async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8_are_refused(token: str) -> None:
-    with pytest.raises(msgspec.MsgspecError):
-        list(eureka_wire.Applications(Body(written({"applications": {"apps__hashcode": mark(token)}}))))
-    with pytest.raises(WrongRegistryAnswer):
-        await consul_wire.registrations(
-            Body(written([{"Node": {"ID": mark(token)}}])), "http://c", pod_name_key="", warning_is_out=False
-        )
-    reply = RawReply(200, b"", Body(written({"code": mark(token), "info": mark(token)})))
-    with pytest.raises(WrongRegistryAnswer):
-        await polaris_wire.read_answer(reply, "http://p", "shop", "default", "")
-    with pytest.raises(SourceError):
-        raise prometheus_api.error_from_response(500, written({"status": "error", "error": mark(token)}))
-    with pytest.raises(SourceError):
-        await resource_metrics.decode_usages(Body(written({"items": mark(token)})))
-
-
-@pytest.mark.parametrize("depth", range(930, 990, 4))
-def test_a_policy_nested_just_less_deep_than_it_can_be_decoded_is_a_fault(depth: int) -> None:
-    for spec in ('{"mode":%s}', '{"notify":[%s]}', '{"x":%s}'):
-        nested = spec % ("[" * depth + "]" * depth)
-        try:
-            fault = decode_policy(b'{"metadata":{"name":"a"},"spec":%b}' % nested.encode()).fault
-        except msgspec.MsgspecError as error:
-            fault = str(error)
-        assert fault
 
 
 def test_a_value_nested_deep_or_a_number_of_thousands_of_digits_is_shown_by_its_beginning() -> None:

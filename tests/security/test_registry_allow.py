@@ -189,7 +189,7 @@ def test_a_service_is_never_another_path_of_consul(service: str) -> None:
     assert consul_wire.path("a/../b?c#d%2e") == "/v1/health/service/a%2F..%2Fb%3Fc%23d%252e"
 
 
-@pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a\nb"])
+@pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a:1/b", "a\nb"])
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
     assert "is not a valid node name" in invalid_key_reason(ServiceKey("zk", service), settings)

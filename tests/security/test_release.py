@@ -102,6 +102,11 @@ def test_what_only_an_extra_needs_is_not_in_the_base() -> None:
         assert not {Requirement(one).name for one in wanted} & base.keys()
 
 
+def test_what_builds_the_package_is_taken_from_the_lock_with_all_that_it_needs() -> None:
+    (names,) = re.findall(r"awk '/\^\(([a-z|-]+)\)==/", DOCKERFILE)
+    assert set(names.split("|")) == closure(["hatchling"]) <= locked("dev").keys()
+
+
 # --- the image ---
 
 

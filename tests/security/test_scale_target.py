@@ -11,6 +11,7 @@ from adapter.evaluation import targets
 from adapter.kube import rest_mapper
 from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
+from adapter.policy.linking import reference_faults
 from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing, until
@@ -187,6 +188,11 @@ async def test_a_place_that_becomes_free_goes_to_the_oldest_that_waits() -> None
             stand.cluster.remove("watermarkpolicies", f"cart/{odd[0].name}")
             stand.services.remove(odd[0])
             await stand.until_answered(["thing"])
+
+
+@pytest.mark.parametrize("kind", ["Deploy/ment", "%44eployment", "..", "D" * 64])
+def test_a_kind_that_is_no_name_is_a_fault_though_the_api_server_would_refuse_it_too(kind: str) -> None:
+    assert [fault.path for fault in reference_faults("apps/v1", kind, "web")] == ["spec.scaleTargetRef.kind"]
 
 
 @pytest.mark.parametrize("segment", ["", ".", "..", "a/b", "/", "%61pps", "a%2Fb"])

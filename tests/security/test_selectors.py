@@ -63,14 +63,6 @@ WORST: dict[str, Callable[[int], str]] = {
     "requirements": lambda size: requirements(size * MOST_REQUIREMENTS // LONGEST_SELECTOR),
     "values": lambda size: values(size * MOST_SELECTOR_VALUES // LONGEST_SELECTOR),
     "both": lambda size: spread(size * MOST_REQUIREMENTS // LONGEST_SELECTOR),
-    "white space in the end": lambda size: "k" + " " * (size - 1),
-    "white space between": lambda size: "k" + " \t" * (size // 2 - 2) + "=v",
-    "operators": lambda size: "=" * size,
-    "brackets": lambda size: "k in (" + "(" * (size - 10),
-    "a key": lambda size: "k" * size,
-    "a prefix": lambda size: "a." * (size // 2 - 2) + "/k",
-    "a value": lambda size: "k=" + "v-" * (size // 2 - 2),
-    "one value, many times": lambda size: f"k in ({','.join(['v'] * (size * 1200 // LONGEST_SELECTOR))})",
 }
 
 

@@ -7,19 +7,24 @@ import pytest
 from adapter.settings import Settings, SettingsError, SettingsFile
 
 
-def test_the_first_look_gives_the_settings_and_the_next_ones_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text("", encoding="utf-8")
-    watched = SettingsFile(file)
-    assert watched.changed() == Settings()
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An empty settings file."""
+    made = tmp_path / "settings.yaml"
+    made.write_text("", encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def watched(file: Path) -> SettingsFile:
+    """The file after a first look."""
+    made = SettingsFile(file)
+    assert made.changed() == Settings()
+    return made
+
+
+def test_rewriting_is_seen_and_touching_is_not(file: Path, watched: SettingsFile) -> None:
     assert watched.changed() is None
-
-
-def test_rewriting_is_seen_and_touching_is_not(tmp_path: Path) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text("logging: {level: info}", encoding="utf-8")
-    watched = SettingsFile(file)
-    watched.changed()
     file.touch()
     assert watched.changed() is None
     file.write_text("logging: {level: debug}", encoding="utf-8")
@@ -45,11 +50,7 @@ def test_a_configmaps_symlink_swap_is_seen(tmp_path: Path) -> None:
     assert (first.logging.level, second.logging.level) == ("info", "debug")
 
 
-def test_a_broken_file_is_complained_about_once_and_its_repair_taken_over(tmp_path: Path) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text("", encoding="utf-8")
-    watched = SettingsFile(file)
-    watched.changed()
+def test_a_broken_file_is_complained_about_once_and_its_repair_taken_over(file: Path, watched: SettingsFile) -> None:
     file.write_text("servre: {}", encoding="utf-8")
     with pytest.raises(SettingsError, match="did you mean server"):
         watched.changed()
@@ -60,11 +61,9 @@ def test_a_broken_file_is_complained_about_once_and_its_repair_taken_over(tmp_pa
     assert repaired.server.port == 1
 
 
-def test_a_vanished_file_is_complained_about_once_and_noticed_when_it_returns(tmp_path: Path) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text("", encoding="utf-8")
-    watched = SettingsFile(file)
-    watched.changed()
+def test_a_vanished_file_is_complained_about_once_and_noticed_when_it_returns(
+    file: Path, watched: SettingsFile
+) -> None:
     file.unlink()
     with pytest.raises(SettingsError, match="cannot be read"):
         watched.changed()
