@@ -113,6 +113,13 @@ class TestGuards:
         assert names_in_state(found, S.PULLED_OUT) == gone[:expected]
         assert names_in_state(found, S.DOUBTFUL) == gone[expected:]
 
+    def test_pods_that_have_not_registered_yet_add_nothing_to_that_share(self) -> None:
+        shop = service(4, rule=policy(registry=REGISTRY, pulled_out=PulledOut(max_percent=50)))
+        shop.pods += [pod(f"new{i}", ip=f"10.0.1.{i}", now=shop.now, age=5, ready_for=1) for i in range(4)]
+        found = shop.absent("p0", "p1", "p2", *(f"new{i}" for i in range(4)), rounds=8)
+        assert names_in_state(found, S.STARTING) == ["new0", "new1", "new2", "new3"]
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1"]
+
     def test_a_pod_that_was_out_by_hand_keeps_its_place_once_its_absence_counts(self) -> None:
         shop = service()
         for index in (8, 9):
