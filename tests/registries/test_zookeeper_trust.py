@@ -76,10 +76,12 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
         assert followed.aged(80) == set()
 
 
-async def test_a_server_that_froze_between_two_signs_of_life_makes_absence_doubtful(
-    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("pause", [60, 0.4])
+async def test_a_read_that_is_not_answered_makes_absence_doubtful_although_each_ping_is(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch, pause: float
 ) -> None:
-    monkeypatch.setattr(source_module, "PING_SECONDS", 60)
+    """Where pings are short apart, one is on its way meanwhile, and is answered in time after the read was not."""
+    monkeypatch.setattr(source_module, "PING_SECONDS", pause)
     pods, beside = await crowd.pods(SPRING), await crowd.pods(SPRING)
     await pods.register()
     await beside.register()

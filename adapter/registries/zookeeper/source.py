@@ -143,7 +143,8 @@ class ZooKeeperSource:
                 continue
             session.unblock()
             try:
-                self._was_slow |= await session.ping() > SLOW_SECONDS
+                seconds = await session.ping()
+                self._was_slow |= seconds > SLOW_SECONDS  # a read may have failed meanwhile
                 self._answered()
                 if self._rules is None or self._rules.current:
                     self._cache.confirm([service.key for service in self._services.values() if service.current])
