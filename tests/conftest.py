@@ -232,7 +232,7 @@ def _fresh_name(request: pytest.FixtureRequest) -> str:
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of this test's own in the control plane, emptied afterwards."""
     name = _fresh_name(request)
-    control_plane.client.create(objects.namespace(name))
+    control_plane.client.apply(objects.namespace(name))  # a busy API server may write a create twice, and refuse it
     control_plane.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
     yield name
     control_plane.restore()
@@ -246,7 +246,7 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
 def api_namespace(api_server: ControlPlane, request: pytest.FixtureRequest) -> str:
     """A namespace of this test's own in the bare API server, where nobody could clean it up."""
     name = _fresh_name(request)
-    api_server.client.create(objects.namespace(name))
+    api_server.client.apply(objects.namespace(name))
     return name
 
 

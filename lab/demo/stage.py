@@ -58,7 +58,7 @@ class Stage:
 
     def set_up(self, demand: int, say: Say) -> None:
         """Creates the Deployments, waits for their metrics, then creates policy and HPAs: these ignore the start."""
-        self.client.create(objects.namespace(self.namespace))
+        self.client.apply(objects.namespace(self.namespace))
         # The API server rejects pods until the namespace has its default account.
         self.client.wait_for(f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", timeout=30)
         for item in workloads(self.namespace):

@@ -73,7 +73,7 @@ class Scene(Scenery):
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-faults-")))
         self.cluster = stack.enter_context(ControlPlane(hpa_sync=1, hpa_flags={"downscale-stabilization": "0s"}))
         install_crds(self.cluster)
-        self.cluster.client.create(objects.namespace(NAMESPACE))
+        self.cluster.client.apply(objects.namespace(NAMESPACE))
         self.cluster.client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", timeout=30)
         self.workloads = Workloads(self.cluster, NAMESPACE)
         self.exporter = stack.enter_context(Exporter())

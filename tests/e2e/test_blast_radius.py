@@ -297,7 +297,7 @@ def apart(control_plane: ControlPlane, crds: None) -> Iterator[Path]:
 def elsewhere(control_plane: ControlPlane, namespace: str) -> Iterator[Workloads]:
     """Workloads in a second namespace."""
     name = f"{namespace}-elsewhere"
-    control_plane.client.create(objects.namespace(name))
+    control_plane.client.apply(objects.namespace(name))
     control_plane.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
     yield Workloads(control_plane, name)
     for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):

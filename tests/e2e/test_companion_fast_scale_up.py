@@ -78,7 +78,7 @@ def start(slow: ControlPlane, laws: Laws) -> Start:
 def shop(slow: ControlPlane) -> Iterator[Workloads]:
     """A namespace for one test."""
     name = f"shop-{secrets.token_hex(3)}"
-    slow.client.create(objects.namespace(name))
+    slow.client.apply(objects.namespace(name))
     slow.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
     yield Workloads(slow, name)
     for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):

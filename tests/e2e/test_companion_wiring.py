@@ -245,7 +245,7 @@ def old_cluster() -> Iterator[ControlPlane]:
 def old(old_cluster: ControlPlane) -> Workloads:
     """A namespace in that cluster."""
     name = f"old-{secrets.token_hex(3)}"
-    old_cluster.client.create(objects.namespace(name))
+    old_cluster.client.apply(objects.namespace(name))
     old_cluster.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
     return Workloads(old_cluster, name)
 

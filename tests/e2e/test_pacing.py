@@ -157,7 +157,7 @@ def test_an_idle_service_sleeps_and_wakes_with_its_queue(
     zero_cluster: ControlPlane, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     name = f"zero-{secrets.token_hex(3)}"
-    zero_cluster.client.create(objects.namespace(name))
+    zero_cluster.client.apply(objects.namespace(name))
     zero_cluster.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
     workloads = Workloads(zero_cluster, name)
     load = Load(exporter, workloads)

@@ -49,7 +49,7 @@ def cluster() -> Iterator[ControlPlane]:
 @pytest.fixture
 def space(cluster: ControlPlane, request: pytest.FixtureRequest) -> str:
     name = f"t{abs(hash(request.node.name)) % 10**8}"
-    cluster.client.create(objects.namespace(name))
+    cluster.client.apply(objects.namespace(name))
     return name
 
 

@@ -48,7 +48,7 @@ def confined(cluster: ControlPlane) -> Iterator[Confined]:
     everything = may_do_everything(USER)
     cluster.client.apply(everything)
     namespace = f"confined-{secrets.token_hex(3)}"
-    cluster.client.create(objects.namespace(namespace))
+    cluster.client.apply(objects.namespace(namespace))
     client = cluster.client_with_token(cluster.token("effective-load", account_of(FEATURES)))
     made = Confined(cluster.client, client, namespace)
     wait_in_force(made)

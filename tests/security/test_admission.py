@@ -197,7 +197,7 @@ def test_with_the_manifests_rights_the_policy_rejects_labels_and_rbac_the_rest(
     api_server: ControlPlane,
 ) -> None:
     namespace = f"rights-{secrets.token_hex(3)}"
-    api_server.client.create(objects.namespace(namespace))
+    api_server.client.apply(objects.namespace(namespace))
     companion_kubeconfig(api_server, ("deletion-cost",))
     client = api_server.client_with_token(api_server.token("effective-load", account_of(("deletion-cost",))))
     cluster = Confined(api_server.client, client, namespace)
