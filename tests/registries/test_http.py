@@ -260,6 +260,19 @@ class TestAnswersOfOtherQuestions:
             assert len(again) == 2
             assert all("If-None-Match" not in one for one in again)
 
+    async def test_after_one_answer_too_many_every_service_is_asked_without_its_tag(self, answers: Answers) -> None:
+        async with running(Followed(answers.url)) as world:
+            await world.until(lambda: "If-None-Match" in answers.heads[-1] if answers.heads else False)
+            asked = len(answers.heads)
+            answers.of["other"] = http(said(service="other")) + answers.of["shop"]
+            world.follow([world.key, OTHER])
+            await world.until(lambda: world.error_of(OTHER))
+
+            def again() -> list[str]:
+                return [one for one in answers.heads[asked:] if "service=shop" in one and "If-None-Match" not in one]
+
+            await eventually(again)
+
     async def test_a_304_that_confirms_another_tag_than_was_sent_is_not_taken(self, answers: Answers) -> None:
         async with running(Followed(answers.url)) as world:
             await world.until_out("web-0")
