@@ -170,6 +170,11 @@ def _metric(name: str, dimension: str, kind: str, value: str) -> dict[str, Any]:
     return entry | ({"labels": labels} if labels else {})
 
 
+def usage_page(node: str) -> str:
+    """The path of a node's page of usage at kwok."""
+    return f"/metrics/nodes/{node}/metrics/resource"
+
+
 def resource_metrics() -> dict[str, Any]:
     """The page /metrics/resource of a kubelet, which metrics-server scrapes."""
     cpu, memory = "cpu_usage_seconds_total", "memory_working_set_bytes"
@@ -188,7 +193,7 @@ def resource_metrics() -> dict[str, Any]:
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "Metric",
         "metadata": {"name": "metrics-resource"},
-        "spec": {"path": "/metrics/nodes/{nodeName}/metrics/resource", "metrics": metrics},
+        "spec": {"path": usage_page("{nodeName}"), "metrics": metrics},
     }
 
 
@@ -215,7 +220,7 @@ def node(name: str) -> dict[str, Any]:
             "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"},
             "annotations": {
                 "kwok.x-k8s.io/node": "fake",
-                "metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource",
+                "metrics.k8s.io/resource-metrics-path": usage_page(name),
             },
         },
         "status": {"allocatable": room, "capacity": room},

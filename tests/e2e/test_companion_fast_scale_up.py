@@ -24,7 +24,7 @@ from tests.e2e.kit import query_watermarks
 
 FAST = {"companion": {"features": {"fastScaleUp": True}}}
 RIGHTS = ("status", "fast-scale-up")
-CHANGES = 5
+CHANGES = 3
 Start = Callable[..., CompanionProcess]
 
 

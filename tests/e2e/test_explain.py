@@ -69,8 +69,8 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     workloads.hpa("web", maximum=6)
     out, *_ = (pod["metadata"]["name"] for pod in workloads.pods("web"))
     workloads.annotate(out, {"effective-load.io/pulled-out": "true"})
-    until(lambda: explain.json("web")["decision"]["counts"].get("pulledOut") == 1, 60, adapter.logs)
     workloads.wait_condition("web", "ScalingActive")
+    until(lambda: explain.json("web")["decision"]["counts"].get("pulledOut") == 1, 60, adapter.logs)
     seen = explain.json("web")
     assert seen["trouble"] == []
     assert seen["served"] == workloads.client.get(FIGURE.format(workloads.namespace))["items"][0]["value"]

@@ -19,6 +19,6 @@ def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
     workloads.hold_replicas("web", 10)
     broken = workloads.pod_names("web")[:9]
     load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, 15)
+    workloads.hold_replicas("web", 10, 8)
     load.each("web", 0.5, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, 15)
+    workloads.hold_replicas("web", 10, 8)
