@@ -7,18 +7,7 @@ import pytest
 
 from adapter.runtime.backoff import FAILURES, LONGEST_TRIAL_SECONDS, CircuitBreaker, CircuitOpen
 from adapter.runtime.source_errors import SourceUnreachable, WrongAnswer
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.runtime.conftest import Clock
 
 
 @pytest.fixture

@@ -4,20 +4,9 @@ import pytest
 
 from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key
+from tests.runtime.conftest import Clock
 
 A, B = Key("shop", "a"), Key("shop", "b")
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
