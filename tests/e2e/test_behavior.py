@@ -45,7 +45,7 @@ def test_one_to_thirteen_is_ten_at_once_as_the_model_says_and_back_goes_a_pod_at
             made = [ReplicaChange(first, ten - one)]
             assert highest_allowed(ten, UP, made, first + UP_SECONDS - SEEN) == ten
             assert min(thirteen, highest_allowed(ten, UP, made, second + SEEN)) == thirteen
-            assert UP_SECONDS - SEEN <= second - first < 3 * UP_SECONDS
+            assert UP_SECONDS - SEEN <= second - first < 2 * UP_SECONDS
             changed = numbers.set("web", 600)  # 13 are too many, 10 are right
             until(lambda: course.counts("web")[-1] == 10, 120, lambda: str(course.counts("web")))
             falls = course.steps["web"][3:]

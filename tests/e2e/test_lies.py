@@ -7,7 +7,7 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 
 def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, exhaustive: bool
 ) -> None:
     load = Load(exporter, workloads)
     make_adapter(prometheus_settings(prometheus))
@@ -17,8 +17,9 @@ def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", 10)
+    seconds = 15 if exhaustive else 8
     broken = workloads.pod_names("web")[:9]
     load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, 8)
+    workloads.hold_replicas("web", 10, seconds)
     load.each("web", 0.5, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, 8)
+    workloads.hold_replicas("web", 10, seconds)

@@ -302,7 +302,7 @@ def test_a_wiped_shard_behind_a_querier_shrinks_nothing(
         wiped.kill()
         shutil.rmtree(wiped.folder / "data")
         wiped.resume()
-        services.hold(2 * WINDOW)
+        services.hold((3 if exhaustive else 2) * WINDOW)
         services.workloads.wait_condition("pods", "ScalingActive")
         if exhaustive:
             services.fall(3 * WINDOW + 15)
