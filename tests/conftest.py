@@ -231,15 +231,11 @@ def _fresh_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of this test's own in the control plane, emptied afterwards."""
-    name = _fresh_name(request)
-    control_plane.client.apply(objects.namespace(name))  # a busy API server may write a create twice, and refuse it
-    control_plane.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
-    yield name
+    made = Workloads(control_plane, _fresh_name(request))
+    made.make_namespace()
+    yield made.namespace
     control_plane.restore()
-    # HPAs first, or they would scale what is being deleted; the rest goes with the namespace, without waiting.
-    for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
-        control_plane.client.delete(f"/apis/{path.format(name)}")
-    control_plane.client.delete(f"/api/v1/namespaces/{name}")
+    made.remove_namespace()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from lab.demo.curve import share, usages
 from lab.demo.objects import OURS, PULLED_OUT, STOCK, Object, scaling, workloads
 from lab.demo.observe import Observation, milli_of
-from lab.harness import binaries, objects
+from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.client import ApiError
 from lab.harness.companion import CompanionProcess, companion_kubeconfig
@@ -58,9 +58,7 @@ class Stage:
 
     def set_up(self, demand: int, say: Say) -> None:
         """Creates the Deployments, waits for their metrics, then creates policy and HPAs: these ignore the start."""
-        self.client.apply(objects.namespace(self.namespace))
-        # The API server rejects pods until the namespace has its default account.
-        self.client.wait_for(f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", timeout=30)
+        self._workloads.make_namespace()
         for item in workloads(self.namespace):
             self.client.create(item)
         say("waiting until metrics-server has scraped the pods twice, as a rate requires …")

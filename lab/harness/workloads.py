@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from lab.harness import objects
 from lab.harness.client import ApiError, Client, Object, brief, pause_after
 from lab.harness.control_plane import ControlPlane
 from lab.harness.hpa_log import Sync
@@ -30,6 +31,20 @@ class Workloads:
         self.cluster, self.namespace = cluster, namespace
         self.client: Client = cluster.client
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def make_namespace(self) -> None:
+        """Makes the namespace and waits for its default account, without which the API server rejects pods.
+
+        It is applied: a create that the API server executes and answers too late would be refused the second time.
+        """
+        self.client.apply(objects.namespace(self.namespace))
+        self.client.wait_for(f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", timeout=30)
+
+    def remove_namespace(self) -> None:
+        """Removes it: HPAs first, or they would scale what is being deleted; the rest goes with it, without waiting."""
+        for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
+            self.client.delete(f"/apis/{path.format(self.namespace)}")
+        self.client.delete(f"/api/v1/namespaces/{self.namespace}")
 
     def path(self, name: str) -> str:
         return f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{name}"

@@ -296,13 +296,10 @@ def apart(control_plane: ControlPlane, crds: None) -> Iterator[Path]:
 @pytest.fixture
 def elsewhere(control_plane: ControlPlane, namespace: str) -> Iterator[Workloads]:
     """Workloads in a second namespace."""
-    name = f"{namespace}-elsewhere"
-    control_plane.client.apply(objects.namespace(name))
-    control_plane.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
-    yield Workloads(control_plane, name)
-    for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
-        control_plane.client.delete(f"/apis/{path.format(name)}")
-    control_plane.client.delete(f"/api/v1/namespaces/{name}")
+    made = Workloads(control_plane, f"{namespace}-elsewhere")
+    made.make_namespace()
+    yield made
+    made.remove_namespace()
 
 
 @pytest.mark.parametrize("resource", [one for one in SHARED if one != "endpointslices"])

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
@@ -77,12 +76,10 @@ def start(slow: ControlPlane, laws: Laws) -> Start:
 @pytest.fixture
 def shop(slow: ControlPlane) -> Iterator[Workloads]:
     """A namespace for one test."""
-    name = f"shop-{secrets.token_hex(3)}"
-    slow.client.apply(objects.namespace(name))
-    slow.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
-    yield Workloads(slow, name)
-    for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
-        slow.client.delete(f"/apis/{path.format(name)}")
+    made = Workloads(slow, f"shop-{secrets.token_hex(3)}")
+    made.make_namespace()
+    yield made
+    made.remove_namespace()
 
 
 def behavior(*policies: tuple[str, int, int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.harness import binaries, objects
+from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
 from lab.harness.client import Object, query
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
@@ -244,10 +244,9 @@ def old_cluster() -> Iterator[ControlPlane]:
 @pytest.fixture
 def old(old_cluster: ControlPlane) -> Workloads:
     """A namespace in that cluster."""
-    name = f"old-{secrets.token_hex(3)}"
-    old_cluster.client.apply(objects.namespace(name))
-    old_cluster.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
-    return Workloads(old_cluster, name)
+    made = Workloads(old_cluster, f"old-{secrets.token_hex(3)}")
+    made.make_namespace()
+    return made
 
 
 @pytest.mark.versions

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
@@ -156,10 +155,8 @@ def zero_cluster() -> Iterator[ControlPlane]:
 def test_an_idle_service_sleeps_and_wakes_with_its_queue(
     zero_cluster: ControlPlane, exporter: Exporter, prometheus: Prometheus
 ) -> None:
-    name = f"zero-{secrets.token_hex(3)}"
-    zero_cluster.client.apply(objects.namespace(name))
-    zero_cluster.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
-    workloads = Workloads(zero_cluster, name)
+    workloads = Workloads(zero_cluster, f"zero-{secrets.token_hex(3)}")
+    workloads.make_namespace()
     load = Load(exporter, workloads)
     load.queue("web", 250)
     workloads.deployment("web", 3)

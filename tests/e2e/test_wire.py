@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lab.harness import objects
 from lab.harness.adapter import AdapterProcess
 from lab.harness.client import query, tls_context
 from lab.harness.control_plane import ControlPlane
@@ -27,9 +26,8 @@ GROUP = "/apis/custom.metrics.k8s.io"
 @pytest.fixture(scope="module")
 def service(control_plane: ControlPlane, _adapter: AdapterProcess) -> Iterator[Workloads]:
     """Four pods at 1500m, one of them pulled out, under a policy; shared by the tests of this module."""
-    control_plane.client.apply(objects.namespace(NAMESPACE))
-    control_plane.client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", timeout=30)
     made = Workloads(control_plane, NAMESPACE)
+    made.make_namespace()
     if not _adapter.component.running:
         _adapter.start()
     made.deployment("web", 4, usage_cpu="1500m")
