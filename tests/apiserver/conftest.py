@@ -29,6 +29,7 @@ from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.upstream import FakeUpstream
+from tests.waiting import eventually
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
@@ -65,13 +66,6 @@ class StubScales(ScaleReader):
         if self.error is not None:
             raise self.error
         return self.scale
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Look until the condition holds."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what it looks at has no event
-            await asyncio.sleep(0.002)
 
 
 def pem(authority: trustme.CA) -> str:
@@ -137,7 +131,7 @@ class Service:
 
     async def ready(self) -> None:
         """Wait until the server is ready."""
-        await until(lambda: not self.unready())
+        await eventually(lambda: not self.unready())
 
     def context(self, leaf: trustme.LeafCert | None = None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

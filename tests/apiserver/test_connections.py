@@ -16,9 +16,10 @@ from adapter.runtime.concurrency import turn
 from adapter.runtime.inbound import HttpConnections, HttpLimits, SocketTransport
 from adapter.settings.server import ServerSettings, Tls
 from tests.apiserver.cluster import SECRET, Cluster
-from tests.apiserver.conftest import Ask, Service, as_user, made, pem, running, until
+from tests.apiserver.conftest import Ask, Service, as_user, made, pem, running
 from tests.security.connections import Streams, asked, connected, drop, opened
 from tests.security.raw_requests import METRIC, as_proxy, head, statuses
+from tests.waiting import eventually
 
 REQUEST = head(METRIC, *as_proxy())
 LAST = head(METRIC, *as_proxy("Connection: close"))
@@ -152,7 +153,7 @@ async def test_files_given_are_served_and_reloaded_under_standing_connections(
         wire = await opened(service, proxy)
         assert shown(wire) == first
         second, served = write(), service.server.in_use
-        await until(lambda: service.server.in_use != served)
+        await eventually(lambda: service.server.in_use != served)
         other = await opened(service, proxy)
         assert shown(other) == second
         assert (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200"), "it changes under standing connections"
@@ -181,7 +182,7 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     for _ in range(20):
         served = service.server.in_use
         service.cluster.objects.pop(SECRET, None)
-        await until(lambda served=served: service.server.in_use != served)  # type: ignore[misc]
+        await eventually(lambda served=served: service.server.in_use != served)  # type: ignore[misc]
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20
     assert lost == []
@@ -196,7 +197,7 @@ async def test_no_session_outlives_its_context(
     session, _ = await asyncio.to_thread(connect, service.server.port, context, None)
     served = service.server.in_use
     del service.cluster.objects[SECRET]
-    await until(lambda: service.server.in_use != served)
+    await eventually(lambda: service.server.in_use != served)
     _, reused = await asyncio.to_thread(connect, service.server.port, context, session)
     assert not reused
 

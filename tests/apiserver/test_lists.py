@@ -15,10 +15,11 @@ from adapter.apiserver.request_info import RequestInfo
 from adapter.runtime import inbound
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import HPA, Ask, Clock, Service, until
+from tests.apiserver.conftest import HPA, Ask, Clock, Service
 from tests.apiserver.metric_requests import CUSTOM, POLICY
 from tests.effort import steps
 from tests.security.connections import PATIENCE, begun, is_whole, unread
+from tests.waiting import eventually
 
 PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
@@ -108,7 +109,7 @@ async def test_a_client_that_takes_less_than_a_step_in_its_time_is_dropped(
 ) -> None:
     monkeypatch.setattr(inbound, "STEP_SECONDS", 0.3)
     wire = await asyncio.to_thread(unread, service, proxy, "bob", PODS)
-    await until(lambda: bool(service.server.connections.connections))
+    await eventually(lambda: bool(service.server.connections.connections))
     async with asyncio.timeout(PATIENCE):
         while service.server.connections.connections:
             await asyncio.to_thread(wire.recv, 1024) if paces else None
@@ -230,7 +231,7 @@ async def test_small_requests_end_neither_an_answer_beyond_the_budget_nor_each_o
     before, path = cluster.reviews(), f"{POLICY}/effective_cpu"
     cluster.faults[REVIEWS] = answering = asyncio.Event()
     asking = [asyncio.create_task(ask(path, user)) for user in ("bob", "eve")]
-    await until(lambda: cluster.reviews() == before + len(asking))
+    await eventually(lambda: cluster.reviews() == before + len(asking))
     answering.set()
     assert [(await each).status for each in asking] == [200, 200]
     assert [await asyncio.to_thread(is_whole, wire) for wire in wires] == 3 * [True]

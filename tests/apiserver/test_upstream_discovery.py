@@ -16,8 +16,9 @@ from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import Snapshot, SnapshotIndex
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
-from tests.apiserver.conftest import Clock, until
+from tests.apiserver.conftest import Clock
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
+from tests.waiting import eventually
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 V2, V1 = f"{CUSTOM}/v1beta2", f"{CUSTOM}/v1beta1"
@@ -207,9 +208,9 @@ async def test_names_are_refreshed_in_the_background_and_follow_the_settings(
     metrics = Metrics()
     both = Upstreams(upstream.settings(), QUERIES, metrics)
     running = asyncio.create_task(both.run())
-    await until(lambda: "does not answer discovery" in (both.warning() or ""))
+    await eventually(lambda: "does not answer discovery" in (both.warning() or ""))
     upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
-    await until(lambda: names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"])
+    await eventually(lambda: names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"])
     external = both.by_group[EXTERNAL]
     both.apply_settings(upstream.settings("external"), QUERIES)  # custom is gone, external stays as it is
     assert both.by_group == {EXTERNAL: external}
@@ -217,8 +218,9 @@ async def test_names_are_refreshed_in_the_background_and_follow_the_settings(
     assert both.by_group[EXTERNAL] is not external
     assert names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"]  # no gap
     both.apply_settings(upstream.settings("external"), ())
-    await until(lambda: len(names_of(both.listed(EXTERNAL, "v1beta1"))) == 2)  # `depth` is no query of ours any more
-    await until(lambda: external in closed)
+    # `depth` is no query of ours any more.
+    await eventually(lambda: len(names_of(both.listed(EXTERNAL, "v1beta1"))) == 2)
+    await eventually(lambda: external in closed)
     both.apply_settings(UpstreamsSettings(), ())
     assert (both.listed(EXTERNAL, "v1beta1"), both.warning()) == ((), None)
     assert "effective_load_upstream_up{" not in (await metrics.exposition()).decode()

@@ -26,6 +26,7 @@ from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
 from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
+from tests.waiting import eventually
 
 S = TypeVar("S", bound=RosterSource)
 
@@ -234,13 +235,6 @@ async def running(followed: F) -> AsyncIterator[F]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Return once it holds, of which nothing tells."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  there is no event to wait for
-            await asyncio.sleep(0.01)
 
 
 class Forwarder:

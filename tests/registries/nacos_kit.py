@@ -25,7 +25,8 @@ from adapter.registries.nacos.wire import Payload, decode_payload, encode_payloa
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from lab.harness.processes import free_ports
-from tests.registries.kit import FollowedService, eventually, running
+from tests.registries.kit import FollowedService, running
+from tests.waiting import eventually
 
 SECRET_KEY = "sk"
 SHOP = ServiceKey("nacos", "shop")

@@ -19,7 +19,8 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongRegistryAnswer
 from tests.effort import steps
 from tests.registries.http_kit import ByteServer, Followed, Platform, out, reply, said
-from tests.registries.kit import eventually, running
+from tests.registries.kit import running
+from tests.waiting import eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "registry-http.schema.json").read_text())

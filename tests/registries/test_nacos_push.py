@@ -16,8 +16,8 @@ from adapter.registries.nacos import source as nacos_source
 from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
-from tests.registries.kit import eventually
 from tests.registries.nacos_kit import SHOP, FakeNacos, following, host, subscribed
+from tests.waiting import eventually
 
 CART = ServiceKey("nacos", "cart")
 

@@ -13,7 +13,7 @@ from adapter.runtime.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.runtime.outbound import Access
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
 from tests.registries.http_kit import Answering, ByteServer, reply
-from tests.registries.kit import eventually
+from tests.waiting import eventually
 
 
 def chunked(*chunks: str, trailer: str = "") -> bytes:

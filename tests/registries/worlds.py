@@ -24,7 +24,8 @@ from lab.harness.registries.consul import Consul
 from lab.harness.registries.polaris import Polaris
 from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries import consul_kit, eureka_kit, http_kit, polaris_kit, zookeeper_kit
-from tests.registries.kit import FollowedService, eventually, running
+from tests.registries.kit import FollowedService, running
+from tests.waiting import eventually
 
 WRONG = "00000000-1111-2222-3333-444444444444"
 SEES_SERVICES, SEES_NODES = 'service_prefix "" { policy = "read" }', 'node_prefix "" { policy = "read" }'
