@@ -8,17 +8,14 @@ Only containers are missing: KWOK simulates nodes and pods. All files are in one
 with this process, however it ends.
 """
 
-import contextlib
 import functools
-import http.client
 import shutil
 import signal
 import ssl
 import tempfile
-import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -78,8 +75,6 @@ class ControlPlane(Server):
         self.watched: list[Component] = []
         """Further processes whose logs a failed test reports: adapters."""
         self._clients: list[Client] = []
-        self._stopped = threading.Event()
-        self._counting = threading.Thread(target=self._count_usage, daemon=True)
 
     @classmethod
     def api_server_only(cls, **more: Any) -> Self:
@@ -111,8 +106,6 @@ class ControlPlane(Server):
         for name in rest:
             self.components[name].wait_ready()
         self._settle()
-        if {"kwok", "metrics-server"} <= set(self.wanted):
-            self._counting.start()
 
     def _declare(self) -> None:
         users = {name: self.kubeconfig_for(f"system:{name}") for name in ("kube-controller-manager", "kube-scheduler")}
@@ -155,21 +148,8 @@ class ControlPlane(Server):
         if "metrics-server" in self.wanted:
             self.wait_api_service(f"v1beta1.{CLUSTER_METRICS}")
 
-    def _count_usage(self) -> None:
-        """Looks at kwok's pages every second: kwok counts the usage of a pod from the first look on, a kubelet from its
-        start. metrics-server's own looks are 10 s apart, and it needs two after that first one.
-        """
-        pages = self.anonymous(self.layout.port("kwok"), tls_context(self.pki.cluster.file), Accept="*/*")
-        while not self._stopped.wait(1):
-            with contextlib.suppress(OSError, http.client.HTTPException):  # kwok may be ended by a test
-                for index in range(self.nodes):
-                    pages.raw(kwok.usage_page(f"node-{index}"), timeout=2)
-
     def stop(self) -> None:
         """Ends all programs and removes the folder: clients of the API server first, etcd last."""
-        self._stopped.set()
-        if self._counting.is_alive():
-            self._counting.join()
         for client in self._clients:
             client.close()
         order = [name for name in reversed(self.components) if name not in binaries.API_SERVER]
@@ -281,6 +261,18 @@ class ControlPlane(Server):
     def hpa_log(self) -> HpaLog:
         """The HPA controller's log of its syncs."""
         return HpaLog(self.components["kube-controller-manager"].log)
+
+    @functools.cached_property
+    def _kwok(self) -> Client:
+        return self.anonymous(self.layout.port("kwok"), tls_context(self.pki.cluster.file), Accept="*/*")
+
+    def counts_usage_of(self, pods: Iterable[str]) -> bool:
+        """Whether kwok counts the CPU of these pods: from the first look at its pages on, unlike a kubelet.
+
+        metrics-server's own looks are 10 s apart, and it needs two after that first one.
+        """
+        pages = [self._kwok.raw(kwok.usage_page(f"node-{index}")).body.decode() for index in range(self.nodes)]
+        return all(any(f'pod="{pod}"' in page for page in pages) for pod in pods)
 
     def pod_metrics(self, namespace: str) -> list[dict[str, Any]]:
         return self.client.list(f"/apis/{CLUSTER_METRICS}/v1beta1/namespaces/{urllib.parse.quote(namespace)}/pods")

@@ -239,6 +239,8 @@ class Workloads:
             return counts == [count] * 3
 
         until(ready, timeout, lambda: self._describe(name, f"has no {count} ready pods"))
+        if {"kwok", "metrics-server"} <= set(self.cluster.wanted):
+            until(lambda: self.cluster.counts_usage_of(self.pod_names(name)), timeout, lambda: "kwok lists no usage")
 
     def hold_replicas(
         self, name: str, count: int, seconds: float = 0, *, syncs: int = 3, hpa: str | None = None
