@@ -190,7 +190,7 @@ async def test_a_place_that_becomes_free_goes_to_the_oldest_that_waits() -> None
             await stand.until_answered(["thing"])
 
 
-@pytest.mark.parametrize("kind", ["Deploy/ment", "%44eployment", "..", "D" * 64])
+@pytest.mark.parametrize("kind", ["Deployment/scale", "%44eployment", "..", "D" * 64])
 def test_a_kind_that_is_no_name_is_a_fault_though_the_api_server_would_refuse_it_too(kind: str) -> None:
     assert [fault.path for fault in reference_faults("apps/v1", kind, "web")] == ["spec.scaleTargetRef.kind"]
 
