@@ -86,14 +86,14 @@ class ZooKeeper(LocalServer):
             self.component.signal(signal.SIGCONT)
 
     @contextlib.contextmanager
-    def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:
-        """A blocking client with its own session, like a process that registers."""
+    def session(self, timeout: float = 10, *, address: str = "", **more: Any) -> Iterator[Any]:
+        """A blocking client with its own session, like a process that registers; `address`: what stands before it."""
         # The demo builds its programs with `lab.harness.build`, and has no ZooKeeper client installed.
         from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
         # Named four times, because it waits for a server's answer to its greeting for a fourth of the session then: one
         # that is lost while the server starts would cost the session.
-        hosts = ",".join(4 * [self.address])
+        hosts = ",".join(4 * [address or self.address])
         client = KazooClient(hosts, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 0.5}, **more)
         client.start(timeout=20)
         try:
