@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 
 from lab.harness import binaries, objects
+from lab.harness.adapter import install_crds
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.polaris import Polaris
@@ -212,7 +213,7 @@ def _seed(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """Everything a cluster has but containers; HPAs sync every second. Shared: a test works in its own namespace."""
-    with ControlPlane(hpa_sync=1) as cluster:
+    with ControlPlane(hpa_sync=1, prepared=install_crds) as cluster:
         yield cluster
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from adapter.companion import plan, replica_history
-from adapter.companion.actions import Action, ActionResult, WriteStatus
+from adapter.companion.actions import Action, ActionResult, AskTolerance, WriteStatus
 from adapter.companion.notifier import Notifier
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.companion.writer import Writer
@@ -211,6 +211,8 @@ class Companion:
         if result is ActionResult.NOT_LEADING:
             return
         state, now = self._states.get(key, State()), self._session.now()
+        if isinstance(action, AskTolerance):  # its answer decides what is wired
+            self._steady.add([key])
         is_done = result is ActionResult.DONE
         self._states[key] = plan.after(state, action, now) if is_done else plan.missed(state, action, result, now)
         if isinstance(action, WriteStatus) and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:

@@ -71,8 +71,8 @@ class Scene(Scenery):
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-faults-")))
-        self.cluster = stack.enter_context(ControlPlane(hpa_sync=1, hpa_flags={"downscale-stabilization": "0s"}))
-        install_crds(self.cluster)
+        flags = {"downscale-stabilization": "0s"}
+        self.cluster = stack.enter_context(ControlPlane(hpa_sync=1, hpa_flags=flags, prepared=install_crds))
         self.workloads = Workloads(self.cluster, NAMESPACE)
         self.workloads.make_namespace()
         self.exporter = stack.enter_context(Exporter())

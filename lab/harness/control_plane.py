@@ -60,7 +60,7 @@ class ControlPlane(Server):
 
         `controllers` is the controller manager's flag of that name. `built` returns when the programs of these names
         are built; each starts as soon as it is. `prepared` is called when the API server serves, before the programs
-        that watch it start.
+        that watch it start: the HPA controller finds a kind that is defined later only within half a minute.
         """
         self.built = built or functools.partial(binaries.ensure, announce=announce)
         self.prepared = prepared

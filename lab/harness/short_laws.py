@@ -1,8 +1,8 @@
 """Runs the command line with short laws of time, so that a test sees within seconds what takes minutes in a cluster.
 
 `python -m lab.harness.short_laws serve ...`. What is shortened is how long a silent watch is believed, how soon
-discovery is read again, how long a trouble lasts before it is notified, and how far apart the companion's raises and
-its writes of a status are; the arithmetic's own times stay.
+discovery is read again, how often the adapter looks at its certificate, how long a trouble lasts before it is notified,
+and how far apart the companion's raises and its writes of a status are; the arithmetic's own times stay.
 """
 
 import importlib
@@ -22,6 +22,7 @@ LAWS: dict[str, dict[str, object]] = {
         "SILENCE_SECONDS": 3.0,
         "CONFIRMED_SECONDS": CONFIRMED_SECONDS,
     },
+    "adapter.apiserver.certificate_manager": {"SECRET_SECONDS": 5.0},
     "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0, "LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
     "adapter.companion.features.fast_scale_up": {"APART_SECONDS": RAISES_APART_SECONDS},
@@ -33,9 +34,11 @@ LAWS: dict[str, dict[str, object]] = {
 """The constants that are replaced, by module."""
 
 
-def shorten() -> None:
-    """Replaces the constants; one that is no longer there is an error."""
+def shorten(*modules: str) -> None:
+    """Replaces the constants, by default of all modules; one that is no longer there is an error."""
     for name, laws in LAWS.items():
+        if modules and name not in modules:
+            continue
         module = importlib.import_module(name)
         for law, seconds in laws.items():
             if not hasattr(module, law):

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
 from adapter.companion import plan
-from adapter.companion.actions import Action, MarkPod, RaiseScale, WriteStatus
+from adapter.companion.actions import Action, AskTolerance, MarkPod, RaiseScale, WriteStatus
 from adapter.companion.companion import Companion
 from adapter.companion.features.status import status_of
 from adapter.companion.state import Context
@@ -28,6 +28,7 @@ from tests.kube.fake import Answer, FakeApi, status, text
 LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 POD = "/api/v1/namespaces/shop/pods/web-1"
+HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 
 Plan = Callable[[Context], Iterator[Action]]
 
@@ -184,6 +185,15 @@ async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None
     assert moments[-1] - moments[0] >= 28 / 40
     for first, last in zip(moments, moments[10:], strict=False):
         assert last - first >= 9 / 40, "nor is it exceeded for a moment"
+
+
+async def test_what_the_answer_about_the_tolerance_allows_does_not_wait_for_the_next_look(make: Make) -> None:
+    def steady(case: Context) -> Iterator[Action]:
+        return _write(case) if case.tolerance_field.asked_at else iter([AskTolerance(key=case.key, hpa="web")])
+
+    case = make(1, steady=steady)
+    case.api.answers[HPA] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
+    await case.until(lambda: bool(case.names), module.RESYNC_SECONDS / 2)
 
 
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:

@@ -10,7 +10,7 @@ from lab.demo.curve import Chapter, Curve
 from lab.demo.objects import OURS, STOCK
 from lab.demo.stage import SETTINGS, Stage
 from lab.demo.timeline import load
-from lab.harness.adapter import AdapterProcess, install_crds
+from lab.harness.adapter import AdapterProcess
 from lab.harness.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.versions]
@@ -28,7 +28,6 @@ SHORT = Curve(
 def test_a_pull_out_is_replaced_narrated_and_drawn(
     control_plane: ControlPlane, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    install_crds(control_plane)
     namespace = f"demo-{secrets.token_hex(3)}"
     try:
         with AdapterProcess(control_plane, SETTINGS, name="adapter-demo") as adapter:

@@ -10,7 +10,7 @@ import pytest
 from adapter.companion.features import fast_scale_up, status
 from adapter.kube import reflector
 from lab.harness import short_laws
-from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, manifests
 from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
 
@@ -70,12 +70,6 @@ def laws(exhaustive: bool) -> Laws:
 
 
 @pytest.fixture(scope="session")
-def crds(control_plane: ControlPlane) -> None:
-    """The project's custom resource definitions, established."""
-    install_crds(control_plane)
-
-
-@pytest.fixture(scope="session")
 def adapter_kubeconfig(control_plane: ControlPlane) -> Path:
     """A kubeconfig with the server's rights in the manifests."""
     if next(manifests("ServiceAccount"), None) is None:
@@ -84,7 +78,7 @@ def adapter_kubeconfig(control_plane: ControlPlane) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _adapter(control_plane: ControlPlane, crds: None, adapter_kubeconfig: Path) -> Iterator[AdapterProcess]:
+def _adapter(control_plane: ControlPlane, adapter_kubeconfig: Path) -> Iterator[AdapterProcess]:
     with AdapterProcess(control_plane, FAST, external=True, kubeconfig=adapter_kubeconfig) as process:
         yield process
 
@@ -121,7 +115,7 @@ def make_adapter(
 
 
 @pytest.fixture
-def make_companion(control_plane: ControlPlane, crds: None) -> Iterator[MakeCompanion]:
+def make_companion(control_plane: ControlPlane) -> Iterator[MakeCompanion]:
     """Starts companions with exactly the rights of these features' components, by default the default ones.
 
     make_companion({"companion": {"features": {"fastScaleUp": True}}}, rights=("status", "fast-scale-up"))

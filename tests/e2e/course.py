@@ -4,6 +4,7 @@ import http.client
 import http.server
 import json
 import re
+import socket
 import threading
 import time
 import urllib.parse
@@ -129,6 +130,7 @@ class Course:
     def close(self) -> None:
         """Ends the watch."""
         if self._connection.sock is not None:
+            self._connection.sock.shutdown(socket.SHUT_RDWR)  # or the thread reads on
             self._connection.sock.close()
         self._thread.join(5)
 

@@ -173,7 +173,7 @@ def scene(workloads: Workloads, exporter: Exporter) -> Scene:
 
 
 @pytest.fixture
-def kind(workloads: Workloads, crds: None) -> Iterator[Kind]:
+def kind(workloads: Workloads) -> Iterator[Kind]:
     kind = Kind(workloads, "widgets")
     kind.define()
     kind.grant()
@@ -267,7 +267,7 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
 
 
 @pytest.fixture
-def apart(control_plane: ControlPlane, crds: None) -> Iterator[Path]:
+def apart(control_plane: ControlPlane) -> Iterator[Path]:
     """A kubeconfig for server and companion, whose right to each shared watch has a role of its own, `apart-PLURAL`."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     kubeconfig = control_plane.kubeconfig_with_token(control_plane.token(NAMESPACE, ACCOUNT), "kubeconfig-apart")

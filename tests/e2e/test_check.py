@@ -51,7 +51,7 @@ def consul() -> Iterator[Platform]:
 
 
 @pytest.fixture
-def check(tmp_path: Path, crds: None, adapter_kubeconfig: Path, consul: Platform) -> Check:
+def check(tmp_path: Path, adapter_kubeconfig: Path, consul: Platform) -> Check:
     return Check(tmp_path, adapter_kubeconfig, consul.settings)
 
 

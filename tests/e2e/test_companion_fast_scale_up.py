@@ -30,8 +30,7 @@ Start = Callable[..., CompanionProcess]
 @pytest.fixture(scope="module")
 def slow(laws: Laws) -> Iterator[ControlPlane]:
     """A control plane whose HPA syncs as far apart as raises are; that is its default under the real laws."""
-    with ControlPlane(hpa_sync=laws.raises_apart, metrics_server=False) as cluster:
-        install_crds(cluster)
+    with ControlPlane(hpa_sync=laws.raises_apart, metrics_server=False, prepared=install_crds) as cluster:
         yield cluster
 
 

@@ -235,8 +235,7 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
 def old_cluster() -> Iterator[ControlPlane]:
     """A control plane whose HPAs have no field tolerance, as before Kubernetes 1.35."""
     off = {"feature-gates": f"{GATE}=false"} if binaries.HPA_TOLERANCE else {}
-    with ControlPlane(apiserver_flags=off, metrics_server=False) as cluster:
-        install_crds(cluster)
+    with ControlPlane(apiserver_flags=off, metrics_server=False, prepared=install_crds) as cluster:
         reset_lease(cluster)
         yield cluster
 

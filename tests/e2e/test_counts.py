@@ -19,13 +19,11 @@ def test_five_overloaded_pods_become_seven_which_stay_with_the_same_demand_and_s
     services = {"overloaded": (5, "1500m"), "even": (7, "1071m"), "idle": (7, "300m")}
     for name, (count, usage) in services.items():
         workloads.deployment(name, count, usage_cpu=usage)
-    for name, (_, usage) in services.items():
-        workloads.wait_usage(name, cpu=usage)
-    for name in services:
         workloads.policy(name, [cpu_watermarks("1200m", "400m")])
         workloads.hpa(name)
     until(lambda: all(map(workloads.rescaled, ("overloaded", "idle"))), 60, lambda: "they are not scaled")
     assert (workloads.rescaled("overloaded")[0], workloads.rescaled("idle")[0]) == (7, 5)
+    until(lambda: workloads.asked("even") == "7", 30, lambda: workloads.asked("even"))
     workloads.hold_replicas("even", 7)
 
 

@@ -17,8 +17,11 @@ BUSY = 3
 
 
 @pytest.fixture(scope="module")
-def fault_scene() -> Iterator[Scene]:
-    with Scene() as scene:
+def fault_scene(exhaustive: bool) -> Iterator[Scene]:
+    scene = Scene()
+    if not exhaustive:
+        scene.command = ("-m", "lab.faults.short_shim")
+    with scene:
         yield scene
 
 

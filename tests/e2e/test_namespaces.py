@@ -51,7 +51,7 @@ def by_chart(namespace: str) -> list[Object]:
 
 @pytest.fixture(params=[by_kustomize, pytest.param(by_chart, marks=pytest.mark.builds("helm"))])
 def accounts(
-    request: pytest.FixtureRequest, control_plane: ControlPlane, workloads: Workloads, crds: None
+    request: pytest.FixtureRequest, control_plane: ControlPlane, workloads: Workloads
 ) -> Iterator[dict[str, Path]]:
     """Kubeconfigs of a server and a companion with rights only in the test's namespace."""
     control_plane.client.apply(objects.namespace(NAMESPACE))

@@ -146,8 +146,7 @@ def test_new_pods_that_are_pulled_out_themselves_are_replaced_at_most_twice(
 @pytest.fixture(scope="module")
 def zero_cluster() -> Iterator[ControlPlane]:
     """A control plane whose HPAs may go to zero."""
-    with ControlPlane(gates="HPAScaleToZero=true", metrics_server=False, hpa_sync=1) as cluster:
-        install_crds(cluster)
+    with ControlPlane(gates="HPAScaleToZero=true", metrics_server=False, hpa_sync=1, prepared=install_crds) as cluster:
         yield cluster
 
 

@@ -153,11 +153,11 @@ def test_an_adapter_that_starts_while_windows_refill_shrinks_nothing(
 def test_an_adapter_that_restarts_after_a_gap_shrinks_nothing(
     make_adapter: MakeAdapter, services: Services, exporter: Exporter, prometheus: Prometheus
 ) -> None:
-    adapter = make_adapter(settings(prometheus))
-    services.begin(prometheus)
-    miss(exporter, 5)
+    adapter = make_adapter(settings(prometheus, window=6))
+    services.begin(prometheus, window=6)
+    miss(exporter, 4)
     adapter.restart()
-    services.hold(2 * WINDOW)
+    services.hold(2 * 6)
 
 
 def test_one_missed_scrape_of_a_short_window_shrinks_nothing(
