@@ -127,7 +127,7 @@ class AnswerHistory:
 
     def reconnected(self, at: float) -> "AnswerHistory":
         """Note a new connection, or an observed restart."""
-        return replace(self, reconnected_at=max(at, self.reconnected_at or at))
+        return replace(self, reconnected_at=at)  # not the latest: a clock may be put back
 
     def admit(self, key: ServiceKey, answer: RegistryAnswer) -> tuple["AnswerHistory", Roster]:
         """Turn an answer into a roster; an untrusted one becomes an invalid roster with the reason.

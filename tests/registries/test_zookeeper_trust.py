@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
 import pytest
-from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
+from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-untyped]
 
 from adapter.registries.zookeeper import readers as readers_module
 from adapter.registries.zookeeper import source as source_module
+from adapter.registries.zookeeper.session import ZooKeeperSession
 from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.kit import Forwarder
 from tests.registries.zookeeper_kit import INTERFACE, RULES, SPRING, Followed, Processes, following
@@ -94,7 +95,7 @@ async def test_a_read_that_is_not_answered_makes_absence_doubtful_although_each_
     await beside.register()
     async with following(crowd.server, SPRING, pods.service, session_seconds=30, timeout_seconds=1) as followed:
         await followed.until_listed(4)
-        assert followed.roster.reconnected_at is None
+        before = followed.roster.reconnected_at
         other = followed.key._replace(service=beside.service)
         with crowd.server.frozen():
             followed.follow([followed.key, other])
@@ -102,14 +103,83 @@ async def test_a_read_that_is_not_answered_makes_absence_doubtful_although_each_
         await followed.until_listed(4, other)
         await pods.deregister(3)
         await followed.until_listed(3)
+        assert followed.roster.reconnected_at != before
+
+
+async def test_a_silence_makes_absence_doubtful_although_no_request_fails(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions shorter than the time limit of a request end in it."""
+    monkeypatch.setattr(source_module, "PING_SECONDS", 60)
+    pods, beside = await crowd.pods(SPRING), await crowd.pods(SPRING)
+    await pods.register()
+    await beside.register()
+    async with following(crowd.server, SPRING, pods.service, session_seconds=60, timeout_seconds=30) as followed:
+        await followed.until_listed(4)
+        other = followed.key._replace(service=beside.service)
+        with crowd.server.frozen():
+            followed.follow([followed.key, other])
+            await asyncio.sleep(1.5)  # longer than a server is silent that was not frozen
+        await followed.until_listed(4, other)
+        assert not followed.error_of(other)
+        await pods.deregister(3)
+        await followed.until_listed(3)
         assert followed.roster.reconnected_at is not None
+
+
+async def test_a_root_that_may_not_be_listed_is_no_evidence_and_no_fault_of_services_that_may_be_read(
+    crowd: Crowd,
+) -> None:
+    pods = await crowd.pods(SPRING)
+    await pods.register()
+    await asyncio.to_thread(pods.client.create, "/services/empty")
+    beyond = [make_digest_acl("admin", "x", all=True), make_acl("world", "anyone", create=True)]
+    await asyncio.to_thread(pods.client.set_acls, "/services", beyond)
+    async with following(crowd.server, SPRING, pods.service, session_seconds=2) as followed:
+        await followed.until_listed(4)
+        empty = followed.key._replace(service="empty")
+        followed.follow([followed.key, empty])
+        await followed.until_listed(0, empty)
+        await asyncio.sleep(4.5)  # older than two sessions, so that others are looked for
+        for _ in range(3):
+            await followed.until_confirmed()
+            assert not followed.error
+        assert followed.roster.reconnected_at is None
+
+
+async def test_a_service_that_is_followed_anew_is_not_emptied_by_what_was_known_before(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen, go_on = ZooKeeperSession.has_children, asyncio.Event(), asyncio.Event()
+
+    async def has_children(session: ZooKeeperSession, path: str) -> bool:
+        found = await real(session, path)
+        if found:
+            seen.set()
+            await go_on.wait()
+        return found
+
+    monkeypatch.setattr(ZooKeeperSession, "has_children", has_children)
+    pods, others = await crowd.pods(SPRING), await crowd.pods(SPRING)
+    await others.register(0)
+    async with following(crowd.server, SPRING, pods.service, session_seconds=2) as followed:
+        await followed.until_listed(0)
+        await seen.wait()
+        followed.follow([])
+        followed.follow([followed.key])
+        await pods.register()
+        await followed.until_listed(4)
+        go_on.set()
+        for _ in range(3):
+            await followed.until_confirmed()
+        assert followed.listed == 4
 
 
 async def test_an_empty_list_is_believed_only_while_others_have_instances(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that is lost or slow meanwhile, as with a session of 1 s on a busy machine, ends all belief."""
-    monkeypatch.setattr(source_module, "SLOW_SECONDS", 60)
+    monkeypatch.setattr(source_module, "SILENCE_SECONDS", 60)
     pods, others = await crowd.pods(SPRING), await crowd.pods(SPRING)
     await pods.register()
     async with following(crowd.server, SPRING, pods.service, session_seconds=4) as followed:
@@ -146,6 +216,21 @@ async def test_rules_that_may_not_be_read_are_no_missing_rules(crowd: Crowd) -> 
     async with following(crowd.server, INTERFACE, pods.service) as followed:
         await followed.until_error(f"read {readers_module.DUBBO_RULES}")
         assert followed.listed == -1
+
+
+async def test_without_the_newest_rules_the_last_answer_grows_old(crowd: Crowd) -> None:
+    """A change of the registrations is no news of them: a new rule may pull out the pod that is there."""
+    pods = await crowd.pods(INTERFACE)
+    await pods.rule(f"{RULES}/other::.configurators", b"key: other")
+    await pods.register()
+    async with following(crowd.server, INTERFACE, pods.service) as followed:
+        await followed.until_listed(4)
+        acl = [make_digest_acl("admin", "x", all=True)]
+        await asyncio.to_thread(pods.client.create, f"{RULES}/{pods.service}::.configurators", b"", acl)
+        await followed.until_error("does not let")
+        await pods.deregister(3)
+        await followed.until_failed_again()
+        assert followed.listed == 4
 
 
 async def test_a_server_that_takes_a_connection_and_never_answers_is_left(crowd: Crowd) -> None:

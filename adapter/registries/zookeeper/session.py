@@ -8,6 +8,7 @@ read again for each connection, connections that can be aborted, and the reason 
 import asyncio
 import errno
 import logging
+import math
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -83,6 +84,8 @@ class ZooKeeperSession:
         self.started_at: float | None = None
         """When the session started, by the event loop's clock; None without a session."""
         self.ever_connected = False
+        self._heard_at = -math.inf
+        self._longest_silence = 0.0
         self._disconnected_since = self._loop.time()
         self._ended: asyncio.Future[SourceError] = self._loop.create_future()
 
@@ -179,11 +182,17 @@ class ZooKeeperSession:
         reason = self._last_warning.last or "no server has answered yet"
         return SourceUnreachable(f"no connection to {self._server_names}: {reason}")
 
-    async def ping(self) -> float:
-        """Seconds that the server takes to answer a read. Raises SourceError."""
-        began = self._loop.time()
+    async def ping(self) -> None:
+        """Waits for the answer to a read. Raises SourceError."""
         await self._send("/", "exists_async")
-        return self._loop.time() - began
+
+    def take_longest_silence(self) -> float:
+        """For how long the server answered nothing at most although it was asked, since this was last called (seconds).
+
+        It is infinite if a request was given up.
+        """
+        longest, self._longest_silence = self._longest_silence, 0.0
+        return longest
 
     async def _request(self, path: str, method: str, **arguments: Any) -> Any:
         async with self._slots:
@@ -195,6 +204,7 @@ class ZooKeeperSession:
         if not self.connected:
             raise self.disconnected_error()  # kazoo would queue the request until it is connected
         answer: asyncio.Future[Any] = self._loop.create_future()
+        answer.add_done_callback(partial(self._note_silence, self._loop.time()))
         try:
             async with asyncio.timeout(seconds):
                 getattr(self._client, method)(path, **arguments).rawlink(
@@ -204,6 +214,7 @@ class ZooKeeperSession:
         except NoNodeError:
             return None
         except TimeoutError as error:
+            self._longest_silence = math.inf
             raise SourceUnreachable(f"{self._server_names} did not answer within {seconds:g} s") from error
         except _GONE as error:
             raise self.disconnected_error() from error
@@ -238,6 +249,12 @@ class ZooKeeperSession:
             self._loop.call_soon_threadsafe(action)
 
     # Called in the event loop.
+
+    def _note_silence(self, asked_at: float, answer: asyncio.Future[Any]) -> None:
+        now = self._loop.time()
+        self._longest_silence = max(self._longest_silence, now - max(asked_at, self._heard_at))
+        if not answer.cancelled():
+            self._heard_at = now
 
     def _apply_state(self, state: KazooState, detail: KeeperState) -> None:
         if state == KazooState.CONNECTED:

@@ -23,7 +23,7 @@ from adapter.registries.zookeeper.readers import (
     services_root,
 )
 from adapter.registries.zookeeper.session import ZooKeeperSession
-from adapter.runtime.backoff import Backoff
+from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
@@ -32,8 +32,8 @@ _log = structlog.get_logger(__name__)
 
 PING_SECONDS = 4.0
 """Period of pings."""
-SLOW_SECONDS = 1.0
-"""A server that takes longer to answer a ping may have been frozen."""
+SILENCE_SECONDS = 1.0
+"""A server that answers nothing for longer although it is asked may have been frozen."""
 MOST_PROBES = 8
 """Maximum number of other services to probe for instances when a followed service is empty."""
 
@@ -49,7 +49,8 @@ class ZooKeeperSource:
         self._rules = OverrideRuleReader(settings) if settings.layout != "Curator" else None
         self._session: ZooKeeperSession | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._was_connected = self._was_slow = False
+        self._was_connected = False
+        self._log_once = LogOnce()
         self._populated_path = ""
 
     def refresh(self) -> None:
@@ -143,24 +144,21 @@ class ZooKeeperSource:
                 continue
             session.unblock()
             try:
-                seconds = await session.ping()
-                self._was_slow |= seconds > SLOW_SECONDS  # a read may have failed meanwhile
-                self._answered()
+                await session.ping()
+                self._answered(session)
                 if self._rules is None or self._rules.current:
                     self._cache.confirm([service.key for service in self._services.values() if service.current])
                 await self._check_others(session)
             except SourceError as error:
-                self._was_slow = True
                 self._cache.failed(error)
 
-    def _answered(self) -> None:
+    def _answered(self, session: ZooKeeperSession) -> None:
         """Notes a reconnect with the first answer after a silence.
 
         The sessions of registered instances may have expired meanwhile, although this one did not.
         """
-        if self._was_slow:
+        if session.take_longest_silence() > SILENCE_SECONDS:
             self._cache.reconnected()
-        self._was_slow = False
 
     # Services
 
@@ -180,7 +178,6 @@ class ZooKeeperSource:
                 session, pause = self._session, backoff.next()
                 if session is None or not session.connected:
                     continue  # the ping records that error for all services
-                self._was_slow |= isinstance(error, SourceUnreachable)
                 self._cache.failed(error, [reader.key] if isinstance(reader, ServiceReader) else list(self._services))
                 await wait_for_event(reader.dirty, pause)
                 if isinstance(error, NotAllowed):
@@ -189,7 +186,7 @@ class ZooKeeperSource:
                 reader.dirty.set()
                 continue
             backoff.reset()
-            self._answered()
+            self._answered(session)
             reader.was_read = True
             reader.current = session.connected and not reader.dirty.is_set()
             if isinstance(reader, ServiceReader):
@@ -200,8 +197,8 @@ class ZooKeeperSource:
                     self._report(service)
 
     def _report(self, service: ServiceReader) -> None:
-        """Writes a service to the roster cache, once the rules are known too."""
-        if not service.was_read or (self._rules is not None and not self._rules.was_read):
+        """Writes a service to the roster cache, with the newest rules only: they may pull out a pod that is there."""
+        if not service.was_read or (self._rules is not None and not self._rules.current):
             return
         dynamic = self._rules.matching(service.instances) if self._rules is not None else []
         warnings = (*service.warnings(), *(warning for matching in dynamic for warning in matching.warnings))
@@ -221,17 +218,30 @@ class ZooKeeperSource:
         if not empty or session.started_at is None:
             return
         is_settled = asyncio.get_running_loop().time() - session.started_at > 2 * self._settings.session_seconds
-        if is_settled and not (self._populated_path and await session.has_children(self._populated_path)):
+        alive = is_settled and await self._others_are_alive(session)
+        for service in empty:
+            # It may have been left, and followed anew, since.
+            is_followed = self._services.get(service.key) is service
+            if service.others_alive != alive and service.current and is_followed:
+                service.others_alive = alive
+                self._report(service)
+
+    async def _others_are_alive(self, session: ZooKeeperSession) -> bool:
+        """Whether a service with instances is found. Raises SourceUnreachable; what may not be read is no evidence."""
+        below = "/providers" if self._settings.layout == "DubboInterface" else ""
+        try:
+            if self._populated_path and await session.has_children(self._populated_path):
+                return True
             self._populated_path = ""
-            below = "/providers" if self._settings.layout == "DubboInterface" else ""
             mine = {each.key.service.partition(":")[0] for each in self._services.values() if not each.instances}
             others = set(await session.children(self._root or "/", watch=False) or ()) - mine
             for name in sorted(others)[:MOST_PROBES]:
                 if await session.has_children(f"{self._root}/{name}{below}"):
                     self._populated_path = f"{self._root}/{name}{below}"
-                    break
-        alive = is_settled and bool(self._populated_path)
-        for service in empty:
-            if service.others_alive != alive and service.current:
-                service.others_alive = alive
-                self._report(service)
+                    return True
+        except SourceUnreachable:
+            raise
+        except SourceError as error:
+            if self._log_once.is_new(str(error)):
+                _log.warning("no empty service is believed", registry=self._settings.name, error=str(error))
+        return False
