@@ -33,6 +33,7 @@ class Watch:
     def __init__(self, services: tuple[str, ...], count: Callable[[str], int], ask: Callable[[str], Response]) -> None:
         self._services, self._count, self._ask = services, count, ask
         self.seen = Seen()
+        self.latest_answer = LATEST_ANSWER
         self.must_answer = True
         """Whether the adapter can answer now: not while it is killed or stopped itself."""
         self.answers: dict[str, str] = {}
@@ -80,7 +81,7 @@ class Watch:
                 self.answers[service] = ApiError(answer, service).message
             if must and self.must_answer:
                 self.seen.delays.append(seconds)
-                if seconds > LATEST_ANSWER:
+                if seconds > self.latest_answer:
                     self.seen.late.append(f"{service} after {seconds:.1f} s: {self.answers[service][:200]}")
 
 

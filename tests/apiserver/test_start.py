@@ -59,6 +59,8 @@ def adapter(api_server: ControlPlane, shop: Workloads) -> Iterator[AdapterProces
     """A registered server that is not started yet."""
     process = AdapterProcess(api_server, SETTINGS, external=True, name="adapter-starts")
     process.register()
+    for path in paths().values():  # the API server learns of what it has stored from a watch of its own
+        until(lambda path=path: api_server.client.raw(path).status == 503, 30, lambda path=path: path)
     yield process
     process.close()
     api_server.watched.remove(process.component)

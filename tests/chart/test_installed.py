@@ -280,8 +280,11 @@ def test_helm_uninstall_and_two_commands_leave_nothing_behind(
     remove = commands("## Remove", "With Helm").splitlines(keepends=True)
     with Running(cluster):
         shell(cluster, remove[0], tmp_path)
-        kinds = {kind for kind, _, name in snapshot(cluster) - before if name.startswith("effective-load")}
-        assert kinds == {"Namespace"}
+
+        def kinds() -> set[str]:
+            return {kind for kind, _, name in snapshot(cluster) - before if name.startswith("effective-load")}
+
+        until(lambda: kinds() == {"Namespace"}, 30, lambda: str(kinds()))  # what it owned is collected later
         assert cluster.client.list("/apis/effective-load.io/v1alpha1/watermarkpolicies")
     shell(cluster, "".join(remove[1:]), tmp_path)
     assert without_shop(cluster, before) == set()

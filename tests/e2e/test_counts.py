@@ -15,8 +15,11 @@ pytestmark = pytest.mark.versions
 def test_five_overloaded_pods_become_seven_which_stay_with_the_same_demand_and_seven_idle_ones_five(
     adapter: AdapterProcess, workloads: Workloads
 ) -> None:
-    """Three services at once, since each waits for samples whose whole windows lie in the time in service."""
-    services = {"overloaded": (5, "1500m"), "even": (7, "1071m"), "idle": (7, "300m")}
+    """Three services at once, since each waits for samples whose whole windows lie in the time in service.
+
+    The demand is in the middle of its step: 6.5 and 5.5 pods.
+    """
+    services = {"overloaded": (5, "1560m"), "even": (7, "1114m"), "idle": (7, "314m")}
     for name, (count, usage) in services.items():
         workloads.deployment(name, count, usage_cpu=usage)
         workloads.policy(name, [cpu_watermarks("1200m", "400m")])

@@ -13,7 +13,9 @@ from lab.harness.workloads import until
 
 pytestmark = [pytest.mark.builds("consul", "prometheus"), pytest.mark.timeout(240)]
 BUSY = 3
-"""So many times as long a recovery may take beside five other workers; `python -m lab.faults` holds the time itself."""
+"""So many times as long a recovery and an answer may take beside five other workers; `python -m lab.faults` holds the
+times themselves.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,7 @@ def fault_scene(exhaustive: bool) -> Iterator[Scene]:
     if not exhaustive:
         scene.command = ("-m", "lab.faults.short_shim")
     with scene:
+        scene.watch.latest_answer *= BUSY
         yield scene
 
 

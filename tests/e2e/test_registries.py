@@ -21,7 +21,7 @@ from tests.e2e.registries import OnNacos, Platform, platform
 PODS = 10
 CHANGES = {False: 12, True: 100}
 """Timed changes of each registry, without and with `--exhaustive`."""
-ROUNDS = 2
+ROUNDS = 5
 """Attempts of a timing that exceeds its bound; other work on the machine can only add to the time."""
 OUTAGE_SECONDS = 35
 """Longer than the maximum age of a fresh answer."""

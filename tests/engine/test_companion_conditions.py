@@ -16,9 +16,9 @@ from adapter.kube.leader_election import LeaderElector
 from adapter.settings import CompanionSettings
 from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
-from tests.engine.kit import SERVICES, Service, Stand, running, standing, until
+from tests.engine.kit import PATIENCE_SECONDS, SERVICES, Service, Stand, running, standing, until
 
-CONFIRMED_SECONDS = 2.0
+CONFIRMED_SECONDS = 4.0
 FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_wiring": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 
@@ -38,7 +38,7 @@ class Told:
             found = [self.condition(one, kind) for one in services]
             return all(one.get("status") == value and contains in one["message"] for one in found)
 
-        await until(told, 20, self.everything)
+        await until(told, PATIENCE_SECONDS, self.everything)
 
     async def everything(self) -> dict[str, str]:
         found = {one.name: self.stand.cluster.status(f"{one.namespace}/{one.name}") for one in SERVICES}

@@ -13,7 +13,7 @@ from tests.engine.kit import Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
-CONFIRMED_SECONDS = 2.0
+CONFIRMED_SECONDS = 4.0
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(
     await until_dropped(stand)
     stand.cluster.asked.clear()
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
-    deadline = asyncio.get_running_loop().time() + 3 * CONFIRMED_SECONDS
+    deadline = asyncio.get_running_loop().time() + 1.5 * CONFIRMED_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.answer(WEB) == "5"
         await asyncio.sleep(0.05)

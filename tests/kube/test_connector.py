@@ -31,7 +31,9 @@ class Mute:
                 break
             except ssl.SSLWantReadError:
                 writer.write(outgoing.read())
-                incoming.write(await reader.read(65536))
+                if not (received := await reader.read(65536)):
+                    return
+                incoming.write(received)
         writer.write(outgoing.read())
         self.known.set()
         while await reader.read(65536):
@@ -61,7 +63,8 @@ async def test_a_session_leaves_no_connection_on_which_a_request_was_given_up(
     authority.configure_trust(context)
     async with session_to(mute.url, tls=context) as session:
         with pytest.raises(TimedOut):
-            await session.get("/api", timeout=0.2)
+            await session.get("/api", timeout=1)
+    assert mute.known.is_set()
     await asyncio.wait_for(mute.ended.wait(), 10)
 
 

@@ -304,10 +304,10 @@ class TestStream:
                 await anext(lines)
 
     async def test_silence_is_an_error_of_its_own(self, session: Session, watch: Watch) -> None:
-        async with session.stream(PATH, idle=0.05) as lines:
+        async with session.stream(PATH, idle=0.5) as lines:
             watch.write(b"one\n")
             assert await anext(lines) == b"one"
-            with pytest.raises(errors.TimedOut, match=r"silent for 0\.05 s"):
+            with pytest.raises(errors.TimedOut, match=r"silent for 0\.5 s"):
                 await anext(lines)
 
     async def test_a_refusal_is_raised_before_the_first_line(self, api: FakeApi, session: Session) -> None:

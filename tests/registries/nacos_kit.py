@@ -48,6 +48,10 @@ def host(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
+GRPC_OFFSET = 1000
+"""As in Nacos: the servers of a list have the same."""
+
+
 class FakeNacos:
     """`services`: hosts by namespace and `group@@service`; services that are not there are unknown.
 
@@ -91,7 +95,8 @@ class FakeNacos:
         self._news = asyncio.Event()
         self._tls, self._grpc_tls = tls, grpc_tls
         self._grpc: Any = None
-        self.port, self.grpc_port = free_ports(2)
+        [self.port] = free_ports(1, offset=GRPC_OFFSET)
+        self.grpc_port = self.port + GRPC_OFFSET
         self._http = self._application()
 
     async def __aenter__(self) -> Self:

@@ -211,7 +211,7 @@ class TestOutages:
                 await asyncio.to_thread(agent.register, service, f"{service}-3", "10.0.0.13", Check=again)
                 agent.kill()
                 await asyncio.to_thread(agent.resume)
-                await followed.until(lambda: "CRITICAL" in {one.status for one in followed.roster.instances})
+                await followed.until(lambda: until_checked(followed, "10.0.0.13"))
                 assert followed.states() == [SERVING] * 3 + [PodState.DOUBTFUL]
 
     @pytest.mark.parametrize(

@@ -184,11 +184,11 @@ class TestAccess:
         nacos.token_ttl = 100
         async with following(polling(nacos, **user)) as world:
             await world.until_pods("web-0", "web-1")
-            world.clock.jump(89)
+            world.clock.jump(80)
             nacos.put(host(1))
             await world.until_pods("web-1")
             assert nacos.logins == ["reader"]
-            world.clock.jump(2)
+            world.clock.jump(11)
             await nacos.until(lambda: len(nacos.logins) == 2)
             await world.until_confirmed()
             assert not world.error

@@ -249,9 +249,7 @@ class TestLoss:
             await subscribed(nacos, world)
 
     async def test_another_server_pushes_when_one_is_gone(self, nacos: FakeNacos) -> None:
-        two = FakeNacos()
-        two.grpc_port = two.port + (nacos.grpc_port - nacos.port)
-        async with two:
+        async with FakeNacos() as two:
             two.put(host(0), host(1))
             async with following(pushed(nacos, servers=(nacos.url, two.url), admin=True)) as world:
                 await subscribed(nacos, world)

@@ -23,7 +23,6 @@ from adapter.runtime.garbage import (
 @pytest.fixture
 def own_collector() -> Iterator[None]:
     yield
-    gc.unfreeze()
     gc.enable()
 
 

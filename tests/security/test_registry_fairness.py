@@ -114,4 +114,4 @@ async def test_slow_services_are_answered_all_the_same_and_prompt_again_when_the
         async with asyncio.timeout(60):
             while min(len(registry.asked[key.service]) for key in THEIRS) < 3:  # noqa: ASYNC110  no event
                 await asyncio.sleep(0.1)
-        assert max(len(registry.asked[key.service]) for key in OURS) <= 6, "theirs take turns still"
+        assert max(len(registry.asked[key.service]) for key in OURS) <= 15, "theirs take turns still"

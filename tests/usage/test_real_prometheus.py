@@ -348,11 +348,13 @@ class TestWindows:
             self.grown(page, f"born{{{labels}}}") as names,
             asking(real, RATE.format("born"), max_age=20) as world,
         ):
-            before = await world.until(_is_full)
+            await world.until(_is_full)
             names.append(f'born{{{labels},code="500"}}')
             await asyncio.to_thread(real.wait_value, 'count_over_time(born{code="500"}[12s]) >= bool 2', 1)
-            found = await world.until(lambda samples: samples.fetched_at > before.fetched_at + 2)
-        assert not found.pods["a"].is_partial
+            # A question between a scrape and its storing finds one sample fewer.
+            since = time.time()
+            found = await world.until(lambda samples: samples.fetched_at > since and _is_full(samples))
+        assert found.fetched_at < since + 6, "the new series has no whole window yet"
 
     async def test_a_total_is_as_full_as_the_emptiest_of_its_windows(
         self, real: RealPrometheus, page: Exporter, prometheus: RealPrometheus, exporter: Exporter
@@ -603,4 +605,4 @@ class TestOutage:
         took = time.time() - back
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
-        assert took < interval + 2
+        assert took < interval + 7, "the rule's 2 s, and the time that questions take beside other work"
