@@ -206,7 +206,7 @@ LEFT = (*SERVERS, *ROWS)
 
 QUICK = (
     Left(r"engine/test_.*::test_a_broken_input", "one input after the other fails: each is like the others", keep=3),
-    Left(r"engine/test_blast_radius\.py::test_after_each_fault", "six faults in a row"),
+    Left(r"engine/test_blast_radius\.py::test_after_each_fault", "faults and their ends"),
     Left(r"literal/test_literal\.py::test_the_adapter_decides", "documents beyond the first of each kind", keep=7),
     Left(
         r"(security/test_(door\.py::test_(all_requests_that|connections_that_are_aborted)|answers\.py::TestCost|large_objects|"

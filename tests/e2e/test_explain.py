@@ -54,10 +54,9 @@ class Explain:
         return json.loads(text)
 
 
-def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
-    adapter: AdapterProcess, workloads: Workloads, reader: Path, tmp_path: Path
-) -> None:
-    explain = Explain(reader, workloads.namespace)
+@pytest.fixture
+def scaled(adapter: AdapterProcess, workloads: Workloads) -> None:
+    """A service of four pods, one of which is pulled out, that its HPA scales."""
     workloads.deployment("web", 4, usage_cpu="1500m")
     workloads.policy(
         "web",
@@ -70,6 +69,13 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     out, *_ = (pod["metadata"]["name"] for pod in workloads.pods("web"))
     workloads.annotate(out, {"effective-load.io/pulled-out": "true"})
     workloads.wait_condition("web", "ScalingActive")
+
+
+@pytest.mark.usefixtures("scaled")
+def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
+    adapter: AdapterProcess, workloads: Workloads, reader: Path, tmp_path: Path
+) -> None:
+    explain = Explain(reader, workloads.namespace)
     until(lambda: explain.json("web")["decision"]["counts"].get("pulledOut") == 1, 60, adapter.logs)
     seen = explain.json("web")
     assert seen["trouble"] == []

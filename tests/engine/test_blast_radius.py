@@ -70,12 +70,14 @@ async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_th
     await until(changed, 15, stand.all_answers)
 
 
-async def test_after_each_fault_every_policy_is_answered_again(stand: Stand) -> None:
-    for how, what in (("muted", "pods"), ("refused", "horizontalpodautoscalers"), ("gone", "widgets")):
-        stand.cluster.break_watches(getattr(stand.cluster, how), what)
-        await stand.until_refused({"s6"})
-        stand.cluster.mend()
-        await stand.until_answered()
+@pytest.mark.parametrize(
+    ("how", "what"), [("muted", "pods"), ("refused", "horizontalpodautoscalers"), ("gone", "widgets")]
+)
+async def test_after_each_fault_every_policy_is_answered_again(stand: Stand, how: str, what: str) -> None:
+    stand.cluster.break_watches(getattr(stand.cluster, how), what)
+    await stand.until_refused({"s6"})
+    stand.cluster.mend()
+    await stand.until_answered()
 
 
 async def test_a_refused_namespace_does_not_affect_another(
