@@ -78,6 +78,8 @@ class FakeNacos:
         self.asked: list[str] = []
         self.status = 0
         """Answered to every list, where it is not 0."""
+        self.cut: set[str] = set()
+        """The services whose lists end without an answer."""
         self.moved = 404
         self.hold: asyncio.Event | None = None
         """Lists wait for it."""
@@ -216,7 +218,9 @@ class FakeNacos:
             return await self._login(request, path)
         if path not in self._views() - self.hidden:
             return _error(request.path, self.moved, "Not Found", "No message available")
-        if self.hold is not None:
+        if request.query.get("serviceName", "").rpartition("@@")[2] in self.cut and request.transport is not None:
+            request.transport.close()
+        elif self.hold is not None:
             await self.hold.wait()
         if self.status:
             return _error(request.path, self.status, "As it is", "as the test says")

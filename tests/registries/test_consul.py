@@ -461,8 +461,8 @@ class TestProof:
 
     @pytest.mark.parametrize(
         ("status", "words", "reconnects"),
-        [(500, "rpc error", True), (429, "http_max_conns_per_client", False)],
-        ids=["a dying agent", "one that lacks connections"],
+        [(500, "rpc error", True), (429, "http_max_conns_per_client", False), (504, "HTTP 504", False)],
+        ids=["a dying agent", "one that lacks connections", "a proxy that cuts long requests"],
     )
     async def test_a_waiting_question_that_is_answered_with_an_error_is_a_reconnect_if_the_agent_dies(
         self, fake: FakeConsul, followed: Followed, status: int, words: str, reconnects: bool

@@ -117,6 +117,19 @@ class TestWhenTheListIsRead:
             followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
             await followed.until(lambda: fake.lists == 2)
 
+    async def test_a_change_is_not_lost_where_the_list_that_should_explain_it_fails(
+        self, fake: FakeEureka, followed: Followed
+    ) -> None:
+        followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+        fake.apps, fake.hash = {"WEB": four(0)}, "UP_9_"
+        fake.changes = {"WEB": [instance(0, "OUT_OF_SERVICE", action="MODIFIED")]}
+        fake.handlers["apps/"] = lambda: web.Response(status=503)
+        await followed.until_error("HTTP 503")
+        fake.handlers.clear()
+        fake.hash = None  # what was missed has passed
+        await followed.until(lambda: not followed.error)
+        assert followed.statuses["web-0"] == "OUT_OF_SERVICE"
+
     async def test_what_the_hash_does_not_confirm_grows_old(self, fake: FakeEureka, followed: Followed) -> None:
         await several_answers(followed)
         fake.hash = "UP_9_"

@@ -106,6 +106,68 @@ class TestPushes:
             nacos.status = 0
             await world.until_pods("web-1")
 
+    async def test_a_list_that_the_failure_of_another_one_ended_is_asked_for_again(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos, admin=True)) as world:
+            nacos.put(host(2), service="cart")
+            world.follow([SHOP, CART])
+            await subscribed(nacos, world, "shop", "cart")
+            await world.until_pods("web-0", "web-1")
+            await world.until_listed(1, CART)
+            first, asked = asyncio.Event(), len(nacos.asked)
+            nacos.hold = first
+            nacos.put(host(0))
+            await nacos.until(lambda: len(nacos.asked) > asked)
+            nacos.hold, nacos.cut = asyncio.Event(), {"cart"}
+            nacos.put(host(1))
+            nacos.put(host(2), service="cart")
+            first.set()  # both are listed together now: the one fails, and the other has no answer yet
+            await world.until(lambda: world.error_of(CART))
+            nacos.cut.clear()
+            nacos.hold.set()
+            await world.until_pods("web-1")
+
+    async def test_a_list_that_a_server_gave_before_it_heard_of_the_change_is_not_the_last(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The servers behind one address tell each other of a change later than it is pushed."""
+        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.3)
+        async with following(pushed(nacos, admin=True)) as world:
+            await subscribed(nacos, world)
+            await world.until_pods("web-0", "web-1")
+            asked = len(nacos.asked)
+            nacos.push("public", "DEFAULT_GROUP@@shop")
+            await nacos.until(lambda: len(nacos.asked) > asked)
+            nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]
+            await world.until_pods("web-1")
+
+    async def test_a_push_that_cannot_be_read_ends_no_connection_and_is_the_word_to_list(
+        self, nacos: FakeNacos
+    ) -> None:
+        async with following(pushed(nacos)) as world:
+            nacos.put(host(2), service="cart")
+            world.follow([SHOP, CART])
+            await subscribed(nacos, world, "shop", "cart")
+            nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1, weight="NaN")]
+            nacos.push("public", "DEFAULT_GROUP@@shop")
+            await world.until_error("not what Nacos answers")
+            nacos.put(host(3), service="cart")
+            await world.until(lambda: [one.metadata["pod"] for one in world.book.roster(CART).instances] == ["web-3"])  # type: ignore[union-attr]
+            assert not world.book.hold_until, "the connection ended"
+            nacos.put(host(1))
+            await world.until_pods("web-1")
+
+    async def test_a_loss_before_the_first_connection_is_one(self, nacos: FakeNacos) -> None:
+        await nacos.stop_grpc()
+        async with following(nacos.settings()) as world:
+            await world.until_pods("web-0", "web-1")
+            nacos.cut = {"shop"}
+            await world.until(lambda: world.error)
+            await nacos.start_grpc()
+            await subscribed(nacos, world)
+            nacos.cut.clear()
+            await world.until_pods("web-0", "web-1")
+            assert world.reconnected
+
     async def test_services_are_subscribed_to_and_left_as_policies_come_and_go(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)

@@ -158,8 +158,8 @@ class ConsulSource:
             reply = await send(client, "GET", url, params=params, deadline=deadline, keep=False)
         finally:
             self._waiting.discard(key)
-        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._mark_lost()  # an agent that stops ends its waiting queries so
+        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR and reply.status != HTTPStatus.GATEWAY_TIMEOUT:
+            self._mark_lost()  # an agent that stops ends its waiting queries so; a proxy cuts long ones with a 504
         headers = wire.headers(reply, server)
         # A waiting query only tells when to list: it is answered from a stream, which never reports that it is filtered
         # (1.13), and is an empty list for a token that lost its rights. The list is read without news too: a change

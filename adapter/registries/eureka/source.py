@@ -269,6 +269,8 @@ class EurekaSource:
         await self._fetch_full_registry(client, server)
 
     async def _fetch_full_registry(self, client: Client, server: str) -> None:
+        # If it fails, it is next again: what a delta has changed in the copy was not reported yet.
+        self._full_fetch_at = float("-inf")
         async with answering(client, "GET", f"{server}/apps/") as reply:
             body = self._checked_body(server, reply)
             before, copy = self._copy, RegistryCopy(self._wanted, self._settings.pod_name_key)

@@ -18,6 +18,7 @@ from adapter.registries.nacos.wire import (
     ServerRequest,
     ServiceInfo,
     SubscribeServiceResponse,
+    UnreadableRequest,
     decode_body,
     decode_payload,
     encode_payload,
@@ -49,6 +50,7 @@ _REGISTRATION_POLL_SECONDS = 0.05
 RESPONSE = Decoder(ResponseHead)
 SUBSCRIBED = Decoder(SubscribeServiceResponse)
 SERVER_REQUEST = Decoder(ServerRequest)
+UNREADABLE_REQUEST = Decoder(UnreadableRequest)
 
 
 class NotRegistered(SourceUnreachable):
@@ -129,13 +131,17 @@ class GrpcConnection:
         )
         return decode_body(SUBSCRIBED, body, self._name).service_info
 
-    async def pushes(self) -> AsyncIterator[ServerRequest]:
+    async def pushes(self) -> AsyncIterator[ServerRequest | UnreadableRequest]:
         """Yields NotifySubscriberRequests, and acknowledges every request. Raises when the stream ends."""
         try:
             # The stream's own iterator would keep a reference cycle with it when the loop is left early.
             while (message := await self._stream.read()) is not grpc.aio.EOF:
                 payload = decode_payload(message)
-                request = decode_body(SERVER_REQUEST, payload.body, self._name)
+                request: ServerRequest | UnreadableRequest
+                try:
+                    request = decode_body(SERVER_REQUEST, payload.body, self._name)
+                except WrongRegistryAnswer:
+                    request = decode_body(UNREADABLE_REQUEST, payload.body, self._name)
                 # XRequest is acknowledged by an XResponse with the same id.
                 done = {"resultCode": 200, "errorCode": 0, "success": True, "requestId": request.request_id}
                 await self._write(payload.type.removesuffix("Request") + "Response", done)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 HEALTH_CHECK_SECONDS = 5.0
 """Period of the health check; Nacos closes a connection that is silent for 20 s."""
+REPLICATED_SECONDS = 3.0
+"""Time after a push until all servers have its change: they replicate after 1 s, and push after 0.5 s."""
 RESUBSCRIBE_SECONDS = 300.0
 """Period after which every subscription is renewed, in case a push was lost."""
 
@@ -118,7 +120,7 @@ class NacosSource:
             self._push_counts.clear()
             self._peers.current = connection.server  # lists are polled from the server that pushes, too
             self._backoff.reset()
-            if self._connected_before:
+            if self._connected_before or self._lost:
                 self._cache.reconnected()
             self._connected_before, self._lost = True, False
             try:
@@ -154,7 +156,11 @@ class NacosSource:
             services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
                 self._push_counts[service] += 1
-                self._take(self._services[service], info if len(services) == 1 else None)
+                keys = self._services[service]
+                self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None)
+                if self._settings.admin:
+                    # The list may come from a server that has not heard of the change yet.
+                    asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_soon, keys)
 
     async def _keep_subscribed(self, connection: "GrpcConnection") -> None:
         """Subscribes to new services at once, to all every RESUBSCRIBE_SECONDS, and ends other subscriptions."""
@@ -197,13 +203,16 @@ class NacosSource:
 
     def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
         """Writes the pushed state of a service; lists it if the state is unknown (None) or `admin` is set."""
+        if info is None or self._settings.admin:
+            self._list_soon(keys)
+            return
         for key in keys:
-            if info is None or self._settings.admin:
-                self._due.add(key)
-                self._wake_lister.set()
-            else:
-                instances = self._decoder.decode(info.hosts)
-                self._cache.update(key, instances, protected=info.reach_protection_threshold)
+            instances = self._decoder.decode(info.hosts)
+            self._cache.update(key, instances, protected=info.reach_protection_threshold)
+
+    def _list_soon(self, keys: Iterable[ServiceKey]) -> None:
+        self._due.update(self._cache.keys.intersection(keys))
+        self._wake_lister.set()
 
     # --- lists ---
 
@@ -234,18 +243,18 @@ class NacosSource:
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
-        service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
+        service, listed = NacosService(*self._settings.place(key.namespace, key.group), key.service), None
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
-            if key in self._pushed:
-                self._due.add(key)
             if isinstance(error, SourceUnreachable | NotAuthenticated):
                 raise  # the other services would fail as well
             self._cache.failed(error, [key])
             return
         finally:
             self._asking.discard(key)
+            if listed is None and key in self._pushed:  # also where the failure of another list ended this one
+                self._due.add(key)
         if self._lost:
             self._lost = False
             self._cache.reconnected()

@@ -52,18 +52,23 @@ class Host(msgspec.Struct, rename="camel"):
     metadata: dict[str, str | None] | None = None
 
 
-class ServiceInfo(msgspec.Struct, rename="camel"):
-    """A service as a client may see it: the server omits disabled instances."""
+class ServiceName(msgspec.Struct, rename="camel"):
+    """Which service a message is about."""
 
-    hosts: list[Host] | None
     name: str = ""
     group_name: str = ""
-    reach_protection_threshold: bool = False
 
     @property
     def grouped_name(self) -> str:
         """Group and service as `group@@service`; servers write them either in `name` or in two fields."""
         return self.name if _SEPARATOR in self.name else f"{self.group_name}{_SEPARATOR}{self.name}"
+
+
+class ServiceInfo(ServiceName, rename="camel", kw_only=True):
+    """A service as a client may see it: the server omits disabled instances."""
+
+    hosts: list[Host] | None
+    reach_protection_threshold: bool = False
 
 
 class NacosResult(msgspec.Struct, Generic[T]):
@@ -114,6 +119,14 @@ class ServerRequest(msgspec.Struct, rename="camel"):
     request_id: str = ""
     namespace: str | None = None
     service_info: ServiceInfo | None = None
+
+
+class UnreadableRequest(msgspec.Struct, rename="camel"):
+    """The same where an instance cannot be decoded: whoever registers one must not end everybody's connection."""
+
+    request_id: str = ""
+    namespace: str | None = None
+    service_info: ServiceName | None = None
 
 
 class ServiceInstances(NamedTuple):
