@@ -22,7 +22,7 @@ from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.http1 import RawReply, Request, SurplusAnswer
-from adapter.runtime.source_errors import SourceError
+from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import PolledRegistry
 
 TRUSTED_SECONDS = 120.0
@@ -56,7 +56,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 
 class _ServerFault(NamedTuple):
-    """An answer that concerns the server rather than the service."""
+    """An answer that may concern the server rather than the service."""
 
     error: SourceError
 
@@ -77,6 +77,8 @@ class PollingSource(ABC, Generic[T]):
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late services."""
         self._failing = False
+        self._served_at = -math.inf
+        """When a server last answered about some service (the loop's time)."""
         self._surpluses = 0
         """Answers without a request, of all servers."""
 
@@ -116,7 +118,7 @@ class PollingSource(ABC, Generic[T]):
     async def _poll(self, keys: Sequence[ServiceKey], late: bool) -> bool:
         # Failing services come last: the others do not wait for a server that never answers for some.
         keys = sorted(keys, key=lambda key: self._cache.trouble(key) is not None)
-        before = self._surpluses
+        before, began = self._surpluses, asyncio.get_running_loop().time()
 
         def ask(server: str) -> Awaitable[list[T | Unchanged | SourceError | Unanswered]]:
             return self._ask(server, keys, late=late)
@@ -132,7 +134,7 @@ class PollingSource(ABC, Generic[T]):
             self._failing = True
             self._cache.failed(error)
             return False
-        if self._failing:
+        if self._failing and self._served_at >= began:
             self._failing = False
             self.reconnected()
         await self._write_all(keys, outcomes)
@@ -157,7 +159,6 @@ class PollingSource(ABC, Generic[T]):
             except SourceError as error:
                 return _ServerFault(error)
 
-        answers = []
         if (server, late) not in self._pools:
             self._pools[server, late] = Pool(
                 server,
@@ -168,11 +169,19 @@ class PollingSource(ABC, Generic[T]):
                 on_loss=self.reconnected,
                 on_surplus=self._on_surplus,
             )
-        for answer in await self._schedule.ask(self._pools[server, late], keys, requests, read, late=late):
-            if isinstance(answer, _ServerFault):
-                raise answer.error
-            answers.append(answer)
-        return answers
+        answers = await self._schedule.ask(self._pools[server, late], keys, requests, read, late=late)
+        moment = asyncio.get_running_loop().time()
+        faults = {
+            key: answer.error for key, answer in zip(keys, answers, strict=True) if isinstance(answer, _ServerFault)
+        }
+        if not all(isinstance(answer, _ServerFault | SourceUnreachable | Unanswered) for answer in answers):
+            self._served_at = moment
+        # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
+        elif faults and moment - self._served_at > 2 * self._settings.interval_seconds:
+            raise next(iter(faults.values()))
+        elif any(key in self._tags and self._cache.trouble(key) is None for key in faults):
+            self._failing = True  # the server may be starting again
+        return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 
     async def _write_all(
         self, keys: Sequence[ServiceKey], answers: Sequence[T | Unchanged | SourceError | Unanswered]

@@ -22,14 +22,17 @@ LIST: dict[str, Any] = {
 
 
 class Fake:
-    """Answers everything at `url` with the status and body that a test sets."""
+    """Answers everything at `url` with the status and body that a test sets; of services that are `ill` with a 504."""
 
     def __init__(self) -> None:
         self.status, self.body, self.url = 200, json.dumps(LIST), ""
         self.asked: list[Any] = []
+        self.ill: set[str] = set()
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(await request.json())
+        if self.asked[-1]["service"]["name"] in self.ill:
+            return web.Response(status=504, text="gateway timeout")
         return web.Response(status=self.status, text=self.body)
 
 
@@ -130,6 +133,29 @@ async def test_what_is_no_list_leaves_the_last_one(
         assert world.listed == 2
     fake.status, fake.body = 200, json.dumps(LIST)
     await world.until(lambda: not world.error)
+
+
+async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others_and_no_reconnect(
+    fake: Fake, world: Followed
+) -> None:
+    ill = world.key._replace(service="ill")
+    fake.ill = {"ill"}
+    world.follow([world.key, ill])
+    await world.until(lambda: "504" in world.error_of(ill))
+    for _ in range(8):
+        await world.until_confirmed()
+        assert not world.error
+        assert "504" in world.error_of(ill)
+    assert not world.book.hold_until
+
+
+async def test_a_moment_in_which_nothing_is_answered_is_a_reconnect(fake: Fake, world: Followed) -> None:
+    assert not world.book.hold_until
+    fake.status, fake.body = 502, "bad gateway"
+    await world.until_error("502")
+    fake.status, fake.body = 200, json.dumps(LIST)
+    await world.until(lambda: not world.error)
+    assert world.book.hold_until
 
 
 @pytest.mark.parametrize(
