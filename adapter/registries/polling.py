@@ -37,6 +37,8 @@ TOGETHER = 50
 """New services that are asked about at a time."""
 LATE_TOGETHER = 8
 """Late services that are: as many as there are connections, because each may take the whole timeout."""
+FEW = 4
+"""Answers of which most may be faults without saying anything about the server."""
 LATE_AFTER_SECONDS = 0.5
 """The shortest wait before an answer is late."""
 LONGEST_PAUSE = 5.0
@@ -76,7 +78,8 @@ class PollingSource(ABC, Generic[T]):
         """The tags of the last whole answers (empty: it had none), and until when they are sent (epoch seconds)."""
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late services."""
-        self._failing = False
+        self._failing_at: float | None = None
+        """When the server last failed, where it has answered nothing since."""
         self._served_at = -math.inf
         """When a server last answered about some service (the loop's time)."""
         self._surpluses = 0
@@ -118,7 +121,7 @@ class PollingSource(ABC, Generic[T]):
     async def _poll(self, keys: Sequence[ServiceKey], late: bool) -> bool:
         # Failing services come last: the others do not wait for a server that never answers for some.
         keys = sorted(keys, key=lambda key: self._cache.trouble(key) is not None)
-        before, began = self._surpluses, asyncio.get_running_loop().time()
+        before = self._surpluses
 
         def ask(server: str) -> Awaitable[list[T | Unchanged | SourceError | Unanswered]]:
             return self._ask(server, keys, late=late)
@@ -131,11 +134,11 @@ class PollingSource(ABC, Generic[T]):
                 # A server sent more answers than requests, so any of this round may be another service's.
                 outcomes = await self._failover.ask(ask)
         except SourceError as error:
-            self._failing = True
+            self._failing_at = asyncio.get_running_loop().time()
             self._cache.failed(error)
             return False
-        if self._failing and self._served_at >= began:
-            self._failing = False
+        if self._failing_at is not None and self._served_at > self._failing_at:
+            self._failing_at = None
             self.reconnected()
         await self._write_all(keys, outcomes)
         return True
@@ -177,10 +180,11 @@ class PollingSource(ABC, Generic[T]):
         if not all(isinstance(answer, _ServerFault | SourceUnreachable | Unanswered) for answer in answers):
             self._served_at = moment
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
-        elif faults and moment - self._served_at > 2 * self._settings.interval_seconds:
+        is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
+        if faults and (is_silent or 2 * len(faults) > len(answers) >= FEW):
             raise next(iter(faults.values()))
-        elif any(key in self._tags and self._cache.trouble(key) is None for key in faults):
-            self._failing = True  # the server may be starting again
+        if any(key in self._tags and self._cache.trouble(key) is None for key in faults):
+            self._failing_at = moment  # the server may be starting again
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 
     async def _write_all(

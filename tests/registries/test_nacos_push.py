@@ -106,7 +106,10 @@ class TestPushes:
             nacos.status = 0
             await world.until_pods("web-1")
 
-    async def test_a_list_that_the_failure_of_another_one_ended_is_asked_for_again(self, nacos: FakeNacos) -> None:
+    async def test_a_list_that_the_failure_of_another_one_ended_is_asked_for_again(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 3600)
         async with following(pushed(nacos, admin=True)) as world:
             nacos.put(host(2), service="cart")
             world.follow([SHOP, CART])
@@ -126,16 +129,21 @@ class TestPushes:
             nacos.hold.set()
             await world.until_pods("web-1")
 
+    @pytest.mark.parametrize("admin", [True, False])
     async def test_a_list_that_a_server_gave_before_it_heard_of_the_change_is_not_the_last(
-        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch, admin: bool
     ) -> None:
-        """The servers behind one address tell each other of a change later than it is pushed."""
-        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.3)
-        async with following(pushed(nacos, admin=True)) as world:
+        """The servers behind one address tell each other of a change later than it is pushed. Without the right a list
+        follows a push that cannot be read.
+        """
+        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 2.0)
+        async with following(pushed(nacos, admin=admin)) as world:
             await subscribed(nacos, world)
             await world.until_pods("web-0", "web-1")
-            asked = len(nacos.asked)
+            before, asked = nacos.services["public", "DEFAULT_GROUP@@shop"], len(nacos.asked)
+            nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1, weight="NaN")]
             nacos.push("public", "DEFAULT_GROUP@@shop")
+            nacos.services["public", "DEFAULT_GROUP@@shop"] = before
             await nacos.until(lambda: len(nacos.asked) > asked)
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]
             await world.until_pods("web-1")

@@ -136,17 +136,27 @@ async def test_what_is_no_list_leaves_the_last_one(
 
 
 async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others_and_no_reconnect(
-    fake: Fake, world: Followed
+    fake: Fake,
 ) -> None:
-    ill = world.key._replace(service="ill")
-    fake.ill = {"ill"}
-    world.follow([world.key, ill])
-    await world.until(lambda: "504" in world.error_of(ill))
-    for _ in range(8):
-        await world.until_confirmed()
-        assert not world.error
-        assert "504" in world.error_of(ill)
-    assert not world.book.hold_until
+    async with following(fake.url, interval_seconds=1) as world:
+        await world.until_listed(2)
+        ill = world.key._replace(service="ill")
+        fake.ill = {"ill"}
+        world.follow([world.key, ill])
+        await world.until(lambda: "504" in world.error_of(ill))
+        for _ in range(4):
+            await world.until_confirmed()
+            assert not world.error
+            assert "504" in world.error_of(ill)
+        assert not world.book.hold_until
+
+
+async def test_a_server_that_cannot_answer_most_is_left_for_the_next_at_once(fake: Fake) -> None:
+    names = [f"shop-{number}" for number in range(40)]
+    async with serving() as first, following(first.url, fake.url, interval_seconds=60) as world:
+        first.ill = {*names[1:]}
+        world.follow([world.key._replace(service=name) for name in names])
+        await world.until(lambda: all(world.listed_of(world.key._replace(service=name)) == 2 for name in names))
 
 
 async def test_a_moment_in_which_nothing_is_answered_is_a_reconnect(fake: Fake, world: Followed) -> None:

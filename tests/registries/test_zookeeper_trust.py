@@ -128,19 +128,20 @@ async def test_a_silence_makes_absence_doubtful_although_no_request_fails(
 
 
 async def test_a_root_that_may_not_be_listed_is_no_evidence_and_no_fault_of_services_that_may_be_read(
-    crowd: Crowd,
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(source_module, "SILENCE_SECONDS", 60)
     pods = await crowd.pods(SPRING)
     await pods.register()
     await asyncio.to_thread(pods.client.create, "/services/empty")
     beyond = [make_digest_acl("admin", "x", all=True), make_acl("world", "anyone", create=True)]
     await asyncio.to_thread(pods.client.set_acls, "/services", beyond)
-    async with following(crowd.server, SPRING, pods.service, session_seconds=2) as followed:
+    async with following(crowd.server, SPRING, pods.service, session_seconds=4) as followed:
         await followed.until_listed(4)
         empty = followed.key._replace(service="empty")
         followed.follow([followed.key, empty])
         await followed.until_listed(0, empty)
-        await asyncio.sleep(4.5)  # older than two sessions, so that others are looked for
+        await asyncio.sleep(8.5)  # older than two sessions, so that others are looked for
         for _ in range(3):
             await followed.until_confirmed()
             assert not followed.error

@@ -55,6 +55,7 @@ class NacosSource:
         self._due: set[ServiceKey] = set()
         """Services to list although they are pushed."""
         self._asking: set[ServiceKey] = set()
+        self._second_lists: dict[NacosService, asyncio.TimerHandle] = {}
         self._connected_before = False
         self._lost = False
         self._poll_at = 0.0
@@ -156,11 +157,16 @@ class NacosSource:
             services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
                 self._push_counts[service] += 1
-                keys = self._services[service]
-                self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None)
-                if self._settings.admin:
+                keys, known = self._services[service], None
+                if isinstance(info, ServiceInfo) and len(services) == 1:
+                    known = info
+                self._take(keys, known)
+                if known is None or self._settings.admin:
                     # The list may come from a server that has not heard of the change yet.
-                    asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_soon, keys)
+                    if service in self._second_lists:
+                        self._second_lists[service].cancel()
+                    later = asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_soon, keys)
+                    self._second_lists[service] = later
 
     async def _keep_subscribed(self, connection: "GrpcConnection") -> None:
         """Subscribes to new services at once, to all every RESUBSCRIBE_SECONDS, and ends other subscriptions."""
@@ -244,6 +250,7 @@ class NacosSource:
         self._due.discard(key)
         self._asking.add(key)
         service, listed = NacosService(*self._settings.place(key.namespace, key.group), key.service), None
+        pushes = self._push_counts[service]
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
@@ -258,5 +265,6 @@ class NacosSource:
         if self._lost:
             self._lost = False
             self._cache.reconnected()
-        if wanted or key not in self._pushed:  # otherwise a push overtook this list
+        was_overtaken = not wanted or (self._push_counts[service] != pushes and not self._settings.admin)
+        if key not in self._pushed or not was_overtaken:  # by a push
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
