@@ -93,7 +93,7 @@ class PollingSource(ABC, Generic[T]):
     async def read(self, key: ServiceKey, tag: str, server: str, reply: RawReply) -> T | Unchanged | SourceError:
         """Decode the answer of `server` to such a question; an error is returned where it concerns this service alone.
 
-        Raises the SourceError of a server that is not to be asked further.
+        Raises the SourceError that may be the server's.
         """
 
     @abstractmethod
@@ -150,7 +150,7 @@ class PollingSource(ABC, Generic[T]):
     async def _ask(
         self, server: str, keys: Sequence[ServiceKey], *, late: bool
     ) -> list[T | Unchanged | SourceError | Unanswered]:
-        """The answers of one server. Raises SourceError where it can answer none."""
+        """The answers of one server. Raises SourceError where it can answer none, or not most."""
         now = self._cache.clock()
         last = [self._tags.get(key, ("", now)) for key in keys]
         tags = [tag if 0 <= until - now <= TRUSTED_SECONDS else "" for tag, until in last]

@@ -3,12 +3,13 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 
 import pytest
 from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-untyped]
 
+from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper import readers as readers_module
 from adapter.registries.zookeeper import source as source_module
 from adapter.registries.zookeeper.session import ZooKeeperSession
@@ -84,26 +85,37 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
         assert followed.aged(80) == set()
 
 
+async def is_doubted_after(
+    crowd: Crowd, frozen: Callable[[Followed, ServiceKey], Awaitable[None]], **settings: float
+) -> bool:
+    """Whether it is doubt that a pod left, after another service was followed while the server was `frozen`."""
+    pods, beside = await crowd.pods(SPRING), await crowd.pods(SPRING)
+    await pods.register()
+    await beside.register()
+    async with following(crowd.server, SPRING, pods.service, **settings) as followed:
+        await followed.until_listed(4)
+        before = followed.roster.reconnected_at
+        other = followed.key._replace(service=beside.service)
+        with crowd.server.frozen():
+            followed.follow([followed.key, other])
+            await frozen(followed, other)
+        await followed.until_listed(4, other)
+        await pods.deregister(3)
+        await followed.until_listed(3)
+        return followed.roster.reconnected_at != before
+
+
 @pytest.mark.parametrize("pause", [60, 0.4])
 async def test_a_read_that_is_not_answered_makes_absence_doubtful_although_each_ping_is(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch, pause: float
 ) -> None:
     """Where pings are short apart, one is on its way meanwhile, and is answered in time after the read was not."""
     monkeypatch.setattr(source_module, "PING_SECONDS", pause)
-    pods, beside = await crowd.pods(SPRING), await crowd.pods(SPRING)
-    await pods.register()
-    await beside.register()
-    async with following(crowd.server, SPRING, pods.service, session_seconds=30, timeout_seconds=1) as followed:
-        await followed.until_listed(4)
-        before = followed.roster.reconnected_at
-        other = followed.key._replace(service=beside.service)
-        with crowd.server.frozen():
-            followed.follow([followed.key, other])
-            await followed.until(lambda: "did not answer within 1 s" in followed.error_of(other))
-        await followed.until_listed(4, other)
-        await pods.deregister(3)
-        await followed.until_listed(3)
-        assert followed.roster.reconnected_at != before
+
+    async def frozen(followed: Followed, other: ServiceKey) -> None:
+        await followed.until(lambda: "did not answer within 1 s" in followed.error_of(other))
+
+    assert await is_doubted_after(crowd, frozen, session_seconds=30, timeout_seconds=1)
 
 
 async def test_a_silence_makes_absence_doubtful_although_no_request_fails(
@@ -111,20 +123,12 @@ async def test_a_silence_makes_absence_doubtful_although_no_request_fails(
 ) -> None:
     """Sessions shorter than the time limit of a request end in it."""
     monkeypatch.setattr(source_module, "PING_SECONDS", 60)
-    pods, beside = await crowd.pods(SPRING), await crowd.pods(SPRING)
-    await pods.register()
-    await beside.register()
-    async with following(crowd.server, SPRING, pods.service, session_seconds=60, timeout_seconds=30) as followed:
-        await followed.until_listed(4)
-        other = followed.key._replace(service=beside.service)
-        with crowd.server.frozen():
-            followed.follow([followed.key, other])
-            await asyncio.sleep(1.5)  # longer than a server is silent that was not frozen
-        await followed.until_listed(4, other)
+
+    async def frozen(followed: Followed, other: ServiceKey) -> None:
+        await asyncio.sleep(1.5)  # longer than a server is silent that was not frozen
         assert not followed.error_of(other)
-        await pods.deregister(3)
-        await followed.until_listed(3)
-        assert followed.roster.reconnected_at is not None
+
+    assert await is_doubted_after(crowd, frozen, session_seconds=60, timeout_seconds=30)
 
 
 async def test_a_root_that_may_not_be_listed_is_no_evidence_and_no_fault_of_services_that_may_be_read(

@@ -56,6 +56,7 @@ class NacosSource:
         """Services to list although they are pushed."""
         self._asking: set[ServiceKey] = set()
         self._second_lists: dict[NacosService, asyncio.TimerHandle] = {}
+        """What lists a service again, by the services of the connection's pushes."""
         self._connected_before = False
         self._lost = False
         self._poll_at = 0.0
@@ -119,6 +120,7 @@ class NacosSource:
             self._services.clear()
             self._pushed.clear()
             self._push_counts.clear()
+            self._second_lists.clear()
             self._peers.current = connection.server  # lists are polled from the server that pushes, too
             self._backoff.reset()
             if self._connected_before or self._lost:
@@ -157,11 +159,8 @@ class NacosSource:
             services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
                 self._push_counts[service] += 1
-                keys, known = self._services[service], None
-                if isinstance(info, ServiceInfo) and len(services) == 1:
-                    known = info
-                self._take(keys, known)
-                if known is None or self._settings.admin:
+                keys = self._services[service]
+                if not self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None):
                     # The list may come from a server that has not heard of the change yet.
                     if service in self._second_lists:
                         self._second_lists[service].cancel()
@@ -207,14 +206,15 @@ class NacosSource:
         if self._push_counts[service] == pushes:  # otherwise a push overtook this response
             self._take(keys, info)
 
-    def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
-        """Writes the pushed state of a service; lists it if the state is unknown (None) or `admin` is set."""
+    def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> bool:
+        """Writes the pushed state of a service; False where it is listed instead: it is unknown, or `admin` is set."""
         if info is None or self._settings.admin:
             self._list_soon(keys)
-            return
+            return False
         for key in keys:
             instances = self._decoder.decode(info.hosts)
             self._cache.update(key, instances, protected=info.reach_protection_threshold)
+        return True
 
     def _list_soon(self, keys: Iterable[ServiceKey]) -> None:
         self._due.update(self._cache.keys.intersection(keys))

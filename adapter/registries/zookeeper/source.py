@@ -236,8 +236,9 @@ class ZooKeeperSource:
             mine = {each.key.service.partition(":")[0] for each in self._services.values() if not each.instances}
             others = set(await session.children(self._root or "/", watch=False) or ()) - mine
             for name in sorted(others)[:MOST_PROBES]:
-                if await session.has_children(f"{self._root}/{name}{below}"):
-                    self._populated_path = f"{self._root}/{name}{below}"
+                path = f"{self._root}/{name}{below}"
+                if await session.has_children(path):
+                    self._populated_path = path
                     return True
         except SourceUnreachable:
             raise
