@@ -73,8 +73,7 @@ def test_four_migrated_examples_scale(
 def test_a_stored_hpa_is_replaced_by_one_that_its_cluster_keeps_whole(
     adapter: AdapterProcess, workloads: Workloads, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    workloads.deployment("web", 5, usage_cpu="800m")
-    workloads.wait_usage("web", cpu="800m")
+    # Before its target, so that what it was does not scale.
     workloads.hpa("web", metrics=[resource_metric("cpu", utilization=80)], maximum=20, behavior=BEHAVIOR)
     stored = tmp_path / "stored.yaml"
     stored.write_text(yaml.safe_dump(workloads.client.get(workloads.hpa_path("web"))))
@@ -84,7 +83,7 @@ def test_a_stored_hpa_is_replaced_by_one_that_its_cluster_keeps_whole(
     workloads.client.apply(policy)
     kept = workloads.client.apply(hpa)
     assert tolerances(kept) == tolerances(hpa) == ["0" if binaries.HPA_TOLERANCE else None] * 2
-    workloads.wait_condition("web", "ScalingActive", contains="desired_replicas")
-    workloads.hold_replicas("web", 5)
-    workloads.set_usage("web", cpu="1200m")  # ⌈5 · 1.2 / 0.8⌉ = 8 above a target of 80 %, 7 above a watermark of 88 %
+    # ⌈5 · 1.2 / 0.8⌉ = 8 above a target of 80 %, 7 above a watermark of 88 %
+    workloads.deployment("web", 5, usage_cpu="1200m")
     workloads.wait_replicas("web", 7 if binaries.HPA_TOLERANCE else 8)
+    workloads.wait_condition("web", "ScalingActive", contains="desired_replicas")
