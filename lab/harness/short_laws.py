@@ -1,8 +1,9 @@
 """Runs the command line with short laws of time, so that a test sees within seconds what takes minutes in a cluster.
 
 `python -m lab.harness.short_laws serve ...`. What is shortened is how long a silent watch is believed, how soon
-discovery is read again, how often the adapter looks at its certificate, how long a trouble lasts before it is notified,
-and how far apart the companion's raises and its writes of a status are; the arithmetic's own times stay.
+discovery is read again, the longest wait before what was refused is tried again, how often the adapter looks at its
+certificate, how long a trouble lasts before it is notified, and how far apart the companion's raises and its writes of
+a status are; the arithmetic's own times stay.
 """
 
 import importlib
@@ -22,6 +23,7 @@ LAWS: dict[str, dict[str, object]] = {
         "SILENCE_SECONDS": 3.0,
         "CONFIRMED_SECONDS": CONFIRMED_SECONDS,
     },
+    "adapter.runtime.backoff": {"LONGEST_SECONDS": 5.0},
     "adapter.apiserver.certificate_manager": {"SECRET_SECONDS": 5.0},
     "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0, "LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
