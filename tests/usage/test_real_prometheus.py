@@ -431,7 +431,7 @@ class TestWindows:
             assert found.pods["a"].is_partial
             await world.until(_is_full)
 
-    @pytest.mark.parametrize("text", ["rate(refused[5s])", "max_over_time(rate(deep[3s])[2s:1s])"])
+    @pytest.mark.parametrize("text", ["rate(refused[4s])", "max_over_time(rate(deep[3s])[1s:1s])"])
     async def test_a_window_that_cannot_be_asked_for_is_unknown_for_two_windows_after_a_start_and_a_gap(
         self, real: RealPrometheus, page: Exporter, text: str
     ) -> None:
@@ -454,7 +454,7 @@ class TestWindows:
                     first = (await world.until(_partial)).pods["a"]
                     last = (await world.until(_is_full)).pods["a"]
                     assert (first.window_samples, first.full_window) == (0, None)
-                    assert last.at - first.at >= 9  # more where scrapes were late meanwhile
+                    assert last.at - first.at >= 7  # more where scrapes were late meanwhile
 
 
 def _partial(samples: QuerySamples) -> set[str]:
