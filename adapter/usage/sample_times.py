@@ -148,11 +148,12 @@ class SampleTimes:
         if not self._times:
             return [self.evaluated_at] * len(sets)
         by_pod = [self._reads_pods(number) for number in range(len(self._times))]
-        if not all(by_pod) or not all(each.pod for each in sets):
-            await self._sort(slices)
         column: list[float | None] = []
         for start in range(0, len(sets), _STEP):
-            column += [self._at(labels, by_pod) for labels in sets[start : start + _STEP]]
+            step = sets[start : start + _STEP]
+            if not all(by_pod) or not all(each.pod for each in step):
+                await self._sort(slices)
+            column += [self._at(labels, by_pod) for labels in step]
             await slices.breathe()
         return column
 

@@ -28,8 +28,8 @@ from tests.fuzz.kit import in_a_step
 from tests.security.sources import padded, running, serving, session_to
 from tests.usage.fakes import FakePrometheus, plain
 
-STEP_CALLS = 100_000
-"""Of 200,000 series that are decoded, or 50,000; a slice of 2 ms makes a tenth of it."""
+STEP_CALLS = 30_000
+"""Of 200,000 series that are decoded, or 50,000; a slice of 2 ms makes a third of it."""
 PEAK_MIB = 240
 """1.1 KiB a series. The same code takes between 207 and 222 MiB, by the version of Python and by chance."""
 
