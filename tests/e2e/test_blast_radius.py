@@ -123,11 +123,11 @@ class Scene:
         self.workloads, self.load, self.client = workloads, load, workloads.client
         self.asked = workloads.asked
 
-    def web(self) -> None:
+    def web(self, **policy: Any) -> None:
         """Creates a Deployment of five pods that needs eight, with an HPA that does not scale."""
         self.workloads.deployment("web", 5)
         self.load.each("web", 150)
-        self.workloads.policy("web", [query_watermarks("load", "100", "40")])
+        self.workloads.policy("web", [query_watermarks("load", "100", "40")], **policy)
         self.workloads.hpa("web", behavior=CALM)
 
     def figure(self, name: str, metric: str) -> str:
@@ -350,7 +350,7 @@ def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_policies_with
     with platform("consul") as consul:
         settings = prometheus_settings(prometheus) | {"registries": [consul.settings]}
         adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart)
-        scene.web()
+        scene.web(pulledOut={"replaceAfterSeconds": 600})  # later than the adapter's own laws need
         idle = work.pods("web")[0]
         scene.load.each("web", 150, but={idle["metadata"]["name"]: 0})
         work.client.create(_slice_without(work, idle))

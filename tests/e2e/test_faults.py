@@ -58,7 +58,8 @@ class TestBrokenInvariantsAreSeen:
             yield
             thaw(scene.adapter.component)
 
-        outcome = play(fault_scene, Scenario("planted", "the adapter is stopped", frozen, hold=2))
+        hold = fault_scene.watch.latest_answer + 1
+        outcome = play(fault_scene, Scenario("planted", "the adapter is stopped", frozen, hold=hold))
         assert [one for one in outcome.faults if "late or missing" in one]
 
     def test_answers_that_stay_wrong(self, fault_scene: Scene) -> None:
