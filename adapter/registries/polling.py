@@ -37,8 +37,6 @@ TOGETHER = 50
 """New services that are asked about at a time."""
 LATE_TOGETHER = 8
 """Late services that are: as many as there are connections, because each may take the whole timeout."""
-FEW = 4
-"""Answers of which most may be faults without saying anything about the server."""
 LATE_AFTER_SECONDS = 0.5
 """The shortest wait before an answer is late."""
 LONGEST_PAUSE = 5.0
@@ -150,7 +148,7 @@ class PollingSource(ABC, Generic[T]):
     async def _ask(
         self, server: str, keys: Sequence[ServiceKey], *, late: bool
     ) -> list[T | Unchanged | SourceError | Unanswered]:
-        """The answers of one server. Raises SourceError where it can answer none, or not most."""
+        """The answers of one server. Raises SourceError where it can answer none, or begins to fail for most."""
         now = self._cache.clock()
         last = [self._tags.get(key, ("", now)) for key in keys]
         tags = [tag if 0 <= until - now <= TRUSTED_SECONDS else "" for tag, until in last]
@@ -181,9 +179,11 @@ class PollingSource(ABC, Generic[T]):
             self._served_at = moment
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
         is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
-        if faults and (is_silent or 2 * len(faults) > len(answers) >= FEW):
+        # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
+        ill = {key for key in self._cache.keys if self._cache.trouble(key) is not None}
+        if faults and (is_silent or 2 * len(ill) <= len(self._cache.keys) < 2 * len(ill | faults.keys())):
             raise next(iter(faults.values()))
-        if any(key in self._tags and self._cache.trouble(key) is None for key in faults):
+        if any(key in self._tags and key not in ill for key in faults):
             self._failing_at = moment  # the server may be starting again
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 

@@ -1,5 +1,6 @@
 """What a Polaris says that a real one cannot be made to say."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from adapter.registries.roster import ServiceKey
 from tests.registries.polaris_kit import Followed, following
 
 LIST: dict[str, Any] = {
@@ -22,16 +24,20 @@ LIST: dict[str, Any] = {
 
 
 class Fake:
-    """Answers everything at `url` with the status and body that a test sets; of services that are `ill` with a 504."""
+    """Answers everything at `url` with the status and body that a test sets; of services that are `ill` with a 504,
+    which takes `pause` seconds.
+    """
 
     def __init__(self) -> None:
         self.status, self.body, self.url = 200, json.dumps(LIST), ""
         self.asked: list[Any] = []
         self.ill: set[str] = set()
+        self.pause = 0.0
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(await request.json())
         if self.asked[-1]["service"]["name"] in self.ill:
+            await asyncio.sleep(self.pause)
             return web.Response(status=504, text="gateway timeout")
         return web.Response(status=self.status, text=self.body)
 
@@ -149,6 +155,29 @@ async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others_and_n
             assert not world.error
             assert "504" in world.error_of(ill)
         assert not world.book.hold_until
+
+
+@pytest.mark.parametrize(("ill", "pause"), [(3, 0.0), (4, 0.6)], ids=["neighbours", "late together"])
+async def test_services_that_are_asked_about_together_and_fail_are_no_fault_of_the_server(
+    fake: Fake, ill: int, pause: float
+) -> None:
+    """Neighbours in the order of the names share a turn, and late services have turns of their own."""
+    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
+        keys = [world.key._replace(service=f"shop-{number:02}") for number in range(16)]
+        fake.ill, fake.pause = {key.service for key in keys[-ill:]}, pause
+        world.follow(keys)
+        await world.until(lambda: all("504" in world.error_of(key) for key in keys[-ill:]))
+        for _ in range(3):
+            last = {key: listed_at(world, key) for key in keys[:-ill]}
+            await world.until(lambda last=last: all(listed_at(world, key) > at for key, at in last.items()))
+            assert not any(world.error_of(key) for key in keys[:-ill])
+        assert not world.book.hold_until
+
+
+def listed_at(world: Followed, key: ServiceKey) -> float:
+    """The time of a service's last answer."""
+    roster = world.book.roster(key)
+    return roster.at if roster is not None and roster.valid else 0.0
 
 
 async def test_a_server_that_cannot_answer_most_is_left_for_the_next_at_once(fake: Fake) -> None:
