@@ -148,6 +148,29 @@ class TestPushes:
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]
             await world.until_pods("web-1")
 
+    @pytest.mark.parametrize("is_asked", [True, False], ids=["the second list", "the first list"])
+    async def test_a_push_that_can_be_read_is_newer_than_the_lists_after_one_that_cannot(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+    ) -> None:
+        """The lists may come from a server that has not heard of it yet."""
+        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.5)
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            await world.until_pods("web-0", "web-1")
+            shop, before = ("public", "DEFAULT_GROUP@@shop"), [host(0), host(1)]
+            asked = len(nacos.asked)
+            nacos.services[shop] = [host(1, weight="NaN")]
+            nacos.push(*shop)
+            nacos.services[shop] = before
+            if is_asked:
+                await nacos.until(lambda: len(nacos.asked) > asked)
+                await world.until_confirmed()
+            nacos.put(host(1))
+            nacos.services[shop] = before
+            await world.until_pods("web-1")
+            await asyncio.sleep(1)
+            assert world.pod_names() == ["web-1"]
+
     async def test_a_push_that_cannot_be_read_ends_no_connection_and_is_the_word_to_list(
         self, nacos: FakeNacos
     ) -> None:

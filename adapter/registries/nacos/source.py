@@ -160,10 +160,10 @@ class NacosSource:
             for service in services:
                 self._push_counts[service] += 1
                 keys = self._services[service]
+                if service in self._second_lists:
+                    self._second_lists.pop(service).cancel()
                 if not self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None):
                     # The list may come from a server that has not heard of the change yet.
-                    if service in self._second_lists:
-                        self._second_lists[service].cancel()
                     later = asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_soon, keys)
                     self._second_lists[service] = later
 
@@ -211,6 +211,7 @@ class NacosSource:
         if info is None or self._settings.admin:
             self._list_soon(keys)
             return False
+        self._due.difference_update(keys)  # a list may come from a server that has not heard of this state yet
         for key in keys:
             instances = self._decoder.decode(info.hosts)
             self._cache.update(key, instances, protected=info.reach_protection_threshold)
