@@ -30,7 +30,7 @@ _TIME = re.compile(
 
 
 class Failover:
-    """The base addresses of a registry's servers, of which one is current until it fails.
+    """The base addresses of a registry's servers, of which one is current until another answers what it fails to.
 
     Sticky, because servers differ for a moment: a switch looks like a change. `on_switch` is called after each.
     """
@@ -45,15 +45,19 @@ class Failover:
 
         Raises the SourceError of the last one; after a refusal (password, rights) no other server is asked.
         """
-        for _ in self._servers[1:]:
-            server = self.current
-            try:
-                return await question(server)
-            except (SourceUnreachable, SourceFailing):
-                if server == self.current:  # questions run concurrently: only the first failure switches
-                    self.current = self._servers[(self._servers.index(server) + 1) % len(self._servers)]
-                    self._on_switch()
-        return await question(self.current)
+        first = self.current
+        place = self._servers.index(first)
+        *others, last = [*self._servers[place:], *self._servers[:place]]
+        for server in others:
+            with contextlib.suppress(SourceUnreachable, SourceFailing):
+                return self._answered(first, server, await question(server))
+        return self._answered(first, last, await question(last))
+
+    def _answered(self, first: str, server: str, answer: T) -> T:
+        if server != first == self.current:  # questions run concurrently: only the first switches
+            self.current = server
+            self._on_switch()
+        return answer
 
 
 def base_urls(servers: Sequence[str]) -> list[str]:

@@ -194,7 +194,7 @@ class EurekaSource:
     def __init__(self, settings: EurekaRegistry, cache: RosterCache) -> None:
         self._settings = settings
         self._cache = cache
-        self._peers = Failover(base_urls(settings.servers), self._on_failover)
+        self._peers = Failover(base_urls(settings.servers), lambda: None)
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """Keys by application name in capitals: Eureka's names are case-insensitive."""
         self._reported: dict[ServiceKey, _Reported] = {}
@@ -236,17 +236,14 @@ class EurekaSource:
         finally:
             await client.close()
 
-    def _on_failover(self) -> None:
-        # Peers replicate changes with a delay, so a peer's delta does not apply to another peer's copy.
-        self._copy = None
-        self._cache.reconnected()
-
     # --- requests ---
 
     async def _fetch_registry(self, client: Client, server: str) -> None:
         copy, now = self._copy, self._cache.clock()
         if (
             copy is None
+            # Peers replicate changes with a delay, so a peer's delta does not apply to another peer's copy.
+            or server != self._peers.current
             or not self._wanted.keys() <= copy.kept
             or now - self._full_fetch_at > RELIST_SECONDS
             or not 0 <= now - self._answered_at <= LONGEST_GAP_SECONDS
@@ -279,8 +276,9 @@ class EurekaSource:
                 await copy.load(Applications(body), self._cache.clock(), before)
             except (msgspec.MsgspecError, Uncut) as error:
                 raise WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address") from error
-        if before is not None and before.count and not copy.count:
-            self._cache.reconnected()  # the server was restarted: instances never leave all at once
+        was_restarted = before is not None and before.count and not copy.count  # instances never leave all at once
+        if was_restarted or server != self._peers.current:
+            self._cache.reconnected()
         self._copy, self._full_fetch_at = copy, self._cache.clock()
         await self._report(copy, copy.kept)
         self._cache.confirm()
