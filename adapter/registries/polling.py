@@ -183,7 +183,7 @@ class PollingSource(ABC, Generic[T]):
         ill = {key for key in self._cache.keys if self._cache.trouble(key) is not None}
         if faults and (is_silent or 2 * len(ill) <= len(self._cache.keys) < 2 * len(ill | faults.keys())):
             raise next(iter(faults.values()))
-        if any(key in self._tags and key not in ill for key in faults):
+        if any(map(self._cache.is_answered, faults)):
             self._failing_at = moment  # the server may be starting again
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 

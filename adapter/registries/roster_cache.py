@@ -118,6 +118,10 @@ class RosterCache:
         """Why the last question about a service has no valid answer; None where it has one, or none was asked."""
         return self._troubles.get(key)
 
+    def is_answered(self, key: ServiceKey) -> bool:
+        """Whether the last question about a service has a valid answer."""
+        return key in self._valid and key not in self._troubles
+
     def update(self, key: ServiceKey, instances: Iterable[Instance], **fields: bool | int | None) -> None:
         """Judge a list that came just now, and keep it where it is valid. It is dropped if nobody follows the service.
 

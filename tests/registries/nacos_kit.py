@@ -80,6 +80,10 @@ class FakeNacos:
         """Answered to every list, where it is not 0."""
         self.cut: set[str] = set()
         """The services whose lists end without an answer."""
+        self.silent: set[str] = set()
+        """Those whose lists are never answered."""
+        self.ill: set[str] = set()
+        """Those whose lists are answered with a 500."""
         self.moved = 404
         self.hold: asyncio.Event | None = None
         """Lists wait for it."""
@@ -218,12 +222,15 @@ class FakeNacos:
             return await self._login(request, path)
         if path not in self._views() - self.hidden:
             return _error(request.path, self.moved, "Not Found", "No message available")
-        if request.query.get("serviceName", "").rpartition("@@")[2] in self.cut and request.transport is not None:
+        service = request.query.get("serviceName", "").rpartition("@@")[2]
+        if service in self.cut and request.transport is not None:
             request.transport.close()
+        elif service in self.silent:
+            await asyncio.Event().wait()
         elif self.hold is not None:
             await self.hold.wait()
-        if self.status:
-            return _error(request.path, self.status, "As it is", "as the test says")
+        if self.status or service in self.ill:
+            return _error(request.path, self.status or 500, "As it is", "as the test says")
         query = request.query
         refusal = self._refusal(request.headers.get("accessToken", ""), query, admin="admin" in path)
         if refusal:

@@ -244,11 +244,47 @@ class TestAccess:
             await world.until_error("wrong signature")
 
 
+CART = ServiceKey("nacos", "cart")
+
+
 async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:
-    cart = ServiceKey("nacos", "cart")
     nacos.services["public", "DEFAULT_GROUP@@cart"] = [{"enabled": True, "healthy": True, "ip": 7}]
-    async with following(polling(nacos), SHOP, cart) as world:
+    async with following(polling(nacos), SHOP, CART) as world:
         await world.until_pods("web-0", "web-1")
-        await world.until(lambda: "not what Nacos answers there" in world.error_of(cart))
-        assert world.listed_of(cart) == -1
+        await world.until(lambda: "not what Nacos answers there" in world.error_of(CART))
+        assert world.listed_of(CART) == -1
         assert not world.error
+
+
+async def test_a_service_that_no_server_can_list_is_no_reason_to_leave_one(nacos: FakeNacos) -> None:
+    async with FakeNacos() as other:
+        nacos.ill = other.ill = {"cart"}
+        async with following(polling(nacos, servers=(nacos.url, other.url)), SHOP, CART) as world:
+            await world.until(lambda: "HTTP 500" in world.error_of(CART))
+            for _ in range(3):
+                await world.until_confirmed()
+            assert world.pod_names() == ["web-0", "web-1"]
+            assert not world.reconnected
+
+
+async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_no_reconnect(nacos: FakeNacos) -> None:
+    nacos.silent = {"cart"}
+    async with following(polling(nacos, timeout_seconds=0.3), SHOP, CART) as world:
+        await world.until(lambda: "no answer" in world.error_of(CART))
+        for _ in range(3):
+            await world.until_confirmed()
+            assert not world.error
+        assert not world.reconnected
+
+
+@pytest.mark.parametrize("status", [404, 500, 502])
+async def test_a_moment_in_which_no_list_is_answered_is_a_reconnect(nacos: FakeNacos, status: int) -> None:
+    """A gateway speaks for a server that is starting again."""
+    async with following(polling(nacos)) as world:
+        await world.until_pods("web-0", "web-1")
+        assert not world.reconnected
+        nacos.status = status
+        await world.until(lambda: world.error)
+        nacos.status = 0
+        await world.until_pods("web-0", "web-1")
+        assert world.reconnected

@@ -5,6 +5,7 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -59,6 +60,8 @@ class NacosSource:
         """What lists a service again, by the services of the connection's pushes."""
         self._connected_before = False
         self._lost = False
+        self._listed_at = -math.inf
+        """When a list was answered last (the loop's time)."""
         self._poll_at = 0.0
 
     def refresh(self) -> None:
@@ -235,8 +238,8 @@ class NacosSource:
             try:
                 await for_each(keys, lambda key: self._list(lists, key))
             except SourceError as error:
-                self._lost = True
                 polled = [key for key in keys if key not in self._pushed or key in self._due]
+                self._note_loss(polled)
                 self._cache.failed(error, polled if self._pushed else None)
                 self._poll_at = 0.0
                 pause = self._backoff.next()
@@ -251,11 +254,13 @@ class NacosSource:
         self._due.discard(key)
         self._asking.add(key)
         service, listed = NacosService(*self._settings.place(key.namespace, key.group), key.service), None
-        pushes = self._push_counts[service]
+        pushes, asked_at = self._push_counts[service], asyncio.get_running_loop().time()
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
-            if isinstance(error, SourceUnreachable | NotAuthenticated):
+            self._note_loss([key])
+            is_silent = self._listed_at < asked_at - 2 * self._settings.interval_seconds
+            if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
                 raise  # the other services would fail as well
             self._cache.failed(error, [key])
             return
@@ -263,9 +268,14 @@ class NacosSource:
             self._asking.discard(key)
             if listed is None and key in self._pushed:  # also where the failure of another list ended this one
                 self._due.add(key)
+        self._listed_at = asyncio.get_running_loop().time()
         if self._lost:
             self._lost = False
             self._cache.reconnected()
         was_overtaken = not wanted or (self._push_counts[service] != pushes and not self._settings.admin)
         if key not in self._pushed or not was_overtaken:  # by a push
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
+
+    def _note_loss(self, keys: Iterable[ServiceKey]) -> None:
+        """Lists failed: if they were answered before, the server may be starting again."""
+        self._lost = self._lost or any(self._cache.is_answered(key) for key in keys)
