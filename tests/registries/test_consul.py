@@ -187,6 +187,8 @@ class FakeConsul:
         """How much newer waiting queries say that they are."""
         self.stuck = False
         """Whether waiting queries never end."""
+        self.silent: set[str] = set()
+        """Services whose lists are never answered."""
         self.asked: list[web.Request] = []
         self.waiting: dict[str, int] = {}
         self._news = asyncio.Condition()
@@ -240,6 +242,8 @@ class FakeConsul:
         asked = int(request.query.get("index", 0))
         if asked:
             await self._hold(service, asked, float(request.query["wait"].removesuffix("ms")) / 1000)
+        elif service in self.silent:
+            await asyncio.Event().wait()
         if service in self.fault:
             fault = self.fault[service]
             return web.Response(status=fault.status, text=fault.text, headers=fault.headers)
@@ -437,6 +441,21 @@ class TestProof:
         await followed.until(lambda: followed.book.roster(api))
         await followed.until_listed(4)
         assert not followed.reconnected
+
+    async def test_a_list_that_does_not_come_after_a_wait_is_no_reconnect(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web", timeout_seconds=0.5) as followed:
+            api = followed.key._replace(service="api")
+            followed.follow([api, followed.key])
+            await followed.until_listed(0, api)
+            await fake.until_waiting("api")
+            fake.silent = {"api"}
+            await fake.tell("api", entry())
+            await followed.until(lambda: "no answer within" in followed.error_of(api))
+            await beats(fake, 3)
+            assert not followed.error
+            assert not followed.reconnected
+            fake.silent.clear()
+            await followed.until_listed(1, api)
 
     async def test_a_connection_that_breaks_while_it_waits_is_a_reconnect(
         self, fake: FakeConsul, followed: Followed

@@ -132,9 +132,8 @@ class ConsulSource:
             except SourceError as error:
                 self._cache.failed(error, [key])
                 self._wake.set()
-                if index and isinstance(error, SourceUnreachable):
-                    self._mark_lost()  # a restart can be over before the next probe, which starts the query again
-                    return
+                if self._lost:
+                    return  # the next probe that succeeds starts the query again
                 index = 0
                 await asyncio.sleep(backoff.next())
             else:
@@ -156,6 +155,9 @@ class ConsulSource:
         self._waiting.add(key)
         try:
             reply = await send(client, "GET", url, params=params, deadline=deadline, keep=False)
+        except SourceUnreachable:
+            self._mark_lost()  # a restart can be over before the next probe
+            raise
         finally:
             self._waiting.discard(key)
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR and reply.status != HTTPStatus.GATEWAY_TIMEOUT:
