@@ -248,7 +248,7 @@ class TestFailures:
             (lambda: raw({"error": "?"}), "not the JSON of Eureka"),
         ],
     )
-    async def test_an_answer_that_is_none_keeps_what_was_heard_and_says_why(
+    async def test_an_answer_that_is_none_keeps_what_was_heard_and_says_why_and_the_next_one_is_a_reconnect(
         self, fake: FakeEureka, answer: Callable[[], web.Response], words: str
     ) -> None:
         fake.apps = {"WEB": four(1)}
@@ -259,6 +259,10 @@ class TestFailures:
                 await followed.until_error(words)
                 assert fake.url in followed.error
                 assert followed.listed == 4
+                assert not followed.reconnected
+            fake.handlers.clear()  # what answered may have been a gateway, while the server was started again
+            await followed.until(lambda: not followed.error)
+            assert followed.reconnected
 
     @pytest.mark.parametrize(
         ("status", "asks_the_next"), [(401, False), (403, True), (404, False), (429, True), (503, True)]

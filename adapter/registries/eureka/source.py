@@ -44,7 +44,6 @@ from adapter.runtime.source_errors import (
     NotAuthenticated,
     SourceError,
     SourceFailing,
-    SourceUnreachable,
     WrongRegistryAnswer,
 )
 from adapter.settings.registries import EurekaRegistry
@@ -199,7 +198,7 @@ class EurekaSource:
         """Keys by application name in capitals: Eureka's names are case-insensitive."""
         self._reported: dict[ServiceKey, _Reported] = {}
         self._copy: RegistryCopy | None = None
-        self._was_unreachable = False
+        self._was_failing = False
         self._answered_at = self._full_fetch_at = float("-inf")
         self._services_changed = asyncio.Event()
 
@@ -228,8 +227,7 @@ class EurekaSource:
                     await self._peers.ask(lambda server: self._fetch_registry(client, server))
                     backoff.reset()
                 except SourceError as error:
-                    down = isinstance(error, SourceUnreachable | SourceFailing)
-                    self._was_unreachable = self._was_unreachable or down
+                    self._was_failing = True
                     self._cache.failed(error)
                     pause = max(backoff.next(), pause)
                 await wait_for_event(self._services_changed, pause)
@@ -285,6 +283,9 @@ class EurekaSource:
 
     async def _report(self, copy: RegistryCopy, changed: Collection[str]) -> None:
         """Writes changed, newly followed and empty applications to the roster cache."""
+        if self._was_failing:
+            self._was_failing = False
+            self._cache.reconnected()  # after a restart it lacks instances that have not registered again yet
         slices = Slices()
         for name, keys in list(self._wanted.items()):
             await slices.breathe()
@@ -315,8 +316,5 @@ class EurekaSource:
             elif status == 429 or status >= 500:
                 kind, why = SourceFailing, "the server is in trouble itself; see its log"
             raise kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
-        if self._was_unreachable:
-            self._was_unreachable = False
-            self._cache.reconnected()  # after a restart it lacks instances that have not registered again yet
         self._answered_at = self._cache.clock()
         return reply.body
