@@ -1,5 +1,6 @@
 """Nacos by lists: which call, which rights, which server, and what is made of the answers."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -275,6 +276,17 @@ async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_
             await world.until_confirmed()
             assert not world.error
         assert not world.reconnected
+
+
+async def test_a_list_that_ends_at_once_without_an_answer_does_not_end_those_that_take_longer(
+    nacos: FakeNacos,
+) -> None:
+    nacos.cut, nacos.hold = {"cart"}, asyncio.Event()
+    async with following(polling(nacos), SHOP, CART) as world:
+        await world.until(lambda: world.error_of(CART))
+        assert not world.error
+        nacos.hold.set()
+        await world.until_pods("web-0", "web-1")
 
 
 @pytest.mark.parametrize("status", [404, 500, 502])

@@ -18,7 +18,7 @@ from adapter.registries.nacos.wire import InstanceDecoder, NacosService, Service
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
-from adapter.runtime.concurrency import for_each, run_all, wait_for_event
+from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
 from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
@@ -62,6 +62,8 @@ class NacosSource:
         self._lost = False
         self._listed_at = -math.inf
         """When a list was answered last (the loop's time)."""
+        self._unanswered: set[ServiceKey] = set()
+        """Services whose lists had no answer since then."""
         self._poll_at = 0.0
 
     def refresh(self) -> None:
@@ -259,7 +261,11 @@ class NacosSource:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
             self._note_loss([key])
-            is_silent = self._listed_at < asked_at - 2 * self._settings.interval_seconds
+            if isinstance(error, SourceUnreachable):
+                self._unanswered.add(key)
+            # One that fails at once must not end the lists of others for ever.
+            are_most = len(self._unanswered) >= min(AT_ONCE, len(self._cache.keys))
+            is_silent = are_most and self._listed_at < asked_at - 2 * self._settings.interval_seconds
             if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
                 raise  # the other services would fail as well
             self._cache.failed(error, [key])
@@ -269,6 +275,7 @@ class NacosSource:
             if listed is None and key in self._pushed:  # also where the failure of another list ended this one
                 self._due.add(key)
         self._listed_at = asyncio.get_running_loop().time()
+        self._unanswered.clear()
         if self._lost:
             self._lost = False
             self._cache.reconnected()
