@@ -278,6 +278,19 @@ async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_
         assert not world.reconnected
 
 
+async def test_a_service_that_fails_now_and_then_puts_nobody_in_doubt(nacos: FakeNacos) -> None:
+    nacos.put(host(2), service="cart")
+    async with following(polling(nacos), SHOP, CART) as world:
+        await world.until_listed(1, CART)
+        for _ in range(2):
+            nacos.ill = {"cart"}
+            await world.until(lambda: world.error_of(CART))
+            await world.until_confirmed()
+            nacos.ill = set()
+            await world.until_listed(1, CART)
+        assert not world.reconnected
+
+
 async def test_a_list_that_ends_at_once_without_an_answer_does_not_end_those_that_take_longer(
     nacos: FakeNacos,
 ) -> None:

@@ -284,5 +284,8 @@ class NacosSource:
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
     def _note_loss(self, keys: Iterable[ServiceKey]) -> None:
-        """Lists failed: if they were answered before, the server may be starting again."""
-        self._lost = self._lost or any(self._cache.is_answered(key) for key in keys)
+        """Lists failed: if they were answered before, and most do now, the server may be starting again."""
+        followed = self._cache.keys
+        fallen = {key for key in keys if self._cache.is_answered(key)}
+        ill = {key for key in followed if self._cache.trouble(key) is not None} | fallen
+        self._lost = self._lost or (bool(fallen) and 2 * len(ill) > len(followed))
