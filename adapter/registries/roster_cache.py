@@ -118,6 +118,11 @@ class RosterCache:
         """Why the last question about a service has no valid answer; None where it has one, or none was asked."""
         return self._troubles.get(key)
 
+    @property
+    def failing(self) -> int:
+        """The number of services whose last question has no valid answer."""
+        return len(self._troubles)
+
     def is_answered(self, key: ServiceKey) -> bool:
         """Whether the last question about a service has a valid answer."""
         return key in self._valid and key not in self._troubles

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapter.registries.roster import ServiceKey
+from adapter.runtime.concurrency import AT_ONCE
 from tests.registries.nacos_kit import SECRET_KEY, SHOP, FakeNacos, following, host, polling
 
 both_versions = pytest.mark.parametrize("nacos", [2, 3], indirect=True)
@@ -300,6 +301,22 @@ async def test_a_list_that_ends_at_once_without_an_answer_does_not_end_those_tha
         assert not world.error
         nacos.hold.set()
         await world.until_pods("web-0", "web-1")
+
+
+async def test_a_server_that_answers_none_of_those_that_are_asked_about_together_may_be_starting_again(
+    nacos: FakeNacos,
+) -> None:
+    """A server that stood still for a moment has let registrations expire, and answers the others afterwards."""
+    others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(30)]
+    async with following(polling(nacos, timeout_seconds=0.3), SHOP, *others) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
+        assert not world.reconnected
+        nacos.silent = {key.service for key in others[:AT_ONCE]}
+        await world.until(lambda: all(world.error_of(key) for key in others[:AT_ONCE]))
+        nacos.silent = set()
+        await world.until(lambda: not any(map(world.error_of, others)))
+        assert world.reconnected
 
 
 @pytest.mark.parametrize("status", [404, 500, 502])

@@ -168,7 +168,9 @@ class TestPushes:
             nacos.put(host(1))
             nacos.services[shop] = before
             await world.until_pods("web-1")
-            await asyncio.sleep(1)
+            loop = asyncio.get_running_loop()
+            later = loop.time() + 2 * nacos_source.REPLICATED_SECONDS
+            await nacos.until(lambda: loop.time() > later)
             assert world.pod_names() == ["web-1"]
 
     async def test_a_push_that_cannot_be_read_ends_no_connection_and_is_the_word_to_list(

@@ -260,12 +260,12 @@ class NacosSource:
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
-            self._note_loss([key])
             if isinstance(error, SourceUnreachable):
                 self._unanswered.add(key)
-            # One that fails at once must not end the lists of others for ever.
-            are_most = len(self._unanswered) >= min(AT_ONCE, len(self._cache.keys))
-            is_silent = are_most and self._listed_at < asked_at - 2 * self._settings.interval_seconds
+            # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
+            are_many = len(self._unanswered) >= min(AT_ONCE, len(self._cache.keys))
+            self._note_loss([key], are_many=are_many)
+            is_silent = are_many and self._listed_at < asked_at - 2 * self._settings.interval_seconds
             if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
                 raise  # the other services would fail as well
             self._cache.failed(error, [key])
@@ -283,9 +283,8 @@ class NacosSource:
         if key not in self._pushed or not was_overtaken:  # by a push
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
-    def _note_loss(self, keys: Iterable[ServiceKey]) -> None:
+    def _note_loss(self, keys: Iterable[ServiceKey], *, are_many: bool = False) -> None:
         """Lists failed: if they were answered before, and most do now, the server may be starting again."""
-        followed = self._cache.keys
-        fallen = {key for key in keys if self._cache.is_answered(key)}
-        ill = {key for key in followed if self._cache.trouble(key) is not None} | fallen
-        self._lost = self._lost or (bool(fallen) and 2 * len(ill) > len(followed))
+        fallen = sum(map(self._cache.is_answered, keys))
+        are_many = are_many or 2 * (self._cache.failing + fallen) > len(self._cache.keys)
+        self._lost = self._lost or (fallen > 0 and are_many)
