@@ -319,6 +319,29 @@ async def test_a_server_that_answers_none_of_those_that_are_asked_about_together
         assert world.reconnected
 
 
+async def test_what_is_listed_after_an_outage_at_the_start_is_a_reconnect(nacos: FakeNacos) -> None:
+    """What a process remembers from the one before may not have registered again."""
+    nacos.status = 502
+    async with following(polling(nacos)) as world:
+        await world.until(lambda: world.error)
+        nacos.status = 0
+        await world.until_pods("web-0", "web-1")
+        assert world.reconnected
+
+
+async def test_any_number_of_services_that_are_never_answered_keep_no_other_from_being_listed(nacos: FakeNacos) -> None:
+    silent = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE + 1)]
+    async with following(polling(nacos, timeout_seconds=0.3), SHOP, *silent) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until(lambda: all(world.listed_of(key) == 0 for key in silent))
+        nacos.silent = {key.service for key in silent}
+        await world.until(lambda: all(world.error_of(key) for key in silent))
+        for names in (("web-1",), ("web-0",)):
+            nacos.put(*(host(int(name[-1])) for name in names))
+            await world.until_pods(*names)
+            assert not world.error
+
+
 @pytest.mark.parametrize("status", [404, 500, 502])
 async def test_a_moment_in_which_no_list_is_answered_is_a_reconnect(nacos: FakeNacos, status: int) -> None:
     """A gateway speaks for a server that is starting again."""

@@ -173,6 +173,45 @@ class TestPushes:
             await nacos.until(lambda: loop.time() > later)
             assert world.pod_names() == ["web-1"]
 
+    async def test_a_list_that_failed_after_a_push_that_could_be_read_is_not_asked_for_again(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The server may not have heard of the push yet."""
+        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.5)
+        nacos.put(host(2), service="cart")
+        async with following(pushed(nacos), SHOP, CART) as world:
+            await subscribed(nacos, world, "shop", "cart")
+            await world.until_pods("web-0", "web-1")
+            shop, before = ("public", "DEFAULT_GROUP@@shop"), [host(0), host(1)]
+            nacos.hold, asked = asyncio.Event(), len(nacos.asked)
+            nacos.services[shop] = [host(1, weight="NaN")]
+            nacos.push(*shop)
+            await nacos.until(lambda: len(nacos.asked) > asked)
+            nacos.put(host(1))
+            await world.until_pods("web-1")
+            nacos.services[shop], nacos.ill = before, {"shop"}
+            nacos.hold.set()
+            await world.until(lambda: world.error)
+            nacos.ill, cart = set(), ("public", "DEFAULT_GROUP@@cart")
+            nacos.services[cart] = [host(2, weight="NaN")]
+            nacos.push(*cart)  # what is due is listed with it
+            loop = asyncio.get_running_loop()
+            later = loop.time() + 2 * nacos_source.REPLICATED_SECONDS
+            await nacos.until(lambda: loop.time() > later)
+            assert world.pod_names() == ["web-1"]
+
+    async def test_the_first_connection_to_another_server_than_the_lists_is_a_reconnect(self, nacos: FakeNacos) -> None:
+        async with FakeNacos() as other:
+            other.put(host(0))
+            await nacos.stop_grpc()
+            await other.stop_grpc()
+            async with following(nacos.settings(servers=(nacos.url, other.url))) as world:
+                await world.until_pods("web-0", "web-1")
+                assert not world.reconnected
+                await other.start_grpc()
+                await world.until_pods("web-0")
+                assert world.reconnected
+
     async def test_a_push_that_cannot_be_read_ends_no_connection_and_is_the_word_to_list(
         self, nacos: FakeNacos
     ) -> None:

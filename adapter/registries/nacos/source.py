@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -64,12 +65,16 @@ class NacosSource:
         """When a list was answered last (the loop's time)."""
         self._unanswered: set[ServiceKey] = set()
         """Services whose lists had no answer since then."""
+        self._silent: dict[ServiceKey, None] = {}
+        """Services whose last list had no answer, in the order of the questions."""
         self._poll_at = 0.0
 
     def refresh(self) -> None:
         """Follows the services of the cache from now on."""
         self._due &= self._cache.keys
         self._pushed &= self._cache.keys
+        self._unanswered &= self._cache.keys
+        self._silent = {key: None for key in self._silent if key in self._cache.keys}
         self._services_changed.set()
         self._poll_at = 0.0
         self._wake_lister.set()
@@ -126,9 +131,10 @@ class NacosSource:
             self._pushed.clear()
             self._push_counts.clear()
             self._second_lists.clear()
+            is_other = connection.server != self._peers.current
             self._peers.current = connection.server  # lists are polled from the server that pushes, too
             self._backoff.reset()
-            if self._connected_before or self._lost:
+            if self._connected_before or self._lost or is_other:
                 self._cache.reconnected()
             self._connected_before, self._lost = True, False
             try:
@@ -232,13 +238,16 @@ class NacosSource:
         loop = asyncio.get_running_loop()
         while True:
             self._wake_lister.clear()
-            keys = sorted(self._due)
-            if loop.time() >= self._poll_at:
-                self._poll_at = loop.time() + self._settings.interval_seconds
-                keys = sorted(self._due | (self._cache.keys - self._pushed))
+            began, due = loop.time(), set(self._due)
+            if began >= self._poll_at:
+                self._poll_at = began + self._settings.interval_seconds
+                due |= self._cache.keys - self._pushed
+            # Silent services come last, and few of them at a time: the others must not wait for them.
+            silent = [key for key in self._silent if key in due][:AT_ONCE]
+            keys = [*sorted(due - self._silent.keys()), *silent]
             pause = None  # nothing needs polling
             try:
-                await for_each(keys, lambda key: self._list(lists, key))
+                await for_each(keys, partial(self._list, lists, began))
             except SourceError as error:
                 polled = [key for key in keys if key not in self._pushed or key in self._due]
                 self._note_loss(polled)
@@ -251,40 +260,45 @@ class NacosSource:
                     pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
 
-    async def _list(self, lists: InstanceListClient, key: ServiceKey) -> None:
+    async def _list(self, lists: InstanceListClient, began: float, key: ServiceKey) -> None:
+        """Ask for one service's list in the pass that began then (the loop's time)."""
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
         service, listed = NacosService(*self._settings.place(key.namespace, key.group), key.service), None
-        pushes, asked_at = self._push_counts[service], asyncio.get_running_loop().time()
+        pushes = self._push_counts[service]
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
             if isinstance(error, SourceUnreachable):
                 self._unanswered.add(key)
+                self._silent.pop(key, None)
+                self._silent[key] = None
             # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
             are_many = len(self._unanswered) >= min(AT_ONCE, len(self._cache.keys))
             self._note_loss([key], are_many=are_many)
-            is_silent = are_many and self._listed_at < asked_at - 2 * self._settings.interval_seconds
+            is_silent = are_many and self._listed_at < began
             if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
                 raise  # the other services would fail as well
             self._cache.failed(error, [key])
             return
         finally:
             self._asking.discard(key)
-            if listed is None and key in self._pushed:  # also where the failure of another list ended this one
+            was_pushed = self._push_counts[service] != pushes and not self._settings.admin
+            if listed is None and key in self._pushed and not was_pushed:  # also where the failure of another ended it
                 self._due.add(key)
         self._listed_at = asyncio.get_running_loop().time()
         self._unanswered.clear()
+        self._silent.pop(key, None)
         if self._lost:
             self._lost = False
             self._cache.reconnected()
-        was_overtaken = not wanted or (self._push_counts[service] != pushes and not self._settings.admin)
+        was_overtaken = not wanted or was_pushed
         if key not in self._pushed or not was_overtaken:  # by a push
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
     def _note_loss(self, keys: Iterable[ServiceKey], *, are_many: bool = False) -> None:
-        """Lists failed: if they were answered before, and most do now, the server may be starting again."""
-        fallen = sum(map(self._cache.is_answered, keys))
-        are_many = are_many or 2 * (self._cache.failing + fallen) > len(self._cache.keys)
-        self._lost = self._lost or (fallen > 0 and are_many)
+        """Lists failed: if they did not before, and most do now, the server may be starting again."""
+        begun = sum(self._cache.trouble(key) is None for key in keys)
+        are_many = are_many or 2 * (self._cache.failing + begun) > len(self._cache.keys)
+        self._lost = self._lost or (begun > 0 and are_many)
