@@ -446,6 +446,7 @@ class TestProof:
         async with following([fake.url], "web", timeout_seconds=0.5) as followed:
             api = followed.key._replace(service="api")
             followed.follow([api, followed.key])
+            await followed.until_listed(4)
             await followed.until_listed(0, api)
             await fake.until_waiting("api")
             fake.silent = {"api"}

@@ -262,6 +262,7 @@ async def test_a_service_that_no_server_can_list_is_no_reason_to_leave_one(nacos
     async with FakeNacos() as other:
         nacos.ill = other.ill = {"cart"}
         async with following(polling(nacos, servers=(nacos.url, other.url)), SHOP, CART) as world:
+            await world.until_pods("web-0", "web-1")
             await world.until(lambda: "HTTP 500" in world.error_of(CART))
             for _ in range(3):
                 await world.until_confirmed()
@@ -272,6 +273,7 @@ async def test_a_service_that_no_server_can_list_is_no_reason_to_leave_one(nacos
 async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_no_reconnect(nacos: FakeNacos) -> None:
     nacos.silent = {"cart"}
     async with following(polling(nacos, timeout_seconds=0.3), SHOP, CART) as world:
+        await world.until_pods("web-0", "web-1")
         await world.until(lambda: "no answer" in world.error_of(CART))
         for _ in range(3):
             await world.until_confirmed()
@@ -282,6 +284,7 @@ async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_
 async def test_a_service_that_fails_now_and_then_puts_nobody_in_doubt(nacos: FakeNacos) -> None:
     nacos.put(host(2), service="cart")
     async with following(polling(nacos), SHOP, CART) as world:
+        await world.until_pods("web-0", "web-1")
         await world.until_listed(1, CART)
         for _ in range(2):
             nacos.ill = {"cart"}
