@@ -443,7 +443,7 @@ class TestProof:
         assert not followed.reconnected
 
     async def test_a_list_that_does_not_come_after_a_wait_is_no_reconnect(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web", timeout_seconds=0.5) as followed:
+        async with following([fake.url], "web", timeout_seconds=1) as followed:
             api = followed.key._replace(service="api")
             followed.follow([api, followed.key])
             await followed.until_listed(4)
