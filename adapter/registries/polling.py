@@ -180,9 +180,7 @@ class PollingSource(ABC, Generic[T]):
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
         is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
         # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
-        failing = self._cache.failing
-        more = failing + sum(self._cache.trouble(key) is None for key in faults)
-        if faults and (is_silent or 2 * failing <= len(self._cache.keys) < 2 * more):
+        if faults and (is_silent or (not self._cache.most_fail() and self._cache.most_fail(faults))):
             raise next(iter(faults.values()))
         if any(map(self._cache.is_answered, faults)):
             self._failing_at = moment  # the server may be starting again

@@ -30,6 +30,7 @@ from tests.waiting import eventually
 
 SECRET_KEY = "sk"
 SHOP = ServiceKey("nacos", "shop")
+CART = ServiceKey("nacos", "cart")
 _UNREGISTERED = 301
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.concurrency import AT_ONCE
-from tests.registries.nacos_kit import SECRET_KEY, SHOP, FakeNacos, following, host, polling
+from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, following, host, polling
 
 both_versions = pytest.mark.parametrize("nacos", [2, 3], indirect=True)
 
@@ -244,9 +244,6 @@ class TestAccess:
             await world.until_pods("web-0", "web-1")
             (tmp_path / "sk").write_text("another")
             await world.until_error("wrong signature")
-
-
-CART = ServiceKey("nacos", "cart")
 
 
 async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:

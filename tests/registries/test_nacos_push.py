@@ -16,10 +16,8 @@ from adapter.registries.nacos import source as nacos_source
 from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
-from tests.registries.nacos_kit import SHOP, FakeNacos, following, host, subscribed
+from tests.registries.nacos_kit import CART, SHOP, FakeNacos, following, host, subscribed
 from tests.waiting import eventually
-
-CART = ServiceKey("nacos", "cart")
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +28,13 @@ def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
 def pushed(nacos: FakeNacos, **more: Any) -> NacosRegistry:
     """Settings with which a change can only come by push: lists are asked for once."""
     return nacos.settings(**{"interval_seconds": 3600, **more})
+
+
+async def until_listed_again(nacos: FakeNacos) -> None:
+    """Return when a list that follows a push of now would have been asked for."""
+    loop = asyncio.get_running_loop()
+    later = loop.time() + 2 * nacos_source.REPLICATED_SECONDS
+    await nacos.until(lambda: loop.time() > later)
 
 
 def established(port: int) -> int:
@@ -168,9 +173,7 @@ class TestPushes:
             nacos.put(host(1))
             nacos.services[shop] = before
             await world.until_pods("web-1")
-            loop = asyncio.get_running_loop()
-            later = loop.time() + 2 * nacos_source.REPLICATED_SECONDS
-            await nacos.until(lambda: loop.time() > later)
+            await until_listed_again(nacos)
             assert world.pod_names() == ["web-1"]
 
     async def test_a_list_that_failed_after_a_push_that_could_be_read_is_not_asked_for_again(
@@ -195,9 +198,7 @@ class TestPushes:
             nacos.ill, cart = set(), ("public", "DEFAULT_GROUP@@cart")
             nacos.services[cart] = [host(2, weight="NaN")]
             nacos.push(*cart)  # what is due is listed with it
-            loop = asyncio.get_running_loop()
-            later = loop.time() + 2 * nacos_source.REPLICATED_SECONDS
-            await nacos.until(lambda: loop.time() > later)
+            await until_listed_again(nacos)
             assert world.pod_names() == ["web-1"]
 
     async def test_the_first_connection_to_another_server_than_the_lists_is_a_reconnect(self, nacos: FakeNacos) -> None:

@@ -7,7 +7,7 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -297,8 +297,7 @@ class NacosSource:
         if key not in self._pushed or not was_overtaken:  # by a push
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
-    def _note_loss(self, keys: Iterable[ServiceKey], *, are_many: bool = False) -> None:
+    def _note_loss(self, keys: Sequence[ServiceKey], *, are_many: bool = False) -> None:
         """Lists failed: if they did not before, and most do now, the server may be starting again."""
-        begun = sum(self._cache.trouble(key) is None for key in keys)
-        are_many = are_many or 2 * (self._cache.failing + begun) > len(self._cache.keys)
-        self._lost = self._lost or (begun > 0 and are_many)
+        have_begun = any(self._cache.trouble(key) is None for key in keys)
+        self._lost = self._lost or (have_begun and (are_many or self._cache.most_fail(keys)))
