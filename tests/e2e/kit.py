@@ -7,6 +7,8 @@ from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 
 PULLED_OUT = "effective-load.io/pulled-out"
+CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
+"""The behavior of an HPA that does not scale: a test reads its metric, or scales by hand."""
 
 
 def prometheus_settings(server: Prometheus) -> dict[str, Any]:

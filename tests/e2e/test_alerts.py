@@ -23,9 +23,8 @@ from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from monitoring.alerts import rule_file
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
-from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import CALM, PULLED_OUT, Load, prometheus_settings, query_watermarks
 from tests.e2e.registries import Platform, platform
-from tests.e2e.test_blast_radius import CALM
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.builds("consul")]
 

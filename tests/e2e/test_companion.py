@@ -14,9 +14,8 @@ from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.consul import Consul
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
 
-CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 FAILOVER_SECONDS = 15
 BUSY = 2
 """So many times as long it may take beside five other workers."""

@@ -15,7 +15,7 @@ import pytest
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
 from tests.e2e.registries import OnNacos, Platform, platform
 
 PODS = 10
@@ -26,9 +26,6 @@ ROUNDS = 5
 OUTAGE_SECONDS = 35
 """Longer than the maximum age of a fresh answer."""
 AFTERWARDS_SECONDS = 20
-
-CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
-"""An HPA that does not scale, so that a test can read its metric."""
 
 pytestmark = pytest.mark.builds("consul", "polaris")
 
