@@ -41,6 +41,8 @@ LATE_AFTER_SECONDS = 0.5
 """The shortest wait before an answer is late."""
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a server that cannot be reached."""
+FALLEN_SHARE = 0.1
+"""The least share of services asked about together whose failing may be the server's fault: it is starting again."""
 
 Poll = Callable[[Sequence[ServiceKey], bool], Awaitable[bool]]
 """Asks about services, late ones or others, and writes the answers; False where no server can be asked."""
@@ -182,7 +184,9 @@ class PollingSource(ABC, Generic[T]):
         # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
         if faults and (is_silent or (not self._cache.most_fail() and self._cache.most_fail(faults))):
             raise next(iter(faults.values()))
-        if any(map(self._cache.is_answered, faults)):
+        answered, fallen = (sum(map(self._cache.is_answered, some)) for some in (keys, faults))
+        # A few are their services' fault: some service of a large registry always fails, and late ones often do.
+        if not late and fallen >= max(1, min(answered, 2), answered * FALLEN_SHARE):
             self._failing_at = moment  # the server may be starting again
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 

@@ -174,6 +174,34 @@ async def test_services_that_are_asked_about_together_and_fail_are_no_fault_of_t
         assert not world.book.hold_until
 
 
+async def test_a_service_that_fails_now_and_then_leaves_no_doubt_of_others(fake: Fake) -> None:
+    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
+        keys = [world.key._replace(service=f"shop-{number:02}") for number in range(16)]
+        world.follow(keys)
+        await world.until(lambda: all(listed_at(world, key) for key in keys))
+        for _ in range(2):
+            fake.ill = {keys[-1].service}
+            await world.until(lambda: "504" in world.error_of(keys[-1]))
+            fake.ill = set()
+            await world.until(lambda: not world.error_of(keys[-1]))
+            await world.until_confirmed()
+        assert not world.book.hold_until
+
+
+async def test_several_that_begin_to_fail_at_once_are_a_reconnect_though_others_are_answered(fake: Fake) -> None:
+    """A gateway may answer for a server that is started again, and for a moment only."""
+    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
+        keys = [world.key._replace(service=f"shop-{number:02}") for number in range(16)]
+        world.follow(keys)
+        await world.until(lambda: all(listed_at(world, key) for key in keys))
+        assert not world.book.hold_until
+        fake.ill = {key.service for key in keys[9:]}  # of two turns: the change may come amid one of them
+        await world.until(lambda: all("504" in world.error_of(key) for key in keys[9:]))
+        assert not world.error
+        await world.until_confirmed()
+        assert world.book.hold_until
+
+
 def listed_at(world: Followed, key: ServiceKey) -> float:
     """The time of a service's last answer."""
     roster = world.book.roster(key)
