@@ -42,7 +42,7 @@ LATE_AFTER_SECONDS = 0.5
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a server that cannot be reached."""
 FALLEN_SHARE = 0.1
-"""The least share of services asked about together whose failing may be the server's fault: it is starting again."""
+"""The least share of services whose failing in one interval may be the server's fault: it is starting again."""
 
 Poll = Callable[[Sequence[ServiceKey], bool], Awaitable[bool]]
 """Asks about services, late ones or others, and writes the answers; False where no server can be asked."""
@@ -82,6 +82,8 @@ class PollingSource(ABC, Generic[T]):
         """When the server last failed, where it has answered nothing since."""
         self._served_at = -math.inf
         """When a server last answered about some service (the loop's time)."""
+        self._fallen: dict[ServiceKey, float] = {}
+        """When services that had an answer began to fail (the loop's time), within one interval."""
         self._surpluses = 0
         """Answers without a request, of all servers."""
 
@@ -182,11 +184,13 @@ class PollingSource(ABC, Generic[T]):
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
         is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
         # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
-        if faults and (is_silent or (not self._cache.most_fail() and self._cache.most_fail(faults))):
+        if faults and (is_silent or self._cache.begins_to_fail(faults)):
             raise next(iter(faults.values()))
-        answered, fallen = (sum(map(self._cache.is_answered, some)) for some in (keys, faults))
+        fallen = [] if late else [key for key in faults if self._cache.is_answered(key)]
+        within = moment - self._settings.interval_seconds
+        self._fallen = {key: at for key, at in self._fallen.items() if at > within} | dict.fromkeys(fallen, moment)
         # A few are their services' fault: some service of a large registry always fails, and late ones often do.
-        if not late and fallen >= max(1, min(answered, 2), answered * FALLEN_SHARE):
+        if fallen and len(self._fallen) >= max(2, FALLEN_SHARE * len(self._cache.keys)):
             self._failing_at = moment  # the server may be starting again
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 

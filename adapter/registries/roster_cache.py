@@ -118,10 +118,11 @@ class RosterCache:
         """Why the last question about a service has no valid answer; None where it has one, or none was asked."""
         return self._troubles.get(key)
 
-    def most_fail(self, keys: Iterable[ServiceKey] = ()) -> bool:
-        """Whether the last questions about most services have no valid answer, with these, which failed just now."""
-        more = sum(key not in self._troubles for key in keys)
-        return 2 * (len(self._troubles) + more) > len(self.keys)
+    def begins_to_fail(self, keys: Iterable[ServiceKey]) -> bool:
+        """Whether the last questions about most services have no valid answer now that these failed, and had before."""
+        before = len(self._troubles)
+        now = before + sum(key not in self._troubles for key in keys)
+        return 2 * before <= len(self.keys) < 2 * now
 
     def is_answered(self, key: ServiceKey) -> bool:
         """Whether the last question about a service has a valid answer."""

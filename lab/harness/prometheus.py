@@ -85,9 +85,10 @@ class Exporter(HttpThread):
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                failing = exporter.failing  # who counts a scrape may change it next
                 exporter.scrapes += 1
                 body = exporter._write().encode()
-                self.send_response(500 if exporter.failing else 200)
+                self.send_response(500 if failing else 200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -2,8 +2,8 @@
 
 `python -m lab.harness.short_laws serve ...`. What is shortened is how long a silent watch is believed, how soon
 discovery is read again, the longest wait before what was refused is tried again, how often the adapter looks at its
-certificate, how long a trouble lasts before it is notified, and how far apart the companion's raises and its writes of
-a status are; the arithmetic's own times stay.
+certificate, how long a trouble lasts before it is notified, how often the companion looks at what has not changed, and
+how far apart its raises and its writes of a status are; the arithmetic's own times stay.
 """
 
 import importlib
@@ -27,6 +27,7 @@ LAWS: dict[str, dict[str, object]] = {
     "adapter.apiserver.certificate_manager": {"SECRET_SECONDS": 5.0},
     "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0, "LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
+    "adapter.companion.companion": {"RESYNC_SECONDS": 3.0},
     "adapter.companion.features.fast_scale_up": {"APART_SECONDS": RAISES_APART_SECONDS},
     "adapter.companion.features.status": {"SHORTEST_SECONDS": STATUSES_APART_SECONDS},
     "adapter.companion.features.notifications": {

@@ -256,7 +256,7 @@ def test_each_problem_and_the_return_of_data_is_notified_once(
 
 
 def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
-    make_companion: MakeCompanion, workloads: Workloads, hook: Hook
+    make_companion: MakeCompanion, workloads: Workloads, hook: Hook, laws: Laws
 ) -> None:
     workloads.deployment("web", 2, usage_cpu="200m")
     workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
@@ -265,9 +265,11 @@ def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
         silent.settimeout(30)
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/hook?rto=60"
         hanging = {"name": "hanging", "urls": [url], "default": True, "namespaces": ["*"], "timeoutSeconds": 60}
-        companion = make_companion({"companion": hook.settings(hanging)}, rights=RIGHTS)
+        settings = {"companion": hook.settings(hanging)}
+        companion = make_companion(settings, rights=RIGHTS, command=laws.run("companion"))
         companion.wait_leading()
-        wait_condition(workloads, "Active", "Deciding")
+        path = POLICIES.format(workloads.namespace, "web")
+        workloads.client.wait_for(path, lambda one: one.get("status", {}).get("current") == 2, 30)
         workloads.scale("web", 3)
         hook.wait("info scaled")
         connection, _ = silent.accept()
@@ -302,9 +304,12 @@ def test_a_new_leader_notifies_new_events_and_repeats_none(
     workloads.scale("web", 4)
     second.wait_leading(40)
     assert hook.wait("info scaled", 2) == ["scaled from 2 to 3", "scaled from 3 to 4"]
-    wait_event(workloads, "Scaled")
-    notes = sorted(one["note"] for one in events(workloads.client, workloads.namespace, "web", "Scaled"))
-    assert notes == ["from 2 to 3", "from 3 to 4"]
+    until(lambda: sorted(notes(workloads)) == ["from 2 to 3", "from 3 to 4"], 40, lambda: f"Events: {notes(workloads)}")
+
+
+def notes(workloads: Workloads) -> list[str]:
+    """What the Events about a change of the count say."""
+    return [one["note"] for one in events(workloads.client, workloads.namespace, "web", "Scaled")]
 
 
 def test_without_the_right_for_events_other_features_work_and_retries_back_off(

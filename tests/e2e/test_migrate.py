@@ -80,10 +80,11 @@ def test_a_stored_hpa_is_replaced_by_one_that_its_cluster_keeps_whole(
     cluster = ["--kubeconfig", str(workloads.cluster.kubeconfig)]
     assert main(["render", "--from-hpa", str(stored), *cluster]) == OK
     policy, hpa = yaml.safe_load_all(capsys.readouterr().out)
-    workloads.client.apply(policy)
     kept = workloads.client.apply(hpa)
     assert tolerances(kept) == tolerances(hpa) == ["0" if binaries.HPA_TOLERANCE else None] * 2
     # ⌈5 · 1.2 / 0.8⌉ = 8 above a target of 80 %, 7 above a watermark of 88 %
     workloads.deployment("web", 5, usage_cpu="1200m")
+    workloads.wait_usage("web", cpu="1200m")
+    workloads.client.apply(policy)
     workloads.wait_replicas("web", 7 if binaries.HPA_TOLERANCE else 8)
     workloads.wait_condition("web", "ScalingActive", contains="desired_replicas")

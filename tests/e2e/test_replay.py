@@ -24,10 +24,10 @@ from tests.e2e.conftest import MakeAdapter
 
 NAME, FIRST_COUNT = "web", 5
 HPA_SYNC = 1.0
-SETTLED_SECONDS = 5.0
-"""Every pod has a sample by then, and the policy keeps the count."""
-STILL_SECONDS = 6.0
-"""Longer than a pulled-out pod waits for its replacement, and a sync of the HPA."""
+SETTLED_SECONDS = 4.0
+"""Every pod has a sample by then, and the policy keeps the count. Longer than a pulled-out pod waits for its
+replacement, and a sync of the HPA.
+"""
 METRIC = {"name": "load", "query": {"name": "load"}, "highWatermark": "100", "lowWatermark": "50"}
 QUERY = {"name": "load", "server": "main", "query": "sum by (namespace, pod) (load)", "intervalSeconds": 1}
 
@@ -50,10 +50,12 @@ class Service:
         self._workloads.annotate(oldest, {"effective-load.io/pulled-out": "true"})
         self._out.add(oldest)
 
-    def carry(self, load: float, still: float) -> None:
-        """Carries this load until the count has not changed for so long (seconds)."""
-        since, count = time.monotonic(), 0
-        while time.monotonic() - since < still:
+    def carry(self, load: float, wanted: int, still: float = SETTLED_SECONDS) -> None:
+        """Carries this load until the count has been the wanted one for so long (seconds), for a minute at most."""
+        began = since = time.monotonic()
+        count = 0
+        while count != wanted or time.monotonic() - since < still:
+            assert time.monotonic() - began < 60, f"{count} replicas, not {wanted}"
             pods = [pod for pod in self._workloads.pods(NAME) if condition_true(pod, "Ready")]
             serving = {pod["metadata"]["name"] for pod in pods} - self._out
             shares = dict.fromkeys(serving, load / max(1, len(serving))) | dict.fromkeys(self._out, 0.0)
@@ -89,15 +91,15 @@ def test_the_replay_of_a_recorded_load_sets_the_same_counts(
     prometheus.config["scrape_configs"] = [{"job_name": "check", "static_configs": [{"targets": targets}]}]
     with prometheus:
         service = Service(workloads, exporter)
-        service.carry(401, 1.0)
+        service.carry(401, FIRST_COUNT, 1.0)
         policy = workloads.policy(NAME, [METRIC], pulledOut={"replaceAfterSeconds": 2})
         hpa = workloads.hpa(NAME, minimum=2)
         workloads.wait_condition(NAME, "ScalingActive")
-        service.carry(401, SETTLED_SECONDS)
+        service.carry(401, FIRST_COUNT)
         began = time.time()
-        service.carry(753, STILL_SECONDS)
+        service.carry(753, 8)
         service.pull_out_the_oldest()
-        service.carry(753, STILL_SECONDS)
+        service.carry(753, 9)
         ended = time.time()
         syncs = [(logged_at(sync.line) or 0.0, sync) for sync in workloads.syncs(NAME)]
         inside = [(at, sync) for at, sync in syncs if began <= at <= ended]

@@ -471,7 +471,7 @@ class TestProof:
 
     async def test_a_wait_outlasts_the_deadline_of_a_request_but_not_its_own(self, fake: FakeConsul) -> None:
         fake.stuck = True
-        async with following([fake.url], "web", wait_seconds=6, timeout_seconds=0.5) as followed:
+        async with following([fake.url], "web", wait_seconds=6, timeout_seconds=1) as followed:
             await fake.until_waiting()
             await beats(fake, 12)
             assert not followed.error

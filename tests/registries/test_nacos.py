@@ -292,6 +292,26 @@ async def test_a_service_that_fails_now_and_then_puts_nobody_in_doubt(nacos: Fak
         assert not world.reconnected
 
 
+async def test_where_most_services_fail_one_more_that_does_now_and_then_puts_nobody_in_doubt(nacos: FakeNacos) -> None:
+    failing = [ServiceKey("nacos", f"failing-{number}") for number in range(4)]
+    nacos.ill = {key.service for key in failing}
+    nacos.put(host(2), service="cart")
+    async with following(polling(nacos), SHOP, CART, *failing) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until(lambda: all(map(world.error_of, failing)))
+        await world.until_listed(1, CART)
+        hold_until = world.book.hold_until  # they began to fail
+        for _ in range(2):
+            nacos.ill.add("cart")
+            await world.until(lambda: world.error_of(CART))
+            await world.until_confirmed()
+            nacos.ill.remove("cart")
+            await world.until_listed(1, CART)
+            await world.until(lambda: not world.error_of(CART))
+            await world.until_confirmed()
+        assert world.book.hold_until == hold_until
+
+
 async def test_a_list_that_ends_at_once_without_an_answer_does_not_end_those_that_take_longer(
     nacos: FakeNacos,
 ) -> None:
@@ -308,7 +328,7 @@ async def test_a_server_that_stands_still_for_a_moment_is_a_reconnect_though_few
 ) -> None:
     """Registrations may have expired meanwhile."""
     others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(60)]
-    async with following(polling(nacos, timeout_seconds=0.3), SHOP, *others) as world:
+    async with following(polling(nacos, timeout_seconds=1), SHOP, *others) as world:
         await world.until_pods("web-0", "web-1")
         await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
         assert not world.reconnected
@@ -341,6 +361,27 @@ async def test_any_number_of_services_that_are_never_answered_keep_no_other_from
             nacos.put(*(host(int(name[-1])) for name in names))
             await world.until_pods(*names)
             assert not world.error
+
+
+async def test_a_service_that_is_never_answered_does_not_slow_the_lists_of_others(nacos: FakeNacos) -> None:
+    async with following(polling(nacos, timeout_seconds=1), SHOP, CART) as world:
+        await world.until_pods("web-0", "web-1")
+        nacos.silent = {"cart"}
+        await world.until(lambda: world.error_of(CART))
+        asked, of_cart = len(nacos.asked), nacos.silently_asked
+        await nacos.until(lambda: nacos.silently_asked >= of_cart + 2)
+        assert len(nacos.asked) - asked > 6  # one after the other they would be asked for as often
+
+
+async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:
+    """None waits for its turn because it had no answer in the outage."""
+    others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE)]
+    nacos.cut = {"shop", *(key.service for key in others)}
+    async with following(polling(nacos, interval_seconds=3600), SHOP, *others) as world:
+        await nacos.until(lambda: len(nacos.asked) > 4 * AT_ONCE)
+        nacos.cut = set()
+        await world.until_pods("web-0", "web-1")
+        await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
 
 
 @pytest.mark.parametrize("status", [404, 500, 502])

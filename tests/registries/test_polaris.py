@@ -174,11 +174,10 @@ async def test_services_that_are_asked_about_together_and_fail_are_no_fault_of_t
         assert not world.book.hold_until
 
 
-async def test_a_service_that_fails_now_and_then_leaves_no_doubt_of_others(fake: Fake) -> None:
+@pytest.mark.parametrize("services", [3, 16], ids=["one a turn", "several a turn"])
+async def test_a_service_that_fails_now_and_then_leaves_no_doubt_of_others(fake: Fake, services: int) -> None:
     async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = [world.key._replace(service=f"shop-{number:02}") for number in range(16)]
-        world.follow(keys)
-        await world.until(lambda: all(listed_at(world, key) for key in keys))
+        keys = await followed_together(world, services)
         for _ in range(2):
             fake.ill = {keys[-1].service}
             await world.until(lambda: "504" in world.error_of(keys[-1]))
@@ -191,15 +190,20 @@ async def test_a_service_that_fails_now_and_then_leaves_no_doubt_of_others(fake:
 async def test_several_that_begin_to_fail_at_once_are_a_reconnect_though_others_are_answered(fake: Fake) -> None:
     """A gateway may answer for a server that is started again, and for a moment only."""
     async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = [world.key._replace(service=f"shop-{number:02}") for number in range(16)]
-        world.follow(keys)
-        await world.until(lambda: all(listed_at(world, key) for key in keys))
+        keys = await followed_together(world, 16)
         assert not world.book.hold_until
-        fake.ill = {key.service for key in keys[9:]}  # of two turns: the change may come amid one of them
+        fake.ill = {key.service for key in keys[9:]}
         await world.until(lambda: all("504" in world.error_of(key) for key in keys[9:]))
         assert not world.error
-        await world.until_confirmed()
-        assert world.book.hold_until
+        await world.until(lambda: world.book.hold_until)
+
+
+async def followed_together(world: Followed, services: int) -> list[ServiceKey]:
+    """Follow so many services from now on; return them once each was listed."""
+    keys = [world.key._replace(service=f"shop-{number:02}") for number in range(services)]
+    world.follow(keys)
+    await world.until(lambda: all(listed_at(world, key) for key in keys))
+    return keys
 
 
 def listed_at(world: Followed, key: ServiceKey) -> float:

@@ -45,13 +45,16 @@ class NacosSource:
         self._decoder = InstanceDecoder(settings.clusters, settings.pod_name_key)
         self._peers = Failover(base_urls(settings.servers), cache.reconnected)
         self._wake_lister = asyncio.Event()
+        self._wake_silent_lister = asyncio.Event()
         self._services_changed = asyncio.Event()
         self._backoff = Backoff()
+        """The lister's: a new connection for pushes shortens it."""
         self._push_backoff = Backoff()
         self._log_once = LogOnce()
         self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
         """The services of the connection's subscriptions."""
         self._push_counts: Counter[NacosService] = Counter()
+        """Pushes of all connections about these."""
         self._pushed: set[ServiceKey] = set()
         """Services whose changes are pushed."""
         self._due: set[ServiceKey] = set()
@@ -129,7 +132,8 @@ class NacosSource:
             await connection.wait_until_registered()
             self._services.clear()
             self._pushed.clear()
-            self._push_counts.clear()
+            for timer in self._second_lists.values():
+                timer.cancel()
             self._second_lists.clear()
             is_other = connection.server != self._peers.current
             self._peers.current = connection.server  # lists are polled from the server that pushes, too
@@ -189,18 +193,23 @@ class NacosSource:
             except SourceError as error:
                 _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
 
-        every = True
+        loop, renewed_at = asyncio.get_running_loop(), -math.inf
         while True:
             self._services_changed.clear()
+            every = loop.time() - renewed_at >= RESUBSCRIBE_SECONDS
+            if every:
+                renewed_at = loop.time()
             before, self._services = self._services, {}
             for key in sorted(self._cache.keys):
                 service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
                 self._services[service] = (*self._services.get(service, ()), key)
             self._pushed &= self._cache.keys
+            for service in self._push_counts.keys() - self._services.keys():
+                del self._push_counts[service]
             new = [service for service, keys in self._services.items() if every or not self._pushed.issuperset(keys)]
             await for_each(before.keys() - self._services.keys(), unsubscribe)
             await for_each(new, lambda service: self._subscribe(connection, service))
-            every = not await wait_for_event(self._services_changed, RESUBSCRIBE_SECONDS)
+            await wait_for_event(self._services_changed, renewed_at + RESUBSCRIBE_SECONDS - loop.time())
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
         pushes, keys = self._push_counts[service], self._services[service]
@@ -212,6 +221,7 @@ class NacosSource:
             # Its list is polled instead, and reports the error if that request is refused as well.
             _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
             self._pushed.difference_update(keys)
+            self._list_soon(keys)
             return
         self._pushed.update(keys)
         if self._push_counts[service] == pushes:  # otherwise a push overtook this response
@@ -235,6 +245,9 @@ class NacosSource:
     # --- lists ---
 
     async def _poll_lists(self, lists: InstanceListClient) -> None:
+        await run_all(self._keep_listing(lists), self._keep_listing_silent(lists))
+
+    async def _keep_listing(self, lists: InstanceListClient) -> None:
         loop = asyncio.get_running_loop()
         while True:
             self._wake_lister.clear()
@@ -242,23 +255,35 @@ class NacosSource:
             if began >= self._poll_at:
                 self._poll_at = began + self._settings.interval_seconds
                 due |= self._cache.keys - self._pushed
-            # Silent services come last, and few of them at a time: the others must not wait for them.
-            silent = [key for key in self._silent if key in due][:AT_ONCE]
-            keys = [*sorted(due - self._silent.keys()), *silent]
-            pause = None  # nothing needs polling
-            try:
-                await for_each(keys, partial(self._list, lists, began))
-            except SourceError as error:
-                polled = [key for key in keys if key not in self._pushed or key in self._due]
-                self._note_loss(polled)
-                self._cache.failed(error, polled if self._pushed else None)
-                self._poll_at = 0.0
-                pause = self._backoff.next()
-            else:
-                self._backoff.reset()
-                if self._due or self._cache.keys - self._pushed:
-                    pause = max(0.0, self._poll_at - loop.time())
+            pause = await self._list_all(lists, sorted(due - self._silent.keys()), self._backoff)
+            if pause is None and (self._due or self._cache.keys - self._pushed):
+                pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
+
+    async def _keep_listing_silent(self, lists: InstanceListClient) -> None:
+        """List the services whose last lists had no answer: the others do not wait for them."""
+        backoff = Backoff()
+        while True:
+            self._wake_silent_lister.clear()
+            keys = [key for key in self._silent if key in self._due or key not in self._pushed]
+            pause = await self._list_all(lists, keys, backoff)
+            if pause is None and self._silent:
+                pause = self._settings.interval_seconds
+            await wait_for_event(self._wake_silent_lister, pause)
+
+    async def _list_all(self, lists: InstanceListClient, keys: Sequence[ServiceKey], backoff: Backoff) -> float | None:
+        """Ask for these services' lists; where the server fails, the seconds until it may be asked again."""
+        began = asyncio.get_running_loop().time()
+        try:
+            await for_each(keys, partial(self._list, lists, began))
+        except SourceError as error:
+            polled = [key for key in keys if key not in self._pushed or key in self._due]
+            self._note_loss(polled)
+            self._cache.failed(error, polled if self._pushed else None)
+            self._poll_at = 0.0
+            return backoff.next()
+        backoff.reset()
+        return None
 
     async def _list(self, lists: InstanceListClient, began: float, key: ServiceKey) -> None:
         """Ask for one service's list in the pass that began then (the loop's time)."""
@@ -272,8 +297,10 @@ class NacosSource:
         except SourceError as error:
             if isinstance(error, SourceUnreachable):
                 self._unanswered.add(key)
+                if key not in self._silent:
+                    self._wake_silent_lister.set()
                 self._silent.pop(key, None)
-                self._silent[key] = None
+                self._silent[key] = None  # as the last one
             # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
             are_many = len(self._unanswered) >= min(AT_ONCE, len(self._cache.keys))
             self._note_loss([key], are_many=are_many)
@@ -285,19 +312,22 @@ class NacosSource:
         finally:
             self._asking.discard(key)
             was_pushed = self._push_counts[service] != pushes and not self._settings.admin
-            if listed is None and key in self._pushed and not was_pushed:  # also where the failure of another ended it
-                self._due.add(key)
+            if listed is None and wanted and key in self._pushed and not was_pushed:
+                self._due.add(key)  # also where the failure of another ended it
         self._listed_at = asyncio.get_running_loop().time()
         self._unanswered.clear()
         self._silent.pop(key, None)
         if self._lost:
             self._lost = False
             self._cache.reconnected()
-        was_overtaken = not wanted or was_pushed
-        if key not in self._pushed or not was_overtaken:  # by a push
+            self._poll_at = 0.0  # the pause after a failure is over
+            self._wake_lister.set()
+            self._wake_silent_lister.set()
+        # What was pushed, or subscribed to, meanwhile is newer.
+        if not was_pushed and (wanted or key not in self._pushed):
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
     def _note_loss(self, keys: Sequence[ServiceKey], *, are_many: bool = False) -> None:
-        """Lists failed: if they did not before, and most do now, the server may be starting again."""
+        """Lists failed: where they did not before, and most or many do now, the server may be starting again."""
         have_begun = any(self._cache.trouble(key) is None for key in keys)
-        self._lost = self._lost or (have_begun and (are_many or self._cache.most_fail(keys)))
+        self._lost = self._lost or (are_many and have_begun) or self._cache.begins_to_fail(keys)
