@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 NAMESPACE = "replay-all"
 NAMES = ("api", "cart", "web")
-STEP, COUNT = 15, 240
+STEP, COUNT = 15, 120
 JOB = documents(MANIFESTS / "examples" / "replay-job.yaml")
 NIGHTLY = documents(MANIFESTS / "examples" / "recommendation.yaml")
 NOTE = "effective-load.io/recommendation"
@@ -37,14 +37,14 @@ def began() -> int:
 
 @pytest.fixture(scope="module")
 def server(began: int) -> Iterator[Prometheus]:
-    """An hour of CPU of two services: a wave of 2 to 8 cores. The third has no data."""
+    """Half an hour of CPU of two services: waves of 2 to 8 cores. The third has no data."""
     used, lines = 0.0, []
     for number in range(COUNT):
         at = began + number * STEP
         for name in NAMES[1:]:
             labels = f'namespace="{NAMESPACE}",pod="{name}-5d4f8c7b9d-x7xk2",container="app"'
             lines.append(exposition(f"container_cpu_usage_seconds_total{{{labels}}}", [(at, used)]))
-        used += STEP * (5 + 3 * math.sin(number / 20))
+        used += STEP * (5 + 3 * math.sin(number / 10))
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
         exporter.set_text("".join(lines))
         prometheus.wait_value(f"count(container_cpu_usage_seconds_total @ {began + (COUNT - 1) * STEP})", 2)
