@@ -336,8 +336,7 @@ async def test_a_server_that_stands_still_for_a_moment_is_a_reconnect_though_few
         # Up to seven may be the end of a pass; of the next one eight fail, and none is answered between them.
         await world.until(lambda: sum(bool(world.error_of(key)) for key in others) > 2 * AT_ONCE)
         nacos.silent = set()
-        await world.until(lambda: not any(map(world.error_of, [SHOP, *others])))
-        assert world.reconnected
+        await world.until(lambda: world.reconnected)
 
 
 async def test_what_is_listed_after_an_outage_at_the_start_is_a_reconnect(nacos: FakeNacos) -> None:
@@ -371,6 +370,21 @@ async def test_a_service_that_is_never_answered_does_not_slow_the_lists_of_other
         asked, of_cart = len(nacos.asked), nacos.silently_asked
         await nacos.until(lambda: nacos.silently_asked >= of_cart + 2)
         assert len(nacos.asked) - asked > 6  # one after the other they would be asked for as often
+
+
+async def test_any_number_of_services_whose_lists_end_at_once_without_an_answer_are_no_error_of_others(
+    nacos: FakeNacos,
+) -> None:
+    ended = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE + 1)]
+    async with following(polling(nacos, interval_seconds=0.5), SHOP, *ended) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until(lambda: all(world.listed_of(key) == 0 for key in ended))
+        nacos.cut = {key.service for key in ended}
+        await world.until(lambda: all(map(world.error_of, ended)))
+        await world.until_confirmed()
+        asked, told = len(nacos.asked), len(world.changes.received)
+        await nacos.until(lambda: len(nacos.asked) > asked + 4 * len(ended))
+        assert SHOP not in {key for key, _ in world.changes.received[told:]}
 
 
 async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:

@@ -67,7 +67,7 @@ class NacosSource:
         self._listed_at = -math.inf
         """When a list was answered last (the loop's time)."""
         self._unanswered: set[ServiceKey] = set()
-        """Services whose lists had no answer since then."""
+        """Services whose lists came to have no answer since then."""
         self._silent: dict[ServiceKey, None] = {}
         """Services whose last list had no answer, in the order of the questions."""
         self._poll_at = 0.0
@@ -255,38 +255,37 @@ class NacosSource:
             if began >= self._poll_at:
                 self._poll_at = began + self._settings.interval_seconds
                 due |= self._cache.keys - self._pushed
-            pause = await self._list_all(lists, sorted(due - self._silent.keys()), self._backoff)
-            if pause is None and (self._due or self._cache.keys - self._pushed):
-                pause = max(0.0, self._poll_at - loop.time())
+            keys = sorted(due - self._silent.keys())
+            pause = None  # nothing needs polling
+            try:
+                await for_each(keys, partial(self._list, lists, began))
+            except SourceError as error:
+                polled = [key for key in keys if key not in self._pushed or key in self._due]
+                self._note_loss(polled)
+                self._cache.failed(error, polled if self._pushed else None)
+                self._poll_at = 0.0
+                pause = self._backoff.next()
+            else:
+                self._backoff.reset()
+                if self._due or self._cache.keys - self._pushed:
+                    pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
 
     async def _keep_listing_silent(self, lists: InstanceListClient) -> None:
-        """List the services whose last lists had no answer: the others do not wait for them."""
+        """List the services whose last lists had no answer, with back-off: the others do not wait for them."""
         backoff = Backoff()
         while True:
             self._wake_silent_lister.clear()
             keys = [key for key in self._silent if key in self._due or key not in self._pushed]
-            pause = await self._list_all(lists, keys, backoff)
-            if pause is None and self._silent:
-                pause = self._settings.interval_seconds
-            await wait_for_event(self._wake_silent_lister, pause)
+            await for_each(keys, partial(self._list, lists, None))
+            if await wait_for_event(self._wake_silent_lister, backoff.next() if self._silent else None):
+                backoff.reset()
 
-    async def _list_all(self, lists: InstanceListClient, keys: Sequence[ServiceKey], backoff: Backoff) -> float | None:
-        """Ask for these services' lists; where the server fails, the seconds until it may be asked again."""
-        began = asyncio.get_running_loop().time()
-        try:
-            await for_each(keys, partial(self._list, lists, began))
-        except SourceError as error:
-            polled = [key for key in keys if key not in self._pushed or key in self._due]
-            self._note_loss(polled)
-            self._cache.failed(error, polled if self._pushed else None)
-            self._poll_at = 0.0
-            return backoff.next()
-        backoff.reset()
-        return None
+    async def _list(self, lists: InstanceListClient, began: float | None, key: ServiceKey) -> None:
+        """Ask for one service's list in the pass that began then (the loop's time).
 
-    async def _list(self, lists: InstanceListClient, began: float, key: ServiceKey) -> None:
-        """Ask for one service's list in the pass that began then (the loop's time)."""
+        Raises SourceError where the server fails for all; with None it is taken for the service's fault.
+        """
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
@@ -295,18 +294,20 @@ class NacosSource:
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
+            was_silent = self._silent.pop(key, key) is None
             if isinstance(error, SourceUnreachable):
-                self._unanswered.add(key)
-                if key not in self._silent:
-                    self._wake_silent_lister.set()
-                self._silent.pop(key, None)
                 self._silent[key] = None  # as the last one
+                if not was_silent:
+                    self._unanswered.add(key)
+                    self._wake_silent_lister.set()
             # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
-            are_many = len(self._unanswered) >= min(AT_ONCE, len(self._cache.keys))
+            asked = len(self._cache.keys) - len(self._silent.keys() - self._unanswered)
+            are_many = len(self._unanswered) >= min(AT_ONCE, max(1, asked))
             self._note_loss([key], are_many=are_many)
-            is_silent = are_many and self._listed_at < began
-            if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
-                raise  # the other services would fail as well
+            if began is not None:
+                is_silent = are_many and self._listed_at < began
+                if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
+                    raise  # the other services would fail as well
             self._cache.failed(error, [key])
             return
         finally:
