@@ -300,7 +300,8 @@ async def test_where_most_services_fail_one_more_that_does_now_and_then_puts_nob
         await world.until_pods("web-0", "web-1")
         await world.until(lambda: all(map(world.error_of, failing)))
         await world.until_listed(1, CART)
-        hold_until = world.book.hold_until  # they began to fail
+        await world.until(lambda: world.book.hold_until)  # they began to fail
+        hold_until = world.book.hold_until
         for _ in range(2):
             nacos.ill.add("cart")
             await world.until(lambda: world.error_of(CART))
