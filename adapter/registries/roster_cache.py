@@ -119,10 +119,12 @@ class RosterCache:
         return self._troubles.get(key)
 
     def begins_to_fail(self, keys: Iterable[ServiceKey]) -> bool:
-        """Whether the last questions about most services have no valid answer now that these failed, and had before."""
-        before = len(self._troubles)
-        now = before + sum(key not in self._troubles for key in keys)
-        return 2 * before <= len(self.keys) < 2 * now
+        """Whether the last questions about most services, or about all, have no valid answer now that these failed, and
+        had before.
+        """
+        before, every = len(self._troubles), len(self.keys)
+        now = before + sum(key in self.keys and key not in self._troubles for key in keys)
+        return 2 * before <= every < 2 * now or before < now == every
 
     def is_answered(self, key: ServiceKey) -> bool:
         """Whether the last question about a service has a valid answer."""

@@ -83,8 +83,6 @@ class FakeNacos:
         """The services whose lists end without an answer."""
         self.silent: set[str] = set()
         """Those whose lists are never answered."""
-        self.silently_asked = 0
-        """How many lists were not answered."""
         self.ill: set[str] = set()
         """Those whose lists are answered with a 500."""
         self.moved = 404
@@ -229,7 +227,6 @@ class FakeNacos:
         if service in self.cut and request.transport is not None:
             request.transport.close()
         elif service in self.silent:
-            self.silently_asked += 1
             await asyncio.Event().wait()
         elif self.hold is not None:
             await self.hold.wait()

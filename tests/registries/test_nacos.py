@@ -363,29 +363,44 @@ async def test_any_number_of_services_that_are_never_answered_keep_no_other_from
             assert not world.error
 
 
-async def test_a_service_that_is_never_answered_does_not_slow_the_lists_of_others(nacos: FakeNacos) -> None:
+@pytest.mark.parametrize("end", ["at once", "never"])
+async def test_any_number_of_services_whose_lists_have_no_answer_are_no_error_of_others(
+    nacos: FakeNacos, end: str
+) -> None:
+    others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE + 1)]
+    async with following(polling(nacos, interval_seconds=0.5, timeout_seconds=1), SHOP, *others) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
+        nacos.cut, nacos.silent = (set(), {key.service for key in others})[:: 1 if end == "never" else -1]
+        await world.until(lambda: all(map(world.error_of, others)))
+        await world.until_confirmed()
+        asked, told, hold_until = len(nacos.asked), len(world.changes.received), world.book.hold_until
+        await nacos.until(lambda: len(nacos.asked) > asked + 2 * len(others))
+        assert SHOP not in {key for key, _ in world.changes.received[told:]}
+        assert world.book.hold_until == hold_until
+
+
+async def test_a_service_that_nobody_follows_any_more_is_no_outage_of_others(nacos: FakeNacos) -> None:
+    nacos.silent = {"cart"}
     async with following(polling(nacos, timeout_seconds=1), SHOP, CART) as world:
         await world.until_pods("web-0", "web-1")
-        nacos.silent = {"cart"}
-        await world.until(lambda: world.error_of(CART))
-        asked, of_cart = len(nacos.asked), nacos.silently_asked
-        await nacos.until(lambda: nacos.silently_asked >= of_cart + 2)
-        assert len(nacos.asked) - asked > 6  # one after the other they would be asked for as often
+        world.follow([SHOP])  # before there is an answer about the other one, or an error
+        until = asyncio.get_running_loop().time() + 3
+        await nacos.until(lambda: asyncio.get_running_loop().time() > until)
+        assert not world.reconnected
 
 
-async def test_any_number_of_services_whose_lists_end_at_once_without_an_answer_are_no_error_of_others(
-    nacos: FakeNacos,
-) -> None:
-    ended = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE + 1)]
-    async with following(polling(nacos, interval_seconds=0.5), SHOP, *ended) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: all(world.listed_of(key) == 0 for key in ended))
-        nacos.cut = {key.service for key in ended}
-        await world.until(lambda: all(map(world.error_of, ended)))
-        await world.until_confirmed()
-        asked, told = len(nacos.asked), len(world.changes.received)
-        await nacos.until(lambda: len(nacos.asked) > asked + 4 * len(ended))
-        assert SHOP not in {key for key, _ in world.changes.received[told:]}
+async def test_an_outage_is_noted_where_most_services_failed_before(nacos: FakeNacos) -> None:
+    failing = [ServiceKey("nacos", f"failing-{number}") for number in range(4)]
+    nacos.ill = {key.service for key in failing}
+    nacos.put(host(2), service="cart")
+    async with following(polling(nacos), SHOP, CART, *failing) as world:
+        await world.until(lambda: world.book.hold_until and not world.error and world.listed_of(CART) == 1)
+        hold_until = world.book.hold_until
+        nacos.status = 502
+        await world.until(lambda: world.error and world.error_of(CART))
+        nacos.status = 0
+        await world.until(lambda: world.book.hold_until > hold_until)
 
 
 async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:

@@ -7,7 +7,7 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,10 +45,8 @@ class NacosSource:
         self._decoder = InstanceDecoder(settings.clusters, settings.pod_name_key)
         self._peers = Failover(base_urls(settings.servers), cache.reconnected)
         self._wake_lister = asyncio.Event()
-        self._wake_silent_lister = asyncio.Event()
         self._services_changed = asyncio.Event()
         self._backoff = Backoff()
-        """The lister's: a new connection for pushes shortens it."""
         self._push_backoff = Backoff()
         self._log_once = LogOnce()
         self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
@@ -226,6 +224,7 @@ class NacosSource:
         self._pushed.update(keys)
         if self._push_counts[service] == pushes:  # otherwise a push overtook this response
             self._take(keys, info)
+            self._push_counts[service] += 1  # a list that was asked for before is older
 
     def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> bool:
         """Writes the pushed state of a service; False where it is listed instead: it is unknown, or `admin` is set."""
@@ -245,9 +244,6 @@ class NacosSource:
     # --- lists ---
 
     async def _poll_lists(self, lists: InstanceListClient) -> None:
-        await run_all(self._keep_listing(lists), self._keep_listing_silent(lists))
-
-    async def _keep_listing(self, lists: InstanceListClient) -> None:
         loop = asyncio.get_running_loop()
         while True:
             self._wake_lister.clear()
@@ -255,12 +251,11 @@ class NacosSource:
             if began >= self._poll_at:
                 self._poll_at = began + self._settings.interval_seconds
                 due |= self._cache.keys - self._pushed
-            keys = sorted(due - self._silent.keys())
             pause = None  # nothing needs polling
             try:
-                await for_each(keys, partial(self._list, lists, began))
+                await self._list_all(lists, began, due)
             except SourceError as error:
-                polled = [key for key in keys if key not in self._pushed or key in self._due]
+                polled = [key for key in due if key not in self._pushed or key in self._due]
                 self._note_loss(polled)
                 self._cache.failed(error, polled if self._pushed else None)
                 self._poll_at = 0.0
@@ -271,21 +266,18 @@ class NacosSource:
                     pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
 
-    async def _keep_listing_silent(self, lists: InstanceListClient) -> None:
-        """List the services whose last lists had no answer, with back-off: the others do not wait for them."""
-        backoff = Backoff()
-        while True:
-            self._wake_silent_lister.clear()
-            keys = [key for key in self._silent if key in self._due or key not in self._pushed]
-            await for_each(keys, partial(self._list, lists, None))
-            if await wait_for_event(self._wake_silent_lister, backoff.next() if self._silent else None):
-                backoff.reset()
+    async def _list_all(self, lists: InstanceListClient, began: float, due: Set[ServiceKey]) -> None:
+        """Ask for these services' lists; of silent ones, last, only so many that the others do not wait for them."""
+        silent = [key for key in self._silent if key in due]
+        await for_each(sorted(due - self._silent.keys()), partial(self._list, lists, began))
+        while silent:
+            some, silent = silent[:AT_ONCE], silent[AT_ONCE:]
+            await for_each(some, partial(self._list, lists, began))
+            if not self._silent.keys().isdisjoint(some):
+                break
 
-    async def _list(self, lists: InstanceListClient, began: float | None, key: ServiceKey) -> None:
-        """Ask for one service's list in the pass that began then (the loop's time).
-
-        Raises SourceError where the server fails for all; with None it is taken for the service's fault.
-        """
+    async def _list(self, lists: InstanceListClient, began: float, key: ServiceKey) -> None:
+        """Ask for one service's list in the pass that began then (the loop's time)."""
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
@@ -294,20 +286,20 @@ class NacosSource:
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
+            if key not in self._cache.keys:
+                return
             was_silent = self._silent.pop(key, key) is None
             if isinstance(error, SourceUnreachable):
                 self._silent[key] = None  # as the last one
                 if not was_silent:
                     self._unanswered.add(key)
-                    self._wake_silent_lister.set()
             # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
-            asked = len(self._cache.keys) - len(self._silent.keys() - self._unanswered)
+            asked = len(self._cache.keys - (self._silent.keys() - self._unanswered))
             are_many = len(self._unanswered) >= min(AT_ONCE, max(1, asked))
             self._note_loss([key], are_many=are_many)
-            if began is not None:
-                is_silent = are_many and self._listed_at < began
-                if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
-                    raise  # the other services would fail as well
+            is_silent = are_many and self._listed_at < began
+            if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
+                raise  # the other services would fail as well
             self._cache.failed(error, [key])
             return
         finally:
@@ -321,9 +313,6 @@ class NacosSource:
         if self._lost:
             self._lost = False
             self._cache.reconnected()
-            self._poll_at = 0.0  # the pause after a failure is over
-            self._wake_lister.set()
-            self._wake_silent_lister.set()
         # What was pushed, or subscribed to, meanwhile is newer.
         if not was_pushed and (wanted or key not in self._pushed):
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
