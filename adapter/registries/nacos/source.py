@@ -7,7 +7,7 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -266,7 +266,7 @@ class NacosSource:
                     pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
 
-    async def _list_all(self, lists: InstanceListClient, began: float, due: Set[ServiceKey]) -> None:
+    async def _list_all(self, lists: InstanceListClient, began: float, due: set[ServiceKey]) -> None:
         """Ask for these services' lists; of silent ones, last, only so many that the others do not wait for them."""
         silent = [key for key in self._silent if key in due]
         await for_each(sorted(due - self._silent.keys()), partial(self._list, lists, began))
