@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Tests wait more than they work, but a control plane for each worker costs 2 GB. The last one begins with tests that
-# need none, at a lower priority, in the time that the others wait (tests/workers.py).
-WORKERS ?= 6
+# Tests wait more than they work, but a control plane for each worker costs 2 GB, and beside five others the longest
+# tests last 31 s where the cores are slow. The last worker begins with tests that need none, at a lower priority, in
+# the time that the others wait (tests/workers.py).
+WORKERS ?= 5
 # Those that have been tried; the harness builds the control plane of any of them.
 VERSIONS ?= 1.34.4 1.35.4 1.36.3 1.37.2
 # Each has a lock of its own, so that an image may go without it.
