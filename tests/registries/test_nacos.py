@@ -7,7 +7,7 @@ import pytest
 
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.concurrency import AT_ONCE
-from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, following, host, polling
+from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, Followed, following, host, polling
 
 both_versions = pytest.mark.parametrize("nacos", [2, 3], indirect=True)
 
@@ -283,13 +283,20 @@ async def test_a_service_that_fails_now_and_then_puts_nobody_in_doubt(nacos: Fak
     async with following(polling(nacos), SHOP, CART) as world:
         await world.until_pods("web-0", "web-1")
         await world.until_listed(1, CART)
-        for _ in range(2):
-            nacos.ill = {"cart"}
-            await world.until(lambda: world.error_of(CART))
-            await world.until_confirmed()
-            nacos.ill = set()
-            await world.until_listed(1, CART)
+        await fail_now_and_then(nacos, world, CART)
         assert not world.reconnected
+
+
+async def fail_now_and_then(nacos: FakeNacos, world: Followed, key: ServiceKey) -> None:
+    """Let the lists of this service fail twice; return once `shop` was confirmed after the end of the second time."""
+    for _ in range(2):
+        nacos.ill.add(key.service)
+        await world.until(lambda: world.error_of(key))
+        await world.until_confirmed()
+        nacos.ill.remove(key.service)
+        await world.until_listed(1, key)
+        await world.until(lambda: not world.error_of(key))
+        await world.until_confirmed()
 
 
 async def test_where_most_services_fail_one_more_that_does_now_and_then_puts_nobody_in_doubt(nacos: FakeNacos) -> None:
@@ -302,14 +309,7 @@ async def test_where_most_services_fail_one_more_that_does_now_and_then_puts_nob
         await world.until_listed(1, CART)
         await world.until(lambda: world.book.hold_until)  # they began to fail
         hold_until = world.book.hold_until
-        for _ in range(2):
-            nacos.ill.add("cart")
-            await world.until(lambda: world.error_of(CART))
-            await world.until_confirmed()
-            nacos.ill.remove("cart")
-            await world.until_listed(1, CART)
-            await world.until(lambda: not world.error_of(CART))
-            await world.until_confirmed()
+        await fail_now_and_then(nacos, world, CART)
         assert world.book.hold_until == hold_until
 
 
