@@ -14,7 +14,7 @@ from adapter.companion.features import notifications
 WATCH_SECONDS = (3, 4)
 CONFIRMED_SECONDS = 12.0
 """Three watches long, as the real one is half as long again as a watch; a busy machine needs the room."""
-RAISES_APART_SECONDS = 5.0
+RAISES_APART_SECONDS = 4.0
 """For an HPA that syncs as often."""
 STATUSES_APART_SECONDS = 3.0
 LAWS: dict[str, dict[str, object]] = {

@@ -1,7 +1,7 @@
 """Fast scale-up beside an HPA that syncs seldom: the count follows the load before the HPA does.
 
-In `make test` all periods are a third of the real ones: the HPA syncs every 5 s instead of every 15 s, raises are as
-far apart, and the server asks as often.
+In `make test` all periods are about a quarter of the real ones: the HPA syncs every 4 s instead of every 15 s, raises
+are as far apart, and the server asks as often.
 """
 
 import itertools

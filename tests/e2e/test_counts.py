@@ -21,13 +21,15 @@ def test_five_overloaded_pods_become_seven_which_stay_with_the_same_demand_and_s
     """
     services = {"overloaded": (5, "1560m"), "even": (7, "1114m"), "idle": (7, "314m")}
     for name, (count, usage) in services.items():
-        workloads.deployment(name, count, usage_cpu=usage)
+        workloads.deployment(name, count, usage_cpu=usage, wait=False)
+    for name, (count, _) in services.items():
+        workloads.wait_ready(name, count)
         workloads.policy(name, [cpu_watermarks("1200m", "400m")])
         workloads.hpa(name)
     until(lambda: all(map(workloads.rescaled, ("overloaded", "idle"))), 60, lambda: "they are not scaled")
     assert (workloads.rescaled("overloaded")[0], workloads.rescaled("idle")[0]) == (7, 5)
     until(lambda: workloads.asked("even") == "7", 30, lambda: workloads.asked("even"))
-    workloads.hold_replicas("even", 7)
+    workloads.hold_replicas("even", 7, syncs=1)
 
 
 @pytest.mark.skipif(not binaries.HPA_TOLERANCE, reason="its HPA holds steps within 10 %")

@@ -16,7 +16,7 @@ def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
     workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
-    workloads.hold_replicas("web", 10)
+    workloads.hold_replicas("web", 10, syncs=1)
     seconds = 15 if exhaustive else 8
     broken = workloads.pod_names("web")[:9]
     load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))

@@ -19,7 +19,7 @@ from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
 from tests.e2e.registries import OnNacos, Platform, platform
 
 PODS = 10
-CHANGES = {False: 12, True: 100}
+CHANGES = {False: 8, True: 100}
 """Timed changes of each registry, without and with `--exhaustive`."""
 ROUNDS = 5
 """Attempts of a timing that exceeds its bound; other work on the machine can only add to the time."""

@@ -47,7 +47,7 @@ class Services:
             self.workloads.hpa(name)
         for name in self.query_by_name:
             self.workloads.wait_condition(name, "ScalingActive")
-        self.hold()
+        self.hold(syncs=1)
 
     def hold(self, seconds: float = 0, *, syncs: int = 3) -> None:
         """Asserts that all keep their pods."""
@@ -157,7 +157,7 @@ def test_an_adapter_that_restarts_after_a_gap_shrinks_nothing(
     services.begin(prometheus, window=6)
     miss(exporter, 4)
     adapter.restart()
-    services.hold(2 * 6)
+    services.hold(6 + 3)
 
 
 def test_one_missed_scrape_of_a_short_window_shrinks_nothing(
@@ -301,12 +301,13 @@ def test_a_wiped_shard_behind_a_querier_shrinks_nothing(
 ) -> None:
     """The querier is a Prometheus that reads from two others. That it shrinks with the load again takes as long."""
     with shards(services) as (querier, wiped):
-        make_adapter(settings(querier))
-        services.begin(querier)
+        window = WINDOW if exhaustive else 6
+        make_adapter(settings(querier, window))
+        services.begin(querier, window)
         wiped.kill()
         shutil.rmtree(wiped.folder / "data")
         wiped.resume()
-        services.hold((3 if exhaustive else 2) * WINDOW)
+        services.hold((3 if exhaustive else 2) * window)
         services.workloads.wait_condition("pods", "ScalingActive")
         if exhaustive:
             services.fall(3 * WINDOW + 15)
