@@ -81,6 +81,8 @@ class FakeNacos:
         """Answered to every list, where it is not 0."""
         self.cut: set[str] = set()
         """The services whose lists end without an answer."""
+        self.denied: set[str] = set()
+        """Those whose lists are answered with a 401."""
         self.silent: set[str] = set()
         """Those whose lists are never answered."""
         self.ill: set[str] = set()
@@ -226,6 +228,8 @@ class FakeNacos:
         service = request.query.get("serviceName", "").rpartition("@@")[2]
         if service in self.cut and request.transport is not None:
             request.transport.close()
+        elif service in self.denied:
+            return _error(request.path, 401, "Unauthorized", "not this one")
         elif service in self.silent:
             await asyncio.Event().wait()
         elif self.hold is not None:

@@ -313,10 +313,10 @@ async def test_where_most_services_fail_one_more_that_does_now_and_then_puts_nob
         assert world.book.hold_until == hold_until
 
 
-async def test_a_list_that_ends_at_once_without_an_answer_does_not_end_those_that_take_longer(
-    nacos: FakeNacos,
-) -> None:
-    nacos.cut, nacos.hold = {"cart"}, asyncio.Event()
+@pytest.mark.parametrize("how", ["cut", "denied"])
+async def test_a_list_that_fails_at_once_does_not_end_those_that_take_longer(nacos: FakeNacos, how: str) -> None:
+    nacos.hold = asyncio.Event()
+    getattr(nacos, how).add("cart")
     async with following(polling(nacos), SHOP, CART) as world:
         await world.until(lambda: world.error_of(CART))
         assert not world.error

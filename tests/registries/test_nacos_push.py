@@ -485,6 +485,18 @@ class TestAccess:
             await subscribed(nacos, world, "shop", "cart")
         assert len(nacos.logins) == 2
 
+    async def test_a_login_that_is_refused_is_not_tried_for_each_service(
+        self, nacos: FakeNacos, user: dict[str, str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "password").write_text("wrong")
+        services = [ServiceKey("nacos", f"service-{number}") for number in range(30)]
+        async with following(pushed(nacos, **user), *services) as world:
+            await world.until(lambda: all(map(world.error_of, services)))
+            await nacos.until(lambda: nacos.calls.count("ServerCheckRequest") >= 2)  # the first connection is given up
+            assert len(nacos.logins) < len(services) / 2
+            (tmp_path / "password").write_text("right")
+            await world.until(lambda: not any(map(world.error_of, services)))
+
     async def test_a_subscription_is_signed(self, nacos: FakeNacos, tmp_path: Path) -> None:
         nacos.signed = True
         (tmp_path / "ak").write_text("ak")

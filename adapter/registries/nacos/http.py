@@ -67,6 +67,10 @@ _RENEW_SHARE = 0.9
 _TOKEN = Decoder(LoginResponse)
 
 
+class LoginRefused(NotAuthenticated):
+    """The login was refused, and so would be every request."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
     """The credentials of one request: a token, the fields of a signature, or neither."""
@@ -140,7 +144,7 @@ class CredentialProvider:
             error = refusal(reply)
             # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
             if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
-                raise NotAuthenticated(f"login at {server}: {error}; look at `username` and `passwordFile`")
+                raise LoginRefused(f"login at {server}: {error}; look at `username` and `passwordFile`")
             raise error.with_context(f"login at {server}")
         token = decode_body(_TOKEN, reply.body, f"login at {server}")
         if not token.access_token:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from adapter.registries.client import Failover, base_urls, registry_client
-from adapter.registries.nacos.http import CredentialProvider, InstanceListClient
+from adapter.registries.nacos.http import CredentialProvider, InstanceListClient, LoginRefused
 from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
-from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
+from adapter.runtime.source_errors import MissingExtra, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class NacosSource:
         async def unsubscribe(service: NacosService) -> None:
             try:
                 await connection.subscribe(service, subscribe=False)
-            except SourceUnreachable:
+            except (SourceUnreachable, LoginRefused):
                 raise
             except SourceError as error:
                 _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
@@ -213,7 +213,7 @@ class NacosSource:
         pushes, keys = self._push_counts[service], self._services[service]
         try:
             info = await connection.subscribe(service)
-        except SourceUnreachable:
+        except (SourceUnreachable, LoginRefused):
             raise
         except SourceError as error:
             # Its list is polled instead, and reports the error if that request is refused as well.
@@ -298,7 +298,7 @@ class NacosSource:
             are_many = len(self._unanswered) >= min(AT_ONCE, max(1, asked))
             self._note_loss([key], are_many=are_many)
             is_silent = are_many and self._listed_at < began
-            if isinstance(error, NotAuthenticated) or (isinstance(error, SourceUnreachable) and is_silent):
+            if isinstance(error, LoginRefused) or (isinstance(error, SourceUnreachable) and is_silent):
                 raise  # the other services would fail as well
             self._cache.failed(error, [key])
             return
