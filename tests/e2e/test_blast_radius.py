@@ -426,15 +426,20 @@ def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_co
 
 
 def test_a_server_and_a_companion_that_start_without_a_right_name_it_until_they_have_it(
-    make_adapter: MakeAdapter, make_companion: MakeCompanion, scene: Scene, apart: Path, prometheus: Prometheus
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    scene: Scene,
+    apart: Path,
+    prometheus: Prometheus,
+    laws: Laws,
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus), kubeconfig=apart)
+    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"), kubeconfig=apart)
     scene.web()
     scene.wait_count("web", "8")
     revoke(scene.workloads.cluster, "apart-pods")
     adapter.component.stop()
     adapter.component.start()
-    companion = make_companion(prometheus_settings(prometheus), kubeconfig=apart)
+    companion = make_companion(prometheus_settings(prometheus), command=laws.run("companion"), kubeconfig=apart)
     says = "pods have not been listed yet: pods is forbidden"
     until(lambda: says in _readyz(adapter), 60, adapter.logs)
     assert 'resource "pods" in API group "" at the cluster scope' in scene.wait_asked("web", says)

@@ -313,10 +313,10 @@ class TestWindows:
             asking(real, RATE.format(name), max_age=20) as world,
         ):
             await world.until(_is_full)
-            until, read, fetched_at = page.scrapes + missed + 14, [], 0.0
+            until, read, fetched_at = page.scrapes + missed + 12, [], 0.0
             page.failing = True
             while page.scrapes < until:
-                page.failing = page.scrapes < until - 14
+                page.failing = page.scrapes < until - 12
                 found = await world.until(lambda samples, last=fetched_at: samples.fetched_at > last)  # type: ignore[misc]
                 fetched_at = found.fetched_at or 0.0
                 read += [found.pods["a"]]
