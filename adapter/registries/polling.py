@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 from adapter.registries.client import Failover, limit_of, source_name
 from adapter.registries.polling_pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.roster_cache import Onsets, RosterCache
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.http1 import RawReply, Request, SurplusAnswer
@@ -41,9 +41,6 @@ LATE_AFTER_SECONDS = 0.5
 """The shortest wait before an answer is late."""
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a server that cannot be reached."""
-FALLEN_SHARE = 0.1
-"""The least share of services whose failing in one interval may be the server's fault: it is starting again."""
-
 Poll = Callable[[Sequence[ServiceKey], bool], Awaitable[bool]]
 """Asks about services, late ones or others, and writes the answers; False where no server can be asked."""
 
@@ -79,11 +76,10 @@ class PollingSource(ABC, Generic[T]):
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late services."""
         self._failing_at: float | None = None
-        """When the server last failed, where it has answered nothing since."""
+        """When the servers last failed (the loop's time), where they gave no valid answer since."""
         self._served_at = -math.inf
         """When a server last answered about some service (the loop's time)."""
-        self._fallen: dict[ServiceKey, float] = {}
-        """When services that had an answer began to fail (the loop's time), within one interval."""
+        self._onsets = Onsets(cache, settings.interval_seconds)
         self._surpluses = 0
         """Answers without a request, of all servers."""
 
@@ -109,6 +105,7 @@ class PollingSource(ABC, Generic[T]):
     def refresh(self) -> None:
         """Follow the services of the cache from now on; new ones are asked about at once."""
         self._tags = {key: tag for key, tag in self._tags.items() if key in self._cache.keys}
+        self._note_if_all_fail()
         self._schedule.follow(self._cache.namespaces)
 
     async def run(self) -> None:
@@ -123,7 +120,7 @@ class PollingSource(ABC, Generic[T]):
     async def _poll(self, keys: Sequence[ServiceKey], late: bool) -> bool:
         # Failing services come last: the others do not wait for a server that never answers for some.
         keys = sorted(keys, key=lambda key: self._cache.trouble(key) is not None)
-        before = self._surpluses
+        before, failing_at = self._surpluses, self._failing_at
 
         def ask(server: str) -> Awaitable[list[T | Unchanged | SourceError | Unanswered]]:
             return self._ask(server, keys, late=late)
@@ -139,11 +136,18 @@ class PollingSource(ABC, Generic[T]):
             self._failing_at = asyncio.get_running_loop().time()
             self._cache.failed(error)
             return False
-        if self._failing_at is not None and self._served_at > self._failing_at:
+        is_answered = any(not isinstance(one, SourceError | Unanswered) for one in outcomes)
+        if is_answered and failing_at is not None and failing_at == self._failing_at:
             self._failing_at = None
             self.reconnected()
         await self._write_all(keys, outcomes)
+        self._note_if_all_fail()
         return True
+
+    def _note_if_all_fail(self) -> None:
+        """Where all that is followed fails, nobody knows whether the servers were away meanwhile."""
+        if self._cache.all_fail:
+            self._failing_at = asyncio.get_running_loop().time()
 
     def _on_surplus(self) -> None:
         self._surpluses += 1
@@ -184,14 +188,11 @@ class PollingSource(ABC, Generic[T]):
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
         is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
         # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
-        if faults and (is_silent or self._cache.begins_to_fail(faults)):
+        begin = not late and self._onsets.are_many(faults, moment)  # late ones often fail
+        if faults and (is_silent or self._cache.begins_to_fail(faults, at_once=begin)):
             raise next(iter(faults.values()))
-        fallen = [] if late else [key for key in faults if self._cache.is_answered(key)]
-        within = moment - self._settings.interval_seconds
-        self._fallen = {key: at for key, at in self._fallen.items() if at > within} | dict.fromkeys(fallen, moment)
-        # A few are their services' fault: some service of a large registry always fails, and late ones often do.
-        if fallen and len(self._fallen) >= max(2, FALLEN_SHARE * len(self._cache.keys)):
-            self._failing_at = moment  # the server may be starting again
+        if begin:
+            self._failing_at = moment
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 
     async def _write_all(

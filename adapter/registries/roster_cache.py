@@ -4,6 +4,7 @@ It owns the subscriptions: which services are followed, and for which Kubernetes
 remembers the last valid one, counts for the metrics, and reports changes.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,12 +16,14 @@ from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
 from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey
-from adapter.runtime.source_errors import SourceError
+from adapter.runtime.source_errors import SourceError, SourceFailing, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import RegistryRow
 
 INSTANCE_STATES = ("in", "out", "unhealthy")
+SERVERS_REASONS = frozenset({SourceUnreachable.reason, SourceFailing.reason, WrongRegistryAnswer.reason})
+"""Reasons of errors that may be the server's fault, not the service's."""
 
 _log = structlog.get_logger(__name__)
 
@@ -118,13 +121,21 @@ class RosterCache:
         """Why the last question about a service has no valid answer; None where it has one, or none was asked."""
         return self._troubles.get(key)
 
-    def begins_to_fail(self, keys: Iterable[ServiceKey]) -> bool:
-        """Whether the last questions about most services, or about all, have no valid answer now that these failed, and
-        had before.
+    @property
+    def all_fail(self) -> bool:
+        """Whether the last question about each followed service has no valid answer, for some by the server's fault."""
+        every = len(self._troubles) == len(self.keys)
+        return every and any(trouble.reason in SERVERS_REASONS for trouble in self._troubles.values())
+
+    def begins_to_fail(self, keys: Iterable[ServiceKey], *, at_once: bool) -> bool:
+        """Whether, with these whose questions failed, most services come to fail, not only one of them now, or all do.
+
+        `at_once`: many have begun to a moment ago. True where it begins, and not again while it lasts.
         """
         before, every = len(self._troubles), len(self.keys)
         now = before + sum(key in self.keys and key not in self._troubles for key in keys)
-        return 2 * before <= every < 2 * now or before < now == every
+        most = 2 * before <= every < 2 * now and (at_once or now - before > 1)
+        return most or before < now == every
 
     def is_answered(self, key: ServiceKey) -> bool:
         """Whether the last question about a service has a valid answer."""
@@ -208,6 +219,31 @@ class RosterCache:
         if self._troubles.get(key) != trouble:
             self._troubles[key] = trouble
             self._on_change(key)
+
+
+class Onsets:
+    """When services began to fail, of the last `within` seconds: many at once may be the fault of their server, which
+    is starting again. A few are their services' own: some service of a large registry always fails.
+    """
+
+    LEAST, SHARE = 2, 0.1
+    """So many are many, and at least this share of all."""
+
+    def __init__(self, cache: RosterCache, within: float) -> None:
+        self._cache = cache
+        self._within = within
+        self._began: dict[ServiceKey, float] = {}
+        """In the order of these times (the loop's)."""
+
+    def are_many(self, failed: Iterable[ServiceKey], at: float) -> bool:
+        """Whether, with those of these that had an answer, many began to fail. The cache has no errors of them yet."""
+        begun = [key for key in failed if self._cache.is_answered(key)]
+        for key in begun:
+            self._began.pop(key, None)
+            self._began[key] = at
+        for key in [*itertools.takewhile(lambda key: self._began[key] <= at - self._within, self._began)]:
+            del self._began[key]
+        return bool(begun) and len(self._began) >= max(self.LEAST, self.SHARE * len(self._cache.keys))
 
 
 def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:

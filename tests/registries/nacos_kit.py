@@ -76,6 +76,8 @@ class FakeNacos:
         self.token_ttl = 18000.0
         self.tokens: dict[str, str] = {}
         self.logins: list[str] = []
+        self.busy = False
+        """Logins are answered with a 503."""
         self.asked: list[str] = []
         self.status = 0
         """Answered to every list, where it is not 0."""
@@ -92,6 +94,8 @@ class FakeNacos:
         """Lists wait for it."""
         self.hold_subscriptions: asyncio.Event | None = None
         """Answers to subscriptions, which say how it was when they were asked for, wait for it."""
+        self.mute: set[str] = set()
+        """Services whose subscriptions are never answered."""
         self.calls: list[str] = []
         """Types of gRPC requests that arrived."""
         self.hold_registration: asyncio.Event | None = None
@@ -293,6 +297,8 @@ class FakeNacos:
         form = await request.post()
         user = str(form["username"])
         self.logins.append(user)
+        if self.busy:
+            return _error(request.path, 503, "Service Unavailable", "busy")
         if user not in self.users or (self.version == 2 and self.users[user] != form["password"]):
             return _error(request.path, 403, "Forbidden", "user not found!")
         if self.users[user] != form["password"]:
@@ -327,6 +333,8 @@ class FakeNacos:
             if not self.beats_answered:
                 await asyncio.Event().wait()
             return _message("HealthCheckResponse", {"resultCode": 200})
+        if json.loads(body).get("serviceName") in self.mute:
+            await asyncio.Event().wait()
         answer = self._subscribe(json.loads(body), context.peer(), _headers(message))
         if self.hold_subscriptions is not None:
             await self.hold_subscriptions.wait()

@@ -230,6 +230,32 @@ class TestAccess:
             await world.until_listed(2)
             assert other.asked == []
 
+    async def test_a_login_that_fails_is_not_tried_for_each_service(
+        self, nacos: FakeNacos, user: dict[str, str]
+    ) -> None:
+        nacos.busy = True
+        services = [ServiceKey("nacos", f"service-{number}") for number in range(50)]
+        async with following(polling(nacos, **user), *services) as world:
+            await world.until(lambda: all("busy" in world.error_of(key) for key in services))
+            assert len(nacos.logins) < len(services) / 2
+            nacos.busy = False
+            await world.until(lambda: not any(map(world.error_of, services)))
+
+    async def test_a_service_whose_list_is_refused_costs_no_other_the_token(
+        self, nacos: FakeNacos, user: dict[str, str]
+    ) -> None:
+        nacos.put(host(2), service="cart")
+        async with following(polling(nacos, **user), SHOP, CART) as world:
+            await world.until_pods("web-0", "web-1")
+            nacos.denied = {"cart"}
+            await world.until(lambda: "not this one" in world.error_of(CART))
+            nacos.users["reader"] = "changed"
+            world.clock.jump(31)
+            await world.until(lambda: "login at" in world.error_of(CART))
+            for _ in range(3):
+                await world.until_confirmed()
+                assert not world.error
+
     async def test_a_missing_password_file_is_reported(self, nacos: FakeNacos, user: dict[str, str]) -> None:
         missing = f"{user['password_file']}s"
         async with following(polling(nacos, **user | {"password_file": missing})) as world:
@@ -299,18 +325,30 @@ async def fail_now_and_then(nacos: FakeNacos, world: Followed, key: ServiceKey) 
         await world.until_confirmed()
 
 
-async def test_where_most_services_fail_one_more_that_does_now_and_then_puts_nobody_in_doubt(nacos: FakeNacos) -> None:
-    failing = [ServiceKey("nacos", f"failing-{number}") for number in range(4)]
+@pytest.mark.parametrize("fail", [1, 2, 4])
+async def test_where_others_fail_one_more_that_does_now_and_then_puts_nobody_in_doubt(
+    nacos: FakeNacos, fail: int
+) -> None:
+    failing = [ServiceKey("nacos", f"failing-{number}") for number in range(fail)]
     nacos.ill = {key.service for key in failing}
     nacos.put(host(2), service="cart")
     async with following(polling(nacos), SHOP, CART, *failing) as world:
         await world.until_pods("web-0", "web-1")
         await world.until(lambda: all(map(world.error_of, failing)))
         await world.until_listed(1, CART)
-        await world.until(lambda: world.book.hold_until)  # they began to fail
-        hold_until = world.book.hold_until
         await fail_now_and_then(nacos, world, CART)
-        assert world.book.hold_until == hold_until
+        assert not world.book.hold_until
+
+
+async def test_a_service_that_one_of_two_servers_fails_to_list_is_no_reason_to_leave_it(nacos: FakeNacos) -> None:
+    """What another server lists may be older, which puts all in doubt."""
+    nacos.put(host(2), service="cart")
+    async with FakeNacos() as other, following(polling(nacos, servers=(nacos.url, other.url)), SHOP, CART) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until_listed(1, CART)
+        await fail_now_and_then(nacos, world, CART)
+        assert not world.book.hold_until
+        assert other.asked == []
 
 
 @pytest.mark.parametrize("how", ["cut", "denied"])
@@ -395,12 +433,31 @@ async def test_an_outage_is_noted_where_most_services_failed_before(nacos: FakeN
     nacos.ill = {key.service for key in failing}
     nacos.put(host(2), service="cart")
     async with following(polling(nacos), SHOP, CART, *failing) as world:
-        await world.until(lambda: world.book.hold_until and not world.error and world.listed_of(CART) == 1)
-        hold_until = world.book.hold_until
+        await world.until_pods("web-0", "web-1")
+        await world.until_listed(1, CART)
+        await world.until(lambda: all(map(world.error_of, failing)))
+        assert not world.reconnected
         nacos.status = 502
         await world.until(lambda: world.error and world.error_of(CART))
         nacos.status = 0
-        await world.until(lambda: world.book.hold_until > hold_until)
+        await world.until(lambda: world.book.hold_until)
+
+
+async def test_an_outage_is_noted_where_all_that_is_still_followed_failed_before(nacos: FakeNacos) -> None:
+    nacos.put(host(2), service="cart")
+    async with following(polling(nacos), SHOP, CART) as world:
+        await world.until_pods("web-0", "web-1")
+        await world.until_listed(1, CART)
+        nacos.ill = {"shop"}
+        await world.until(lambda: world.error)
+        nacos.put(host(2), host(3), service="cart")
+        await world.until_listed(2, CART)
+        assert not world.book.hold_until
+        world.follow([SHOP])
+        nacos.put(host(1))  # what was there when nobody could look
+        nacos.ill = set()
+        await world.until_pods("web-1")
+        assert world.book.hold_until
 
 
 async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:

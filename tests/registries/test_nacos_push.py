@@ -110,11 +110,13 @@ class TestPushes:
             await nacos.until(lambda: bool(nacos.asked))
             await subscribed(nacos, world)
             await world.until_pods("web-0", "web-1")
-            told = len(world.changes.received)
-            nacos.status = 500
+            nacos.status, asked, shop = 500, len(nacos.asked), ("public", "DEFAULT_GROUP@@shop")
+            nacos.services[shop] = [host(1, weight="NaN")]
+            nacos.push(*shop)  # it is listed, once the failed list has ended
             nacos.hold.set()
-            await world.changes.until(lambda: len(world.changes.received) > told)
-            await world.until(lambda: not world.error)
+            await nacos.until(lambda: len(nacos.asked) > asked)
+            assert not world.error
+            assert not world.reconnected
 
     async def test_a_service_whose_subscription_is_not_renewed_is_listed_at_once(
         self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
@@ -249,12 +251,12 @@ class TestPushes:
             nacos.put(host(1))
             await world.until_pods("web-1")
             nacos.services[shop], nacos.ill = before, {"shop"}
-            told = len(world.changes.received)
-            nacos.hold.set()
-            await world.changes.until(lambda: len(world.changes.received) > told)
-            nacos.ill, cart = set(), ("public", "DEFAULT_GROUP@@cart")
+            asked, cart = len(nacos.asked), ("public", "DEFAULT_GROUP@@cart")
             nacos.services[cart] = [host(2, weight="NaN")]
-            nacos.push(*cart)  # what is due is listed with it
+            nacos.push(*cart)  # what is due is listed with it, once the failed list has ended
+            nacos.hold.set()
+            await nacos.until(lambda: len(nacos.asked) > asked)
+            nacos.ill = set()
             await until_listed_again(nacos)
             assert world.pod_names() == ["web-1"]
 
@@ -473,6 +475,49 @@ class TestLoss:
         assert nacos.calls == [] or lacks == "the right"
 
 
+async def test_a_subscription_that_is_never_answered_ends_no_connection(nacos: FakeNacos) -> None:
+    nacos.mute = {"cart"}
+    nacos.put(host(2), service="cart")
+    loop = asyncio.get_running_loop()
+    async with following(nacos.settings(timeout_seconds=1), SHOP, CART) as world:
+        await world.until(lambda: world.source.pushed == {SHOP})
+        await world.until_listed(1, CART)
+        later = loop.time() + 1.5
+        await nacos.until(lambda: loop.time() > later)  # the subscription is given up
+        nacos.put(host(3), host(4), service="cart")
+        await world.until_listed(2, CART)
+        assert nacos.calls.count("ServerCheckRequest") == 1
+        assert not world.reconnected
+
+
+async def test_a_service_that_is_followed_again_keeps_what_is_pushed_when_an_older_list_comes(
+    nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.05)
+    nacos.put(host(2), service="cart")
+    shop = ("public", "DEFAULT_GROUP@@shop")
+    async with following(pushed(nacos), SHOP, CART) as world:
+        await subscribed(nacos, world, "shop", "cart")
+        await world.until_pods("web-0", "web-1")
+        asked, nacos.services[shop] = len(nacos.asked), [host(1, weight="NaN")]
+        nacos.push(*shop)
+        nacos.services[shop] = [host(0)]
+        await nacos.until(lambda: len(nacos.asked) > asked)
+        nacos.hold = asyncio.Event()
+        await nacos.until(lambda: len(nacos.asked) > asked + 1)  # the second list, when one push had come
+        for followed in ([CART], [SHOP, CART]):
+            world.follow(followed)
+            await subscribed(nacos, world, *(key.service for key in followed))
+        nacos.put(host(1))
+        await world.until_pods("web-1")
+        nacos.services[shop] = [host(0)]
+        asked, nacos.services["public", "DEFAULT_GROUP@@cart"] = len(nacos.asked), [host(2, weight="NaN")]
+        nacos.push("public", "DEFAULT_GROUP@@cart")
+        nacos.hold.set()
+        await nacos.until(lambda: len(nacos.asked) > asked)  # the older list has ended
+        assert world.pod_names() == ["web-1"]
+
+
 class TestAccess:
     async def test_a_subscription_carries_the_token_and_a_refused_one_is_replaced(
         self, nacos: FakeNacos, user: dict[str, str]
@@ -492,10 +537,30 @@ class TestAccess:
         services = [ServiceKey("nacos", f"service-{number}") for number in range(30)]
         async with following(pushed(nacos, **user), *services) as world:
             await world.until(lambda: all(map(world.error_of, services)))
-            await nacos.until(lambda: nacos.calls.count("ServerCheckRequest") >= 2)  # the first connection is given up
+            await nacos.until(lambda: len(nacos.logins) >= 2)
             assert len(nacos.logins) < len(services) / 2
             (tmp_path / "password").write_text("right")
             await world.until(lambda: not any(map(world.error_of, services)))
+
+    @pytest.mark.parametrize("followed", [[SHOP, CART], [SHOP]], ids=["one more", "one fewer"])
+    async def test_a_login_that_is_refused_leaves_the_subscriptions_that_there_are(
+        self, nacos: FakeNacos, user: dict[str, str], followed: list[ServiceKey]
+    ) -> None:
+        nacos.token_ttl = 100
+        async with following(pushed(nacos, **user), *({SHOP, CART} ^ {*followed[1:]})) as world:
+            await world.until_pods("web-0", "web-1")
+            await world.until(lambda: world.source.pushed == world.book.keys)
+            nacos.users, nacos.tokens, logins = {}, {"other": "other"}, len(nacos.logins)
+            nacos.users["other"] = "other"
+            world.clock.jump(101)
+            world.follow(followed)
+            await nacos.until(lambda: len(nacos.logins) > logins)
+            beats = nacos.calls.count("HealthCheckRequest")
+            await nacos.until(lambda: nacos.calls.count("HealthCheckRequest") > beats + 3)
+            nacos.put(host(1))
+            await world.until_pods("web-1")
+            assert nacos.calls.count("ServerCheckRequest") == 1
+            assert not world.reconnected
 
     async def test_a_subscription_is_signed(self, nacos: FakeNacos, tmp_path: Path) -> None:
         nacos.signed = True

@@ -187,6 +187,35 @@ async def test_a_service_that_fails_now_and_then_leaves_no_doubt_of_others(fake:
         assert not world.book.hold_until
 
 
+async def test_a_service_that_fails_now_and_then_beside_one_that_always_does_is_no_fault_of_a_third(fake: Fake) -> None:
+    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
+        keys = await followed_together(world, 3)
+        fake.ill = {keys[1].service}
+        await world.until(lambda: "504" in world.error_of(keys[1]))
+        await world.until_confirmed()
+        for _ in range(2):
+            fake.ill = {key.service for key in keys[1:]}
+            await world.until(lambda: "504" in world.error_of(keys[2]))
+            assert not world.error
+            await world.until_confirmed()
+            fake.ill = {keys[1].service}
+            await world.until(lambda: not world.error_of(keys[2]))
+            assert not world.error
+        assert not world.book.hold_until
+
+
+async def test_an_outage_is_noted_where_all_that_is_still_followed_failed_before(fake: Fake) -> None:
+    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
+        keys = await followed_together(world, 2)
+        fake.ill = {keys[0].service}
+        await world.until(lambda: "504" in world.error)
+        assert not world.book.hold_until
+        world.follow(keys[:1])
+        fake.ill = set()
+        await world.until(lambda: not world.error)
+        assert world.book.hold_until
+
+
 async def test_several_that_begin_to_fail_at_once_are_a_reconnect_though_others_are_answered(fake: Fake) -> None:
     """A gateway may answer for a server that is started again, and for a moment only."""
     async with following(fake.url, service="shop-00", interval_seconds=1) as world:

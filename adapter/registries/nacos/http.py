@@ -57,6 +57,8 @@ _NO_CLUSTER = re.compile(r"cluster .* is not found")
 
 YOUNG_TOKEN_SECONDS = 30.0
 """A refused token older than this is renewed; a younger one was refused for lack of rights."""
+LOGINS_APART_SECONDS = 1.0
+"""The shortest time between two logins at a server."""
 
 NO_SUCH_CALL = frozenset({404, 405, 410, 501})
 """Statuses with which servers of other versions answer a call that they do not have."""
@@ -68,7 +70,7 @@ _TOKEN = Decoder(LoginResponse)
 
 
 class LoginRefused(NotAuthenticated):
-    """The login was refused, and so would be every request."""
+    """The login was refused, and there is no token: no request can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class CredentialProvider:
         self._logged_in_at = 0.0
         self._renew_at = 0.0
         self._login_lock = asyncio.Lock()
+        self._failures: dict[str, tuple[float, SourceError]] = {}
+        """By server, when its last login failed (the loop's time), and how."""
 
     async def authenticated(
         self, server: str, service: NacosService, request: Callable[[RequestCredentials], Awaitable[T]]
@@ -109,13 +113,20 @@ class CredentialProvider:
         try:
             return await request(credentials)
         except (NotAuthenticated, NotAllowed):
-            if not credentials.token:
+            if not credentials.token or not await self._has_newer(server, credentials.token):
                 raise
-            if credentials.token == self._token:  # otherwise another request has renewed it
-                if self._clock() - self._logged_in_at < YOUNG_TOKEN_SECONDS:
-                    raise
-                self._token = ""
         return await request(await self._current_credentials(server, service))
+
+    async def _has_newer(self, server: str, refused: str) -> bool:
+        """Whether there is a newer token than the refused one, which is made where that one is not young."""
+        async with self._login_lock:
+            is_young = 0 <= self._clock() - self._logged_in_at < YOUNG_TOKEN_SECONDS
+            if refused == self._token and not is_young:
+                try:
+                    await self._login(server)
+                except LoginRefused as error:
+                    raise NotAuthenticated(str(error)) from error  # of this service: others may be accepted still
+            return refused != self._token
 
     async def _current_credentials(self, server: str, service: NacosService) -> RequestCredentials:
         if self._settings.access_key_file:
@@ -126,11 +137,31 @@ class CredentialProvider:
             return RequestCredentials()
         async with self._login_lock:
             if not self._token or self._clock() >= self._renew_at:
-                await self._login(server)
+                try:
+                    await self._login(server)
+                except SourceError:
+                    if not self._token:
+                        raise  # otherwise the old one may be accepted still
             return RequestCredentials(self._token)
 
     async def _login(self, server: str) -> None:
-        self._token = ""
+        """Gets a new token, unless that failed a moment ago: not every request logs in."""
+        now = asyncio.get_running_loop().time()
+        if server in self._failures:
+            failed_at, error = self._failures[server]
+            if now - failed_at < LOGINS_APART_SECONDS:
+                raise error
+        try:
+            token = await self._ask_for_token(server)
+        except SourceError as error:
+            self._failures[server] = now, error
+            raise
+        self._failures.pop(server, None)
+        self._token, self._logged_in_at = token.access_token, self._clock()
+        # Before the token expires.
+        self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, LOGINS_APART_SECONDS)
+
+    async def _ask_for_token(self, server: str) -> LoginResponse:
         form = {"username": self._settings.username, "password": await read_secret(self._settings.password_file)}
         for path in _LOGINS:
             reply = await send(self._client, "POST", server + path, data=form)
@@ -151,9 +182,7 @@ class CredentialProvider:
             raise WrongRegistryAnswer(
                 f"login at {server}: no token in the answer; leave `username` empty for this server"
             )
-        self._token, self._logged_in_at = token.access_token, self._clock()
-        # Before the token expires, but at most once a second, so that not every request logs in.
-        self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)
+        return token
 
 
 def signature(access_key: str, secret_key: str, grouped_name: str, at: float) -> dict[str, str]:

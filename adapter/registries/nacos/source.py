@@ -5,22 +5,22 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 """
 
 import asyncio
+import itertools
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from adapter.registries.client import Failover, base_urls, registry_client
+from adapter.registries.client import base_urls, registry_client
 from adapter.registries.nacos.http import CredentialProvider, InstanceListClient, LoginRefused
-from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo
+from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo, ServiceInstances
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.roster_cache import Onsets, RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
-from adapter.runtime.source_errors import MissingExtra, SourceError, SourceUnreachable
+from adapter.runtime.source_errors import MissingExtra, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class NacosSource:
         self._settings = settings
         self._cache = cache
         self._decoder = InstanceDecoder(settings.clusters, settings.pod_name_key)
-        self._peers = Failover(base_urls(settings.servers), cache.reconnected)
+        self._servers = base_urls(settings.servers)
+        self._server = self._servers[0]
+        """The one whose lists are asked for: servers differ for a moment, so it is left only where it may be ill."""
         self._wake_lister = asyncio.Event()
         self._services_changed = asyncio.Event()
         self._backoff = Backoff()
@@ -51,8 +53,9 @@ class NacosSource:
         self._log_once = LogOnce()
         self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
         """The services of the connection's subscriptions."""
-        self._push_counts: Counter[NacosService] = Counter()
-        """Pushes of all connections about these."""
+        self._serial = itertools.count(1)
+        self._told: dict[NacosService, int] = {}
+        """The serial numbers of the last pushes, or answers to subscriptions, about these."""
         self._pushed: set[ServiceKey] = set()
         """Services whose changes are pushed."""
         self._due: set[ServiceKey] = set()
@@ -62,10 +65,14 @@ class NacosSource:
         """What lists a service again, by the services of the connection's pushes."""
         self._connected_before = False
         self._lost = False
+        """Whether a connection was lost, or the server may have been away, and nothing was answered since."""
+        self._is_suspect = False
+        """Whether the server may be ill, for all that this pass has found."""
+        self._onsets = Onsets(cache, settings.interval_seconds + settings.timeout_seconds)
         self._listed_at = -math.inf
         """When a list was answered last (the loop's time)."""
         self._unanswered: set[ServiceKey] = set()
-        """Services whose lists came to have no answer since then."""
+        """Services whose lists began to have no answer since then."""
         self._silent: dict[ServiceKey, None] = {}
         """Services whose last list had no answer, in the order of the questions."""
         self._poll_at = 0.0
@@ -76,6 +83,7 @@ class NacosSource:
         self._pushed &= self._cache.keys
         self._unanswered &= self._cache.keys
         self._silent = {key: None for key in self._silent if key in self._cache.keys}
+        self._lost |= self._cache.all_fail
         self._services_changed.set()
         self._poll_at = 0.0
         self._wake_lister.set()
@@ -107,14 +115,13 @@ class NacosSource:
             missing = str(MissingExtra("nacos", error))
             _log.warning("push is off, services are polled", registry=self._cache.registry, why=missing)
             return
-        servers = base_urls(self._settings.servers)
-        if self._settings.tls.insecure_skip_verify and servers[0].startswith("https:"):
+        if self._settings.tls.insecure_skip_verify and self._server.startswith("https:"):
             why = "gRPC always verifies certificates; set `caFile`"
             _log.warning("push is off, services are polled", registry=self._cache.registry, why=why)
             return
         while True:
-            first = servers.index(self._peers.current)
-            for server in servers[first:] + servers[:first]:
+            first = self._servers.index(self._server)
+            for server in self._servers[first:] + self._servers[:first]:
                 try:
                     await self._hold(GrpcConnection(self._settings, server, credentials))
                 except SourceError as error:
@@ -129,12 +136,8 @@ class NacosSource:
         async def hold_subscriptions() -> None:
             await connection.wait_until_registered()
             self._services.clear()
-            self._pushed.clear()
-            for timer in self._second_lists.values():
-                timer.cancel()
-            self._second_lists.clear()
-            is_other = connection.server != self._peers.current
-            self._peers.current = connection.server  # lists are polled from the server that pushes, too
+            is_other = connection.server != self._server
+            self._server = connection.server  # lists are polled from the server that pushes, too
             self._backoff.reset()
             if self._connected_before or self._lost or is_other:
                 self._cache.reconnected()
@@ -144,6 +147,9 @@ class NacosSource:
             finally:
                 self._lost = True
                 self._pushed.clear()
+                for timer in self._second_lists.values():
+                    timer.cancel()
+                self._second_lists.clear()
                 self._poll_at = 0.0  # all are listed at once
                 self._wake_lister.set()
 
@@ -171,14 +177,21 @@ class NacosSource:
             named = [service for service in self._services if service.grouped_name == info.grouped_name]
             services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
-                self._push_counts[service] += 1
+                self._told[service] = next(self._serial)
+                self._forget_second_list(service)
                 keys = self._services[service]
-                if service in self._second_lists:
-                    self._second_lists.pop(service).cancel()
                 if not self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None):
                     # The list may come from a server that has not heard of the change yet.
-                    later = asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_soon, keys)
+                    later = asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_again, service)
                     self._second_lists[service] = later
+
+    def _list_again(self, service: NacosService) -> None:
+        del self._second_lists[service]
+        self._list_soon(self._services[service])
+
+    def _forget_second_list(self, service: NacosService) -> None:
+        if service in self._second_lists:
+            self._second_lists.pop(service).cancel()
 
     async def _keep_subscribed(self, connection: "GrpcConnection") -> None:
         """Subscribes to new services at once, to all every RESUBSCRIBE_SECONDS, and ends other subscriptions."""
@@ -186,9 +199,8 @@ class NacosSource:
         async def unsubscribe(service: NacosService) -> None:
             try:
                 await connection.subscribe(service, subscribe=False)
-            except (SourceUnreachable, LoginRefused):
-                raise
             except SourceError as error:
+                await self._bear(connection, error)
                 _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
 
         loop, renewed_at = asyncio.get_running_loop(), -math.inf
@@ -202,29 +214,34 @@ class NacosSource:
                 service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
                 self._services[service] = (*self._services.get(service, ()), key)
             self._pushed &= self._cache.keys
-            for service in self._push_counts.keys() - self._services.keys():
-                del self._push_counts[service]
+            for service in before.keys() - self._services.keys():
+                self._told.pop(service, None)
+                self._forget_second_list(service)
             new = [service for service, keys in self._services.items() if every or not self._pushed.issuperset(keys)]
             await for_each(before.keys() - self._services.keys(), unsubscribe)
             await for_each(new, lambda service: self._subscribe(connection, service))
             await wait_for_event(self._services_changed, renewed_at + RESUBSCRIBE_SECONDS - loop.time())
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
-        pushes, keys = self._push_counts[service], self._services[service]
+        told, keys = self._told.get(service), self._services[service]
         try:
             info = await connection.subscribe(service)
-        except (SourceUnreachable, LoginRefused):
-            raise
         except SourceError as error:
+            await self._bear(connection, error)
             # Its list is polled instead, and reports the error if that request is refused as well.
             _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
             self._pushed.difference_update(keys)
             self._list_soon(keys)
             return
         self._pushed.update(keys)
-        if self._push_counts[service] == pushes:  # otherwise a push overtook this response
+        if self._told.get(service) == told:  # otherwise a push overtook this response
             self._take(keys, info)
-            self._push_counts[service] += 1  # a list that was asked for before is older
+            self._told[service] = next(self._serial)  # a list that was asked for before is older
+
+    async def _bear(self, connection: "GrpcConnection", error: SourceError) -> None:
+        """Raises where a request had no answer for the connection's fault, not for its service's."""
+        if isinstance(error, SourceUnreachable):
+            await connection.health_check()
 
     def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> bool:
         """Writes the pushed state of a service; False where it is listed instead: it is unknown, or `admin` is set."""
@@ -251,73 +268,97 @@ class NacosSource:
             if began >= self._poll_at:
                 self._poll_at = began + self._settings.interval_seconds
                 due |= self._cache.keys - self._pushed
-            pause = None  # nothing needs polling
+            self._is_suspect, pause = False, None
             try:
                 await self._list_all(lists, began, due)
             except SourceError as error:
                 polled = [key for key in due if key not in self._pushed or key in self._due]
-                self._note_loss(polled)
+                self._lost |= self._onsets.are_many(polled, loop.time())
                 self._cache.failed(error, polled if self._pushed else None)
+                self._lost |= self._cache.all_fail
                 self._poll_at = 0.0
                 pause = self._backoff.next()
+                self._leave_if_suspect()
             else:
-                self._backoff.reset()
+                if self._leave_if_suspect():
+                    self._poll_at = min(self._poll_at, loop.time() + self._backoff.next())
+                else:
+                    self._backoff.reset()
                 if self._due or self._cache.keys - self._pushed:
                     pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
 
+    def _leave_if_suspect(self) -> bool:
+        """Asks the next server from now on, where there is one and this one may be ill."""
+        if not self._is_suspect or len(self._servers) == 1:
+            return False
+        self._server = self._servers[(self._servers.index(self._server) + 1) % len(self._servers)]
+        self._lost = True
+        return True
+
     async def _list_all(self, lists: InstanceListClient, began: float, due: set[ServiceKey]) -> None:
-        """Ask for these services' lists; of silent ones, last, only so many that the others do not wait for them."""
+        """Asks for these services' lists; of silent ones, last, only so many that the others wait for one timeout."""
         silent = [key for key in self._silent if key in due]
-        await for_each(sorted(due - self._silent.keys()), partial(self._list, lists, began))
+        ask = partial(self._list, lists, began, due)
+        await for_each(sorted(due - self._silent.keys()), ask)
         while silent:
             some, silent = silent[:AT_ONCE], silent[AT_ONCE:]
-            await for_each(some, partial(self._list, lists, began))
+            await for_each(some, ask)
             if not self._silent.keys().isdisjoint(some):
                 break
 
-    async def _list(self, lists: InstanceListClient, began: float, key: ServiceKey) -> None:
-        """Ask for one service's list in the pass that began then (the loop's time)."""
+    async def _list(self, lists: InstanceListClient, began: float, due: set[ServiceKey], key: ServiceKey) -> None:
+        """Asks for one service's list in the pass that began then (the loop's time); `due` loses those answered."""
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
-        service, listed = NacosService(*self._settings.place(key.namespace, key.group), key.service), None
-        pushes = self._push_counts[service]
+        service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
+        told = self._told.get(service)
+        listed: ServiceInstances | SourceError | None = None
         try:
-            listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
+            listed = await lists.list_instances(self._server, service)
         except SourceError as error:
-            if key not in self._cache.keys:
-                return
-            was_silent = self._silent.pop(key, key) is None
-            if isinstance(error, SourceUnreachable):
-                self._silent[key] = None  # as the last one
-                if not was_silent:
-                    self._unanswered.add(key)
-            # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
-            asked = len(self._cache.keys - (self._silent.keys() - self._unanswered))
-            are_many = len(self._unanswered) >= min(AT_ONCE, max(1, asked))
-            self._note_loss([key], are_many=are_many)
-            is_silent = are_many and self._listed_at < began
-            if isinstance(error, LoginRefused) or (isinstance(error, SourceUnreachable) and is_silent):
-                raise  # the other services would fail as well
-            self._cache.failed(error, [key])
-            return
+            listed = error
         finally:
             self._asking.discard(key)
-            was_pushed = self._push_counts[service] != pushes and not self._settings.admin
-            if listed is None and wanted and key in self._pushed and not was_pushed:
+            # What was pushed, or subscribed to, meanwhile is newer.
+            is_newest = self._settings.admin or self._told.get(service) == told
+            if not isinstance(listed, ServiceInstances) and wanted and key in self._pushed and is_newest:
                 self._due.add(key)  # also where the failure of another ended it
+        if isinstance(listed, ServiceInstances):
+            due.discard(key)
+            self._note_answer(key)
+            if is_newest and (wanted or key not in self._pushed):
+                self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
+        elif listed is not None and key in self._cache.keys and is_newest:
+            self._note_failure(key, listed, began)
+
+    def _note_answer(self, key: ServiceKey) -> None:
         self._listed_at = asyncio.get_running_loop().time()
         self._unanswered.clear()
         self._silent.pop(key, None)
         if self._lost:
             self._lost = False
             self._cache.reconnected()
-        # What was pushed, or subscribed to, meanwhile is newer.
-        if not was_pushed and (wanted or key not in self._pushed):
-            self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
-    def _note_loss(self, keys: Sequence[ServiceKey], *, are_many: bool = False) -> None:
-        """Lists failed: where they did not before, and most or many do now, the server may be starting again."""
-        have_begun = any(self._cache.trouble(key) is None for key in keys)
-        self._lost = self._lost or (are_many and have_begun) or self._cache.begins_to_fail(keys)
+    def _note_failure(self, key: ServiceKey, error: SourceError, began: float) -> None:
+        """Writes the error of a list. Raises it where the lists of the other services would fail as well."""
+        has_no_answer, was_silent = isinstance(error, SourceUnreachable), key in self._silent
+        self._silent.pop(key, None)
+        if has_no_answer:
+            self._silent[key] = None  # as the last one
+            if not was_silent:
+                self._unanswered.add(key)
+        # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
+        able = len(self._cache.keys) - len(self._silent.keys() - self._unanswered)
+        many_unanswered = len(self._unanswered) >= min(AT_ONCE, max(1, able))
+        many_begin = self._onsets.are_many([key], asyncio.get_running_loop().time())
+        self._lost |= many_begin or (many_unanswered and self._cache.is_answered(key))
+        nothing_answered = has_no_answer and many_unanswered and self._listed_at < began
+        if not nothing_answered and not isinstance(error, LoginRefused):
+            self._cache.failed(error, [key])
+        self._lost |= self._cache.all_fail
+        if isinstance(error, SourceUnreachable | SourceFailing):
+            self._is_suspect |= many_unanswered or many_begin or self._cache.all_fail
+        if nothing_answered or isinstance(error, LoginRefused):
+            raise error
