@@ -354,11 +354,12 @@ class NacosSource:
         many_unanswered = len(self._unanswered) >= min(AT_ONCE, max(1, able))
         many_begin = self._onsets.are_many([key], asyncio.get_running_loop().time())
         self._lost |= many_begin or (many_unanswered and self._cache.is_answered(key))
-        nothing_answered = has_no_answer and many_unanswered and self._listed_at < began
-        if not nothing_answered and not isinstance(error, LoginRefused):
+        is_silence = has_no_answer and many_unanswered and self._listed_at < began
+        ends_pass = is_silence or isinstance(error, LoginRefused)
+        if not ends_pass:
             self._cache.failed(error, [key])
         self._lost |= self._cache.all_fail
         if isinstance(error, SourceUnreachable | SourceFailing):
             self._is_suspect |= many_unanswered or many_begin or self._cache.all_fail
-        if nothing_answered or isinstance(error, LoginRefused):
+        if ends_pass:
             raise error
