@@ -78,6 +78,8 @@ class FakeNacos:
         self.logins: list[str] = []
         self.busy = False
         """Logins are answered with a 503."""
+        self.stuck = False
+        """Logins are never answered."""
         self.asked: list[str] = []
         self.status = 0
         """Answered to every list, where it is not 0."""
@@ -297,6 +299,8 @@ class FakeNacos:
         form = await request.post()
         user = str(form["username"])
         self.logins.append(user)
+        if self.stuck:
+            await asyncio.Event().wait()
         if self.busy:
             return _error(request.path, 503, "Service Unavailable", "busy")
         if user not in self.users or (self.version == 2 and self.users[user] != form["password"]):

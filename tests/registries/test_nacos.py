@@ -256,6 +256,22 @@ class TestAccess:
                 await world.until_confirmed()
                 assert not world.error
 
+    async def test_services_do_not_wait_for_a_login_that_is_never_answered_while_the_token_is_valid(
+        self, nacos: FakeNacos, user: dict[str, str]
+    ) -> None:
+        nacos.token_ttl = 100
+        services = [ServiceKey("nacos", f"service-{number:02}") for number in range(20)]
+        async with following(polling(nacos, timeout_seconds=1, **user), *services) as world:
+            await world.until(lambda: all(world.listed_of(key) == 0 for key in services))
+            nacos.stuck = True
+            world.clock.jump(91)
+            logins = len(nacos.logins)
+            await nacos.until(lambda: len(nacos.logins) > logins)
+            for key in services:
+                nacos.put(host(1), service=key.service)
+            async with asyncio.timeout(8):
+                await world.until(lambda: all(world.listed_of(key) == 1 for key in services))
+
     async def test_a_missing_password_file_is_reported(self, nacos: FakeNacos, user: dict[str, str]) -> None:
         missing = f"{user['password_file']}s"
         async with following(polling(nacos, **user | {"password_file": missing})) as world:
@@ -338,17 +354,6 @@ async def test_where_others_fail_one_more_that_does_now_and_then_puts_nobody_in_
         await world.until_listed(1, CART)
         await fail_now_and_then(nacos, world, CART)
         assert not world.book.hold_until
-
-
-async def test_a_service_that_one_of_two_servers_fails_to_list_is_no_reason_to_leave_it(nacos: FakeNacos) -> None:
-    """What another server lists may be older, which puts all in doubt."""
-    nacos.put(host(2), service="cart")
-    async with FakeNacos() as other, following(polling(nacos, servers=(nacos.url, other.url)), SHOP, CART) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until_listed(1, CART)
-        await fail_now_and_then(nacos, world, CART)
-        assert not world.book.hold_until
-        assert other.asked == []
 
 
 @pytest.mark.parametrize("how", ["cut", "denied"])

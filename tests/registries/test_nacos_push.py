@@ -542,6 +542,18 @@ class TestAccess:
             (tmp_path / "password").write_text("right")
             await world.until(lambda: not any(map(world.error_of, services)))
 
+    async def test_services_are_listed_and_pushed_soon_after_logins_that_failed_at_the_start(
+        self, nacos: FakeNacos, user: dict[str, str]
+    ) -> None:
+        nacos.busy = True
+        services = [ServiceKey("nacos", f"service-{number}") for number in range(20)]
+        async with following(pushed(nacos, **user), *services) as world:
+            await nacos.until(lambda: len(nacos.logins) >= 2)
+            nacos.busy = False
+            async with asyncio.timeout(15):
+                await world.until(lambda: all(world.listed_of(key) == 0 for key in services))
+                await world.until(lambda: world.source.pushed == world.book.keys)
+
     @pytest.mark.parametrize("followed", [[SHOP, CART], [SHOP]], ids=["one more", "one fewer"])
     async def test_a_login_that_is_refused_leaves_the_subscriptions_that_there_are(
         self, nacos: FakeNacos, user: dict[str, str], followed: list[ServiceKey]

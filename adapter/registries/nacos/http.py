@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import contextlib
+import copy
 import hashlib
 import hmac
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -27,6 +29,7 @@ from adapter.registries.nacos.wire import (
     decode_body,
 )
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.backoff import Backoff
 from adapter.runtime.decoding import Decoder, array, read_array
 from adapter.runtime.outbound import Client, Reply
 from adapter.runtime.source_errors import (
@@ -57,8 +60,6 @@ _NO_CLUSTER = re.compile(r"cluster .* is not found")
 
 YOUNG_TOKEN_SECONDS = 30.0
 """A refused token older than this is renewed; a younger one was refused for lack of rights."""
-LOGINS_APART_SECONDS = 1.0
-"""The shortest time between two logins at a server."""
 
 NO_SUCH_CALL = frozenset({404, 405, 410, 501})
 """Statuses with which servers of other versions answer a call that they do not have."""
@@ -91,6 +92,15 @@ class RequestCredentials:
         return {"accessToken": self.token} if self.token else dict(self.signature)
 
 
+@dataclass(slots=True)
+class _FailedLogins:
+    """The last login in a row of failed ones, and until when none is tried (the loop's time)."""
+
+    error: SourceError | None = None
+    until: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
 class CredentialProvider:
     """Provides credentials for each request. All servers share one token; `clock` returns epoch seconds."""
 
@@ -102,8 +112,8 @@ class CredentialProvider:
         self._logged_in_at = 0.0
         self._renew_at = 0.0
         self._login_lock = asyncio.Lock()
-        self._failures: dict[str, tuple[float, SourceError]] = {}
-        """By server, when its last login failed (the loop's time), and how."""
+        self._failed: defaultdict[str, _FailedLogins] = defaultdict(_FailedLogins)
+        """By server."""
 
     async def authenticated(
         self, server: str, service: NacosService, request: Callable[[RequestCredentials], Awaitable[T]]
@@ -135,6 +145,8 @@ class CredentialProvider:
             return RequestCredentials(signature=signature(access_key, key, service.grouped_name, self._clock()))
         if not self._settings.username:
             return RequestCredentials()
+        if self._token and (self._clock() < self._renew_at or self._login_lock.locked()):
+            return RequestCredentials(self._token)
         async with self._login_lock:
             if not self._token or self._clock() >= self._renew_at:
                 try:
@@ -145,21 +157,19 @@ class CredentialProvider:
             return RequestCredentials(self._token)
 
     async def _login(self, server: str) -> None:
-        """Gets a new token, unless that failed a moment ago: not every request logs in."""
-        now = asyncio.get_running_loop().time()
-        if server in self._failures:
-            failed_at, error = self._failures[server]
-            if now - failed_at < LOGINS_APART_SECONDS:
-                raise error
+        """Gets a new token; after a failure with back-off, in which every request fails as the login did."""
+        failed, loop = self._failed[server], asyncio.get_running_loop()
+        if failed.error is not None and loop.time() < failed.until:
+            raise copy.copy(failed.error)  # each with a traceback of its own
         try:
             token = await self._ask_for_token(server)
         except SourceError as error:
-            self._failures[server] = now, error
+            failed.error, failed.until = copy.copy(error), loop.time() + failed.backoff.next()
             raise
-        self._failures.pop(server, None)
+        del self._failed[server]
         self._token, self._logged_in_at = token.access_token, self._clock()
-        # Before the token expires.
-        self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, LOGINS_APART_SECONDS)
+        # Before the token expires, but at most once a second, so that not every request logs in.
+        self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)
 
     async def _ask_for_token(self, server: str) -> LoginResponse:
         form = {"username": self._settings.username, "password": await read_secret(self._settings.password_file)}

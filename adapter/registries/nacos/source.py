@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from adapter.registries.client import base_urls, registry_client
+from adapter.registries.client import Failover, base_urls, registry_client
 from adapter.registries.nacos.http import CredentialProvider, InstanceListClient, LoginRefused
 from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo, ServiceInstances
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Onsets, RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
-from adapter.runtime.source_errors import MissingExtra, SourceError, SourceFailing, SourceUnreachable
+from adapter.runtime.source_errors import MissingExtra, NotAllowed, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class NacosSource:
         self._settings = settings
         self._cache = cache
         self._decoder = InstanceDecoder(settings.clusters, settings.pod_name_key)
-        self._servers = base_urls(settings.servers)
-        self._server = self._servers[0]
-        """The one whose lists are asked for: servers differ for a moment, so it is left only where it may be ill."""
+        self._peers = Failover(base_urls(settings.servers), cache.reconnected)
         self._wake_lister = asyncio.Event()
         self._services_changed = asyncio.Event()
         self._backoff = Backoff()
@@ -63,11 +61,11 @@ class NacosSource:
         self._asking: set[ServiceKey] = set()
         self._second_lists: dict[NacosService, asyncio.TimerHandle] = {}
         """What lists a service again, by the services of the connection's pushes."""
+        self._subscribe_again = False
+        """Whether a subscription failed that may not fail soon again."""
         self._connected_before = False
         self._lost = False
         """Whether a connection was lost, or the server may have been away, and nothing was answered since."""
-        self._is_suspect = False
-        """Whether the server may be ill, for all that this pass has found."""
         self._onsets = Onsets(cache, settings.interval_seconds + settings.timeout_seconds)
         self._listed_at = -math.inf
         """When a list was answered last (the loop's time)."""
@@ -115,13 +113,14 @@ class NacosSource:
             missing = str(MissingExtra("nacos", error))
             _log.warning("push is off, services are polled", registry=self._cache.registry, why=missing)
             return
-        if self._settings.tls.insecure_skip_verify and self._server.startswith("https:"):
+        servers = base_urls(self._settings.servers)
+        if self._settings.tls.insecure_skip_verify and servers[0].startswith("https:"):
             why = "gRPC always verifies certificates; set `caFile`"
             _log.warning("push is off, services are polled", registry=self._cache.registry, why=why)
             return
         while True:
-            first = self._servers.index(self._server)
-            for server in self._servers[first:] + self._servers[:first]:
+            first = servers.index(self._peers.current)
+            for server in servers[first:] + servers[:first]:
                 try:
                     await self._hold(GrpcConnection(self._settings, server, credentials))
                 except SourceError as error:
@@ -136,8 +135,8 @@ class NacosSource:
         async def hold_subscriptions() -> None:
             await connection.wait_until_registered()
             self._services.clear()
-            is_other = connection.server != self._server
-            self._server = connection.server  # lists are polled from the server that pushes, too
+            is_other = connection.server != self._peers.current
+            self._peers.current = connection.server  # lists are polled from the server that pushes, too
             self._backoff.reset()
             if self._connected_before or self._lost or is_other:
                 self._cache.reconnected()
@@ -187,7 +186,7 @@ class NacosSource:
 
     def _list_again(self, service: NacosService) -> None:
         del self._second_lists[service]
-        self._list_soon(self._services[service])
+        self._list_soon(self._services.get(service, ()))
 
     def _forget_second_list(self, service: NacosService) -> None:
         if service in self._second_lists:
@@ -200,12 +199,13 @@ class NacosSource:
             try:
                 await connection.subscribe(service, subscribe=False)
             except SourceError as error:
-                await self._bear(connection, error)
+                await self._raise_if_lost(connection, error)
                 _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
 
-        loop, renewed_at = asyncio.get_running_loop(), -math.inf
+        loop, renewed_at, backoff = asyncio.get_running_loop(), -math.inf, Backoff()
         while True:
             self._services_changed.clear()
+            self._subscribe_again = False
             every = loop.time() - renewed_at >= RESUBSCRIBE_SECONDS
             if every:
                 renewed_at = loop.time()
@@ -214,32 +214,39 @@ class NacosSource:
                 service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
                 self._services[service] = (*self._services.get(service, ()), key)
             self._pushed &= self._cache.keys
-            for service in before.keys() - self._services.keys():
-                self._told.pop(service, None)
+            for service in self._told.keys() - self._services.keys():
+                del self._told[service]
                 self._forget_second_list(service)
             new = [service for service, keys in self._services.items() if every or not self._pushed.issuperset(keys)]
             await for_each(before.keys() - self._services.keys(), unsubscribe)
             await for_each(new, lambda service: self._subscribe(connection, service))
-            await wait_for_event(self._services_changed, renewed_at + RESUBSCRIBE_SECONDS - loop.time())
+            pause = renewed_at + RESUBSCRIBE_SECONDS - loop.time()
+            if self._subscribe_again:
+                pause = min(pause, backoff.next())
+            else:
+                backoff.reset()
+            await wait_for_event(self._services_changed, pause)
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
         told, keys = self._told.get(service), self._services[service]
         try:
             info = await connection.subscribe(service)
         except SourceError as error:
-            await self._bear(connection, error)
+            await self._raise_if_lost(connection, error)
             # Its list is polled instead, and reports the error if that request is refused as well.
             _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
-            self._pushed.difference_update(keys)
-            self._list_soon(keys)
+            self._subscribe_again |= not isinstance(error, NotAllowed)
+            if not self._pushed.isdisjoint(keys):
+                self._pushed.difference_update(keys)
+                self._list_soon(keys)
             return
         self._pushed.update(keys)
         if self._told.get(service) == told:  # otherwise a push overtook this response
             self._take(keys, info)
             self._told[service] = next(self._serial)  # a list that was asked for before is older
 
-    async def _bear(self, connection: "GrpcConnection", error: SourceError) -> None:
-        """Raises where a request had no answer for the connection's fault, not for its service's."""
+    async def _raise_if_lost(self, connection: "GrpcConnection", error: SourceError) -> None:
+        """Raises where a request that had no answer is not the only one: the connection is lost."""
         if isinstance(error, SourceUnreachable):
             await connection.health_check()
 
@@ -261,14 +268,14 @@ class NacosSource:
     # --- lists ---
 
     async def _poll_lists(self, lists: InstanceListClient) -> None:
-        loop = asyncio.get_running_loop()
+        loop, again_at = asyncio.get_running_loop(), -math.inf
         while True:
             self._wake_lister.clear()
             began, due = loop.time(), set(self._due)
             if began >= self._poll_at:
                 self._poll_at = began + self._settings.interval_seconds
                 due |= self._cache.keys - self._pushed
-            self._is_suspect, pause = False, None
+            pause = None  # nothing needs polling
             try:
                 await self._list_all(lists, began, due)
             except SourceError as error:
@@ -277,24 +284,14 @@ class NacosSource:
                 self._cache.failed(error, polled if self._pushed else None)
                 self._lost |= self._cache.all_fail
                 self._poll_at = 0.0
-                pause = self._backoff.next()
-                self._leave_if_suspect()
+                if loop.time() >= again_at:  # one that was woken sooner is no further failure
+                    again_at = loop.time() + self._backoff.next()
+                pause = again_at - loop.time()
             else:
-                if self._leave_if_suspect():
-                    self._poll_at = min(self._poll_at, loop.time() + self._backoff.next())
-                else:
-                    self._backoff.reset()
+                self._backoff.reset()
                 if self._due or self._cache.keys - self._pushed:
                     pause = max(0.0, self._poll_at - loop.time())
             await wait_for_event(self._wake_lister, pause)
-
-    def _leave_if_suspect(self) -> bool:
-        """Asks the next server from now on, where there is one and this one may be ill."""
-        if not self._is_suspect or len(self._servers) == 1:
-            return False
-        self._server = self._servers[(self._servers.index(self._server) + 1) % len(self._servers)]
-        self._lost = True
-        return True
 
     async def _list_all(self, lists: InstanceListClient, began: float, due: set[ServiceKey]) -> None:
         """Asks for these services' lists; of silent ones, last, only so many that the others wait for one timeout."""
@@ -316,7 +313,7 @@ class NacosSource:
         told = self._told.get(service)
         listed: ServiceInstances | SourceError | None = None
         try:
-            listed = await lists.list_instances(self._server, service)
+            listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
         except SourceError as error:
             listed = error
         finally:
@@ -352,14 +349,12 @@ class NacosSource:
         # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
         able = len(self._cache.keys) - len(self._silent.keys() - self._unanswered)
         many_unanswered = len(self._unanswered) >= min(AT_ONCE, max(1, able))
-        many_begin = self._onsets.are_many([key], asyncio.get_running_loop().time())
-        self._lost |= many_begin or (many_unanswered and self._cache.is_answered(key))
+        self._lost |= many_unanswered and self._cache.is_answered(key)
+        self._lost |= self._onsets.are_many([key], asyncio.get_running_loop().time())
         is_silence = has_no_answer and many_unanswered and self._listed_at < began
         ends_pass = is_silence or isinstance(error, LoginRefused)
         if not ends_pass:
             self._cache.failed(error, [key])
         self._lost |= self._cache.all_fail
-        if isinstance(error, SourceUnreachable | SourceFailing):
-            self._is_suspect |= many_unanswered or many_begin or self._cache.all_fail
         if ends_pass:
             raise error
