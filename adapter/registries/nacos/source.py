@@ -225,6 +225,7 @@ class NacosSource:
                 pause = min(pause, backoff.next())
             else:
                 backoff.reset()
+                self._log_once.clear("subscriptions")
             await wait_for_event(self._services_changed, pause)
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
@@ -234,7 +235,8 @@ class NacosSource:
         except SourceError as error:
             await self._raise_if_lost(connection, error)
             # Its list is polled instead, and reports the error if that request is refused as well.
-            _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
+            if self._log_once.is_new(str(error), "subscriptions"):
+                _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
             self._subscribe_again |= not isinstance(error, NotAllowed)
             if not self._pushed.isdisjoint(keys):
                 self._pushed.difference_update(keys)
