@@ -76,10 +76,10 @@ class PollingSource(ABC, Generic[T]):
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late services."""
         self._failing_at: float | None = None
-        """When the servers last failed (the loop's time), where they gave no valid answer since."""
+        """When the servers last failed (the loop's time), where no service was answered since."""
         self._served_at = -math.inf
         """When a server last answered about some service (the loop's time)."""
-        self._onsets = Onsets(cache, settings.interval_seconds)
+        self._onsets = Onsets(cache)
         self._surpluses = 0
         """Answers without a request, of all servers."""
 
@@ -188,7 +188,8 @@ class PollingSource(ABC, Generic[T]):
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
         is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
         # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
-        begin = not late and self._onsets.are_many(faults, moment)  # late ones often fail
+        since = moment - self._settings.interval_seconds
+        begin = not late and self._onsets.are_many(faults, moment, since)  # late ones often fail
         if faults and (is_silent or self._cache.begins_to_fail(faults, at_once=begin)):
             raise next(iter(faults.values()))
         if begin:

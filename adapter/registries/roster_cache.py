@@ -128,9 +128,9 @@ class RosterCache:
         return every and any(trouble.reason in SERVERS_REASONS for trouble in self._troubles.values())
 
     def begins_to_fail(self, keys: Iterable[ServiceKey], *, at_once: bool) -> bool:
-        """Whether, with these whose questions failed, most services come to fail, not only one of them now, or all do.
+        """Whether these failures make it most services that fail, or all. True where it begins, not while it lasts.
 
-        `at_once`: many have begun to a moment ago. True where it begins, and not again while it lasts.
+        Most: more than one of these are new, unless many began `at_once`, a moment ago.
         """
         before, every = len(self._troubles), len(self.keys)
         now = before + sum(key in self.keys and key not in self._troubles for key in keys)
@@ -222,26 +222,28 @@ class RosterCache:
 
 
 class Onsets:
-    """When services began to fail, of the last `within` seconds: many at once may be the fault of their server, which
-    is starting again. A few are their services' own: some service of a large registry always fails.
+    """When services began to fail: many at once may be the fault of their server, which is starting again. A few are
+    their services' own: some service of a large registry always fails.
     """
 
     LEAST, SHARE = 2, 0.1
     """So many are many, and at least this share of all."""
 
-    def __init__(self, cache: RosterCache, within: float) -> None:
+    def __init__(self, cache: RosterCache) -> None:
         self._cache = cache
-        self._within = within
         self._began: dict[ServiceKey, float] = {}
         """In the order of these times (the loop's)."""
 
-    def are_many(self, failed: Iterable[ServiceKey], at: float) -> bool:
-        """Whether, with those of these that had an answer, many began to fail. The cache has no errors of them yet."""
+    def are_many(self, failed: Iterable[ServiceKey], at: float, since: float) -> bool:
+        """Whether, with those of these that had an answer, many began to fail `since` then (the loop's times).
+
+        The cache has no errors of them yet.
+        """
         begun = [key for key in failed if self._cache.is_answered(key)]
         for key in begun:
             self._began.pop(key, None)
             self._began[key] = at
-        for key in [*itertools.takewhile(lambda key: self._began[key] <= at - self._within, self._began)]:
+        for key in [*itertools.takewhile(lambda key: self._began[key] <= since, self._began)]:
             del self._began[key]
         return bool(begun) and len(self._began) >= max(self.LEAST, self.SHARE * len(self._cache.keys))
 

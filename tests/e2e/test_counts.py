@@ -12,18 +12,25 @@ from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermark
 pytestmark = pytest.mark.versions
 
 
-def test_five_overloaded_pods_become_seven_which_stay_with_the_same_demand_and_seven_idle_ones_five(
-    adapter: AdapterProcess, workloads: Workloads
-) -> None:
-    """Three services at once, since each waits for samples whose whole windows lie in the time in service.
+@pytest.fixture
+def services(workloads: Workloads) -> list[str]:
+    """Three at once, since each waits for samples whose whole windows lie in the time in service.
 
     The demand is in the middle of its step: 6.5 and 5.5 pods.
     """
-    services = {"overloaded": (5, "1560m"), "even": (7, "1114m"), "idle": (7, "314m")}
-    for name, (count, usage) in services.items():
+    made = {"overloaded": (5, "1560m"), "even": (7, "1114m"), "idle": (7, "314m")}
+    for name, (count, usage) in made.items():
         workloads.deployment(name, count, usage_cpu=usage, wait=False)
-    for name, (count, _) in services.items():
+    for name, (count, _) in made.items():
         workloads.wait_ready(name, count)
+    return list(made)
+
+
+@pytest.mark.usefixtures("adapter")
+def test_five_overloaded_pods_become_seven_which_stay_with_the_same_demand_and_seven_idle_ones_five(
+    workloads: Workloads, services: list[str]
+) -> None:
+    for name in services:
         workloads.policy(name, [cpu_watermarks("1200m", "400m")])
         workloads.hpa(name)
     until(lambda: all(map(workloads.rescaled, ("overloaded", "idle"))), 60, lambda: "they are not scaled")

@@ -269,7 +269,7 @@ class TestAccess:
             await nacos.until(lambda: len(nacos.logins) > logins)
             for key in services:
                 nacos.put(host(1), service=key.service)
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(15):
                 await world.until(lambda: all(world.listed_of(key) == 1 for key in services))
 
     async def test_a_missing_password_file_is_reported(self, nacos: FakeNacos, user: dict[str, str]) -> None:

@@ -192,7 +192,8 @@ async def test_a_service_that_fails_now_and_then_beside_one_that_always_does_is_
         keys = await followed_together(world, 3)
         fake.ill = {keys[1].service}
         await world.until(lambda: "504" in world.error_of(keys[1]))
-        await world.until_confirmed()
+        for _ in range(3):
+            await world.until_confirmed()  # it began to fail more than an interval ago
         for _ in range(2):
             fake.ill = {key.service for key in keys[1:]}
             await world.until(lambda: "504" in world.error_of(keys[2]))

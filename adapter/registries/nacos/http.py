@@ -71,7 +71,7 @@ _TOKEN = Decoder(LoginResponse)
 
 
 class LoginRefused(NotAuthenticated):
-    """The login was refused, and there is no token: no request can be sent."""
+    """The login was refused: without a token no request can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class CredentialProvider:
         return await request(await self._current_credentials(server, service))
 
     async def _has_newer(self, server: str, refused: str) -> bool:
-        """Whether there is a newer token than the refused one, which is made where that one is not young."""
+        """Whether there is a newer token than the refused one; logs in for one where that is not young."""
         async with self._login_lock:
             is_young = 0 <= self._clock() - self._logged_in_at < YOUNG_TOKEN_SECONDS
             if refused == self._token and not is_young:
@@ -160,6 +160,7 @@ class CredentialProvider:
         """Gets a new token; after a failure with back-off, in which every request fails as the login did."""
         failed, loop = self._failed[server], asyncio.get_running_loop()
         if failed.error is not None and loop.time() < failed.until:
+            await asyncio.sleep(0)  # it may be thousands of requests that fail so
             raise copy.copy(failed.error)  # each with a traceback of its own
         try:
             token = await self._ask_for_token(server)

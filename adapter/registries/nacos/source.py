@@ -7,7 +7,7 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 import asyncio
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from adapter.registries.client import Failover, base_urls, registry_client
 from adapter.registries.nacos.http import CredentialProvider, InstanceListClient, LoginRefused
 from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo, ServiceInstances
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import Onsets, RosterCache
+from adapter.registries.roster_cache import SERVERS_REASONS, Onsets, RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
 from adapter.runtime.source_errors import MissingExtra, NotAllowed, SourceError, SourceUnreachable
@@ -61,12 +61,12 @@ class NacosSource:
         self._asking: set[ServiceKey] = set()
         self._second_lists: dict[NacosService, asyncio.TimerHandle] = {}
         """What lists a service again, by the services of the connection's pushes."""
-        self._subscribe_again = False
-        """Whether a subscription failed that may not fail soon again."""
+        self._failed: dict[NacosService, SourceError] = {}
+        """The subscriptions of the last round that failed."""
         self._connected_before = False
         self._lost = False
         """Whether a connection was lost, or the server may have been away, and nothing was answered since."""
-        self._onsets = Onsets(cache, settings.interval_seconds + settings.timeout_seconds)
+        self._onsets = Onsets(cache)
         self._listed_at = -math.inf
         """When a list was answered last (the loop's time)."""
         self._unanswered: set[ServiceKey] = set()
@@ -81,7 +81,7 @@ class NacosSource:
         self._pushed &= self._cache.keys
         self._unanswered &= self._cache.keys
         self._silent = {key: None for key in self._silent if key in self._cache.keys}
-        self._lost |= self._cache.all_fail
+        self._note_if_all_fail()
         self._services_changed.set()
         self._poll_at = 0.0
         self._wake_lister.set()
@@ -193,19 +193,23 @@ class NacosSource:
             self._second_lists.pop(service).cancel()
 
     async def _keep_subscribed(self, connection: "GrpcConnection") -> None:
-        """Subscribes to new services at once, to all every RESUBSCRIBE_SECONDS, and ends other subscriptions."""
+        """Subscribes to new services at once, to all every RESUBSCRIBE_SECONDS, and ends other subscriptions.
+
+        What failed for another reason than a lack of rights is tried again with back-off.
+        """
 
         async def unsubscribe(service: NacosService) -> None:
             try:
                 await connection.subscribe(service, subscribe=False)
             except SourceError as error:
-                await self._raise_if_lost(connection, error)
+                if isinstance(error, SourceUnreachable):
+                    await connection.health_check()
                 _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
 
-        loop, renewed_at, backoff = asyncio.get_running_loop(), -math.inf, Backoff()
+        loop, renewed_at = asyncio.get_running_loop(), -math.inf
+        backoff, have_changed = Backoff(), True
         while True:
             self._services_changed.clear()
-            self._subscribe_again = False
             every = loop.time() - renewed_at >= RESUBSCRIBE_SECONDS
             if every:
                 renewed_at = loop.time()
@@ -217,40 +221,44 @@ class NacosSource:
             for service in self._told.keys() - self._services.keys():
                 del self._told[service]
                 self._forget_second_list(service)
-            new = [service for service, keys in self._services.items() if every or not self._pushed.issuperset(keys)]
+            unpushed = {service for service, keys in self._services.items() if not self._pushed.issuperset(keys)}
+            asked = self._services if every else unpushed if have_changed else unpushed & self._worth_another_try()
+            self._failed = {}
             await for_each(before.keys() - self._services.keys(), unsubscribe)
-            await for_each(new, lambda service: self._subscribe(connection, service))
+            await for_each(sorted(asked), lambda service: self._subscribe(connection, service))
             pause = renewed_at + RESUBSCRIBE_SECONDS - loop.time()
-            if self._subscribe_again:
+            if self._worth_another_try():
                 pause = min(pause, backoff.next())
             else:
                 backoff.reset()
-                self._log_once.clear("subscriptions")
-            await wait_for_event(self._services_changed, pause)
+            causes = sorted({str(error) for error in self._failed.values()})
+            if causes and self._log_once.is_new(str(causes), "subscriptions"):
+                text = "subscriptions failed, these services are polled"
+                _log.info(text, registry=self._cache.registry, services=len(self._failed), errors=causes[:3])
+            have_changed = await wait_for_event(self._services_changed, pause)
+
+    def _worth_another_try(self) -> set[NacosService]:
+        """The services whose subscriptions failed for another reason than a lack of rights."""
+        return {service for service, error in self._failed.items() if not isinstance(error, NotAllowed)}
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
         told, keys = self._told.get(service), self._services[service]
         try:
             info = await connection.subscribe(service)
         except SourceError as error:
-            await self._raise_if_lost(connection, error)
+            if isinstance(error, SourceUnreachable) and not self._worth_another_try():
+                await connection.health_check()  # raises where it is not the fault of this service alone
             # Its list is polled instead, and reports the error if that request is refused as well.
-            if self._log_once.is_new(str(error), "subscriptions"):
-                _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
-            self._subscribe_again |= not isinstance(error, NotAllowed)
+            self._failed[service] = error
             if not self._pushed.isdisjoint(keys):
                 self._pushed.difference_update(keys)
                 self._list_soon(keys)
             return
+        self._note_life()
         self._pushed.update(keys)
         if self._told.get(service) == told:  # otherwise a push overtook this response
             self._take(keys, info)
             self._told[service] = next(self._serial)  # a list that was asked for before is older
-
-    async def _raise_if_lost(self, connection: "GrpcConnection", error: SourceError) -> None:
-        """Raises where a request that had no answer is not the only one: the connection is lost."""
-        if isinstance(error, SourceUnreachable):
-            await connection.health_check()
 
     def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> bool:
         """Writes the pushed state of a service; False where it is listed instead: it is unknown, or `admin` is set."""
@@ -282,9 +290,8 @@ class NacosSource:
                 await self._list_all(lists, began, due)
             except SourceError as error:
                 polled = [key for key in due if key not in self._pushed or key in self._due]
-                self._lost |= self._onsets.are_many(polled, loop.time())
+                self._note_onsets(polled, error, began)
                 self._cache.failed(error, polled if self._pushed else None)
-                self._lost |= self._cache.all_fail
                 self._poll_at = 0.0
                 if loop.time() >= again_at:  # one that was woken sooner is no further failure
                     again_at = loop.time() + self._backoff.next()
@@ -293,6 +300,7 @@ class NacosSource:
                 self._backoff.reset()
                 if self._due or self._cache.keys - self._pushed:
                     pause = max(0.0, self._poll_at - loop.time())
+            self._note_if_all_fail()
             await wait_for_event(self._wake_lister, pause)
 
     async def _list_all(self, lists: InstanceListClient, began: float, due: set[ServiceKey]) -> None:
@@ -336,9 +344,24 @@ class NacosSource:
         self._listed_at = asyncio.get_running_loop().time()
         self._unanswered.clear()
         self._silent.pop(key, None)
+        self._note_life()
+
+    def _note_life(self) -> None:
+        """The registry answered; what was lost until now is in doubt."""
         if self._lost:
             self._lost = False
             self._cache.reconnected()
+
+    def _note_if_all_fail(self) -> None:
+        """Where all that is followed fails, nobody knows whether the servers were away meanwhile."""
+        self._lost = self._lost or self._cache.all_fail
+
+    def _note_onsets(self, keys: Sequence[ServiceKey], error: SourceError, began: float) -> None:
+        """Lists of the pass that began then failed: where many begin to, the server may be starting again."""
+        if error.reason in SERVERS_REASONS:
+            at = asyncio.get_running_loop().time()
+            within = self._settings.interval_seconds + self._settings.timeout_seconds
+            self._lost |= self._onsets.are_many(keys, at, since=min(began, at - within))
 
     def _note_failure(self, key: ServiceKey, error: SourceError, began: float) -> None:
         """Writes the error of a list. Raises it where the lists of the other services would fail as well."""
@@ -352,11 +375,8 @@ class NacosSource:
         able = len(self._cache.keys) - len(self._silent.keys() - self._unanswered)
         many_unanswered = len(self._unanswered) >= min(AT_ONCE, max(1, able))
         self._lost |= many_unanswered and self._cache.is_answered(key)
-        self._lost |= self._onsets.are_many([key], asyncio.get_running_loop().time())
+        self._note_onsets([key], error, began)
         is_silence = has_no_answer and many_unanswered and self._listed_at < began
-        ends_pass = is_silence or isinstance(error, LoginRefused)
-        if not ends_pass:
-            self._cache.failed(error, [key])
-        self._lost |= self._cache.all_fail
-        if ends_pass:
+        if is_silence or isinstance(error, LoginRefused):
             raise error
+        self._cache.failed(error, [key])
