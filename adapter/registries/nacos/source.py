@@ -234,7 +234,7 @@ class NacosSource:
             causes = sorted({str(error) for error in self._failed.values()})
             if causes and self._log_once.is_new(str(causes), "subscriptions"):
                 text = "subscriptions failed, these services are polled"
-                _log.info(text, registry=self._cache.registry, services=len(self._failed), errors=causes[:3])
+                _log.info(text, registry=self._cache.registry, services=len(self._failed), error="; ".join(causes[:3]))
             have_changed = await wait_for_event(self._services_changed, pause)
 
     def _worth_another_try(self) -> set[NacosService]:
