@@ -231,11 +231,16 @@ class NacosSource:
                 pause = min(pause, backoff.next())
             else:
                 backoff.reset()
-            causes = sorted({str(error) for error in self._failed.values()})
-            if causes and self._log_once.is_new(str(causes), "subscriptions"):
-                text = "subscriptions failed, these services are polled"
-                _log.info(text, registry=self._cache.registry, services=len(self._failed), error="; ".join(causes[:3]))
+            self._log_failed()
             have_changed = await wait_for_event(self._services_changed, pause)
+
+    def _log_failed(self) -> None:
+        causes = sorted({str(error) for error in self._failed.values()})
+        if not causes:
+            self._log_once.clear("subscriptions")
+        elif self._log_once.is_new(str(causes), "subscriptions"):
+            text = "subscriptions failed, these services are polled"
+            _log.info(text, registry=self._cache.registry, services=len(self._failed), error="; ".join(causes[:3]))
 
     def _worth_another_try(self) -> set[NacosService]:
         """The services whose subscriptions failed for another reason than a lack of rights."""
@@ -246,8 +251,8 @@ class NacosSource:
         try:
             info = await connection.subscribe(service)
         except SourceError as error:
-            if isinstance(error, SourceUnreachable) and not self._worth_another_try():
-                await connection.health_check()  # raises where it is not the fault of this service alone
+            if isinstance(error, SourceUnreachable) and not self._failed:
+                await connection.health_check()  # raises where the connection is lost; once a round is enough
             # Its list is polled instead, and reports the error if that request is refused as well.
             self._failed[service] = error
             if not self._pushed.isdisjoint(keys):
