@@ -41,6 +41,7 @@ LATE_AFTER_SECONDS = 0.5
 """The shortest wait before an answer is late."""
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a server that cannot be reached."""
+
 Poll = Callable[[Sequence[ServiceKey], bool], Awaitable[bool]]
 """Asks about services, late ones or others, and writes the answers; False where no server can be asked."""
 
