@@ -15,13 +15,14 @@ from adapter.apiserver.provider import LiveDecision, MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
 from adapter.load.quantity import milli_text
-from adapter.policy.memory_json import MOST_ITEMS
 from adapter.runtime.concurrency import Slices
 from adapter.telemetry.metrics import package_version
 
 DECISION = "decision"
 """The pseudo-metric under which decisions are served."""
 KIND = "PolicyDecision"
+MOST_ITEMS = 5000
+"""The pods and instances of a document: as many as `decide` reads within two seconds."""
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 """As large as a document that `decide` reads."""
 
@@ -45,11 +46,9 @@ class DecisionDocuments:
         require_assessment(view)
         if inputs is None or inputs.target is None or not view.spec:
             raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
-        policy, memory = view.policy, inputs.memory
-        rosters = {"registered instances": inputs.roster, "instances remembered": memory.last_valid}
-        counts = {"pods": len(inputs.pods), "pods remembered": len(memory.pods)}
-        counts |= {"departed pods remembered": len(memory.departed)}
-        counts |= {name: len(roster.instances) for name, roster in rosters.items() if roster is not None}
+        policy, counts = view.policy, {"pods": len(inputs.pods)}
+        if inputs.roster is not None:
+            counts["registered instances"] = len(inputs.roster.instances)
         for what, count in counts.items():
             if count > MOST_ITEMS:
                 message = f"has {count} {what}; a document has at most {MOST_ITEMS} of them"
@@ -86,5 +85,7 @@ def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:
             "error": decision.error,
             "verdict": decision.verdict.value,
             "heldBy": decision.held_by.value if decision.held_by else None,
+            "lowerBound": decision.lower_bound,
+            "upperBound": decision.upper_bound,
         },
     }

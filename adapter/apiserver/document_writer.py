@@ -5,22 +5,20 @@ it but what a policy's conditions and errors say too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
 from adapter.load.assessment import AssessmentInputs
-from adapter.load.memory import Memory
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.policy import memory_json
+from adapter.policy import status_memory
 from adapter.policy.behavior import hpa_manifest
 from adapter.policy.hpa import DIRECTIONS, CrossVersionReference
+from adapter.policy.instance_json import instance_object, list_object
 from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
 from adapter.runtime.times import format_micro_time
 
@@ -73,8 +71,7 @@ def _document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -
     yield "hpa", hpa_object(policy, inputs.target, inputs.bounds)
     yield "target", target_object(inputs.target, policy.namespace)
     yield "scale", scale_object(scale)
-    times = {"at": inputs.now, "observingSince": memory.observing_since}
-    assessed: dict[str, Any] = {key: format_micro_time(at) for key, at in times.items() if at is not None}
+    assessed: dict[str, Any] = {"at": format_micro_time(inputs.now)}
     if any(pod.endpoints_silent for pod in inputs.pods):
         assessed["endpointSlicesSilent"] = True
     yield "assessed", assessed | {"scale": scale_object(inputs.scale)}
@@ -88,24 +85,20 @@ def _document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -
     yield "samples", _Members(_queries(inputs))
     pod_name_key = policy.registry.pod_name_key if policy.registry is not None else ""
     if inputs.roster is not None:
-        yield "roster", _roster(inputs.roster, pod_name_key)
-    yield "memory", _Members(_memory(memory, pod_name_key))
-
-
-def _memory(memory: Memory, pod_name_key: str) -> Iterator[tuple[str, object]]:
-    rest = memory_json.to_json(replace(memory, pods={}, departed={}, last_valid=None))
-    yield "rosters", memory.rosters
-    yield from ((key, value) for key, value in rest.items() if key != "rosters")
-    yield "pods", _Members(memory_json.remembered_pods(memory))
-    yield "departed", _Members((uid, memory_json.to_json(pod)) for uid, pod in memory.departed.items())
-    if memory.last_valid is not None:
-        yield "lastValid", _roster(memory.last_valid, pod_name_key)
+        instances = (instance_object(instance, pod_name_key) for instance in inputs.roster.instances)
+        yield "instances", _Members([*list_object(inputs.roster).items(), ("instances", instances)])
+    yield "memory", {**status_memory.to_status(memory), "observed": memory}
 
 
 def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
     """When a source last answered, how long its samples count, and why its last answer failed."""
     answered_at = _time(samples.fetched_at)
-    return _present(maxAgeSeconds=samples.max_age, answeredAt=answered_at, error=samples.error or None)
+    return _present(
+        maxAgeSeconds=samples.max_age,
+        intervalSeconds=samples.interval,
+        answeredAt=answered_at,
+        error=samples.error or None,
+    )
 
 
 def _present(**values: Any) -> Object:
@@ -132,17 +125,7 @@ def _queries(inputs: AssessmentInputs) -> Iterator[tuple[str, object]]:
 
 def _point(point: Point) -> Object:
     value = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
-    return value | _present(windowSamples=point.window_samples, fullWindow=point.full_window)
-
-
-def _roster(roster: Roster, pod_name_key: str) -> _Members:
-    instances = (
-        memory_json.to_json(
-            replace(instance, metadata={k: v for k, v in instance.metadata.items() if k == pod_name_key})
-        )
-        for instance in roster.instances
-    )
-    return _Members((memory_json.to_json(replace(roster, instances=())) | {"instances": instances}).items())
+    return value | _present(count=point.count, full=point.full)
 
 
 def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:

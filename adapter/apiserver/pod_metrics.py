@@ -21,9 +21,9 @@ from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
 from adapter.kube.label_index import PodStore
-from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
+from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.pod_samples import MetricReader
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.runtime.concurrency import Slices
@@ -113,8 +113,8 @@ def _items(
         if pod.state is PodState.PULLED_OUT:
             nano = pulled_out_value
         elif nano is not None and metric.of is not None:  # a utilization: divided by the pod's own capacity
-            capacity = reader.sample(pod.pod).capacity
-            nano = Fraction(nano * NANO, capacity) if capacity else None
+            sizes = reader.basis(pod.pod)[0]
+            nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
         if nano is not None:
             at = assessment.at if result.sampled_at is None else result.sampled_at
             value = Value(text=nano_text(nano), at=at, window=result.window)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from adapter.companion.state import Context, DesiredCount, ReplicaHistory, Scaling
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
-from adapter.load.pacing import CLOCK_SKEW_SECONDS
 from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
@@ -19,6 +18,9 @@ LEFT_BEHIND_SECONDS = 300.0
 """A count that another leader wrote is ignored after this time."""
 RISES_SECONDS = 1800.0
 """The longest period that an HPA's scaling policy can have."""
+
+CLOCK_SKEW_SECONDS = 5.0
+"""The HPA may date a scaling this long before this process observes it."""
 
 
 def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:

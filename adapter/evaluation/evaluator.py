@@ -18,13 +18,11 @@ from adapter.load.conditions import Reason
 from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
-from adapter.load.remembering import without_registry
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
 from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
-from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.snapshot import Key, PolicyView, Problem
@@ -186,14 +184,15 @@ class Evaluator:
         """
         before, memory = self._memories.get(key, (None, Memory()))
         if before is not None and before.uid == policy.uid:
-            return memory if service_of(before) == service_of(policy) else without_registry(memory)
+            # Another registry, or another service, knows nothing of what the pods were registered as before.
+            return memory if service_of(before) == service_of(policy) else replace(memory, pods={}, instances_at=None)
         memory = Memory()
         if decoded.memory:
             try:
                 memory = status_memory.from_status(decode(decoded.memory, dict[str, Any]))
-            except (msgspec.MsgspecError, MemoryDecodeError) as error:
+            except (msgspec.MsgspecError, status_memory.MemoryDecodeError) as error:
                 _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
-        return replace(memory, observing_since=now)
+        return replace(memory, started_at=now)
 
     def _candidates(self, ref: TargetRef) -> tuple[Pod, ...]:
         if owns_its_pods(ref.kind):

@@ -47,7 +47,7 @@ def policy_rows(
             row,
             metrics=tuple(_metric(metric, now) for metric in assessment.metrics),
             desired=None if decision.desired is None else float(decision.desired),
-            swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
+            swallowed=None if view.bounds.tolerance is None else float(decision.suppressed),
             decision_age=max(0.0, now - assessment.at),
             verdict=decision.verdict.value,
             held_by=decision.held_by.value if decision.held_by else "",

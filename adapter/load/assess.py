@@ -1,28 +1,15 @@
-"""`assess`: from pods, samples, roster and memory to all that does not depend on the live count; once per change."""
+"""`assess`: from pods, samples, instances and memory to all that does not depend on the live count; once per change."""
 
 from dataclasses import replace
 
 from adapter.load.assessment import Assessment, AssessmentInputs
-from adapter.load.decide import decide, in_error
-from adapter.load.findings import condition_sentences, distrust
-from adapter.load.matching import Registrations, registrations
+from adapter.load.decide import in_error
+from adapter.load.findings import condition_sentences, invalid_registry_data
+from adapter.load.matching import registrations
+from adapter.load.memory import after_instances, after_scale, after_states, lasting
 from adapter.load.metric import assess_metric
 from adapter.load.pod_groups import group_pods
-from adapter.load.pods import AWAY, PodState
-from adapter.load.remembering import (
-    after_departures,
-    after_replacement_request,
-    after_replacing_step,
-    after_rollout,
-    after_roster,
-    after_samples,
-    after_scale,
-    after_states,
-    is_new_roster,
-    lasting,
-    remembered_seconds,
-    without_future_times,
-)
+from adapter.load.pods import PodState
 from adapter.load.schedule import schedule_windows
 from adapter.load.states import classify, registry_problem, service_registry
 
@@ -35,22 +22,27 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 
     The assessment's memory belongs into the inputs of the next one.
     """
-    policy, target, scale, now = inputs.policy, inputs.target, inputs.scale, inputs.now
-    memory, registry = without_future_times(inputs.memory, now), service_registry(policy)
-    roster = inputs.roster if is_new_roster(inputs.roster, memory, policy, now) else memory.last_valid
-    listed: Registrations = registrations(inputs.pods, roster, registry) if registry and roster else {}
-    before, memory = memory.pods, after_roster(memory, policy, inputs.pods, inputs.roster, now, listed)
-    states = classify(policy, inputs.pods, memory, now, listed)
-    memory = after_departures(memory, before, states, now)
-    memory, pods = after_states(memory, states, now, remembered_seconds(inputs.samples)), tuple(states.values())
-    memory = after_scale(after_rollout(memory, target, now), scale, now)
-    memory = after_replacing_step(memory, scale, is_away=any(assessed.state in AWAY for assessed in pods))
+    policy, target, roster, now = inputs.policy, inputs.target, inputs.roster, inputs.now
+    registry = service_registry(policy)
+    listed = registrations(inputs.pods, roster, registry) if registry and roster and roster.valid else {}
+    memory = after_instances(inputs.memory, inputs.pods, roster if registry else None, listed, now)
+    pods = classify(policy, inputs.pods, memory, roster, listed, now)
+    longest = max((query.window for query in inputs.samples.queries.values()), default=0.0)
+    memory = after_scale(after_states(memory, pods, now, longest), inputs.scale, now)
     inputs = replace(inputs, memory=memory)
-    groups = group_pods(inputs, pods)
-    metrics = tuple(assess_metric(inputs, metric, groups) for metric in policy.metrics)
-    memory = after_samples(inputs, metrics)
+    groups = group_pods(policy, target, pods, memory, now)
+    assessed = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
+    metrics = tuple(metric for metric, _ in assessed)
     established = sum(groups.counts.get(state, 0) for state in _ESTABLISHED)
-    distrusted = distrust(policy, registry_problem(policy, inputs.pods, memory, now), inputs.roster, now)
+    memory = replace(
+        memory,
+        metrics={metric.name: of_metric for metric, of_metric in assessed},
+        zero_since=lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics)),
+    )
+    problem = registry_problem(policy, inputs.pods, memory, roster, now)
+    conditions = condition_sentences(
+        policy, invalid_registry_data(policy, problem, roster, now), memory, groups, metrics, now
+    )
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -60,14 +52,8 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         metrics=metrics,
         may_shrink=len(groups.serving) * 100 >= established * policy.min_serving_percent,
         windows=schedule_windows(policy.schedules, now),
-        conditions=condition_sentences(policy, distrusted, memory, groups, metrics, now),
+        conditions=conditions,
         memory=memory,
     )
-    # The memory notes what is decided at the watched scale.
-    decision = decide(assessment, scale, inputs.bounds, now)
-    replaced = decision.outcome.replaced if decision.outcome else 0
-    memory = after_replacement_request(memory, scale.replicas, replaced, decision.desired, now)
-    error_since = lasting(memory.error_since, in_error(assessment, scale.replicas), now)
-    if error_since != memory.error_since:
-        memory = replace(memory, error_since=error_since)
-    return assessment if memory is assessment.memory else replace(assessment, memory=memory)
+    error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))
+    return replace(assessment, memory=replace(memory, error_since=error_since))

@@ -4,13 +4,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adapter.load.conditions import ConditionType
-from adapter.load.memory import AheadSample, Beyond, Memory
-from adapter.load.pod_samples import Readings
-from adapter.load.pods import Pod, PodState
+from adapter.load.memory import Memory
+from adapter.load.pod_samples import PodSample
+from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Window
@@ -31,9 +30,11 @@ class HeldBy(StrEnum):
 
     DOUBT = "Doubt"
     MISSING = "Missing"
+    DEPARTED = "Departed"
+    WARMING_UP = "WarmingUp"
+    WINDOWS = "Windows"
     MIN_SERVING = "MinServing"
     METRIC_ERROR = "MetricError"
-    DEPARTED = "Departed"
     DELAY = "Delay"
     SCHEDULE = "Schedule"
     VELOCITY = "Velocity"
@@ -41,10 +42,6 @@ class HeldBy(StrEnum):
     MODE = "Mode"
     BOUNDS = "Bounds"
     HPA_TOLERANCE = "HPATolerance"
-    FAST_SCALE_UP = "FastScaleUp"
-
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,119 +64,90 @@ class AssessmentInputs:
     now: float
 
 
-class PodAssessment(NamedTuple):
-    """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample is fresh.
+class Reading(NamedTuple):
+    """One reading of the lower bound: what `pods` need that show `usage` on average (nano-units; None: no sample).
 
-    `evidence` names the source of the state. `by_absence`: it is out because the registry no longer lists it.
-    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
-    `missing`: metric name → why there is no fresh sample of this pod.
+    `needed` serving pods carry the load at the high watermark; None where usage is not above it. Besides, up to
+    `replaceable` pods are replaced, as far as there is room in the count. `saturation`: the usage as a share of the
+    pods' CPU limits, where throttling hides more of it. `extreme`: the usage of the one pod that is beyond the limit of
+    strategy Step (nano-units).
     """
 
-    pod: Pod
-    state: PodState
-    reason: str
-    evidence: str = ""
-    by_absence: bool = False
-    guarded: bool = False
-    usage: Mapping[str, int] = _NOTHING
-    missing: Mapping[str, str] = _NOTHING
+    pods: int
+    usage: Fraction | None
+    needed: int | None = None
+    replaceable: int = 0
+    saturation: Fraction | None = None
+    extreme: Fraction | None = None
 
 
-class Shrink(NamedTuple):
-    """A step down of strategy Step: `by` pods fewer, never below `least`, while enough pods are left.
-
-    `fewest` serving pods carry the load within the limit; `fewest_sampled` is that without the load of departed pods.
-    """
+class StepDown(NamedTuple):
+    """A step down of strategy Step: `by` pods fewer, never below `least`, while `fewest` of `serving` pods are left."""
 
     by: int
     least: int
+    serving: int
     fewest: int
-    fewest_sampled: int
 
 
-class Scenario(NamedTuple):
-    """One assumption about a metric's doubtful pods: the `inside` most loaded ones serve, the others are out.
+class Upper(NamedTuple):
+    """The upper bound of one metric, after each rule that may raise it: the rule, and the count (None: no limit).
 
-    `usage` is compared with the watermarks (nano-units); None where nothing can be compared: then `verdict` is Error
-    and the scenario proposes the current count. `n` pods are in with a sample, `missing` ones without; the samples of
-    `partial` ones may say less than was used; `young` pods may serve soon; the load of `departed` pods went to others
-    after the samples began. `needed` is the number of serving pods that the strategy asks for (None: hold; `held` is
-    the stage that turned a change into a hold). `replaceable` pods may be replaced on the way up, `reserved` ones
-    (starting, or doubtful for a short time) already count as replacements, `out` ones are kept in the count on the way
-    down. `drift` is a step inside the band; `edge` bounds the number of serving pods that it leads to. `zero`: the
-    service needs no pod. `shrink` is a step down (strategy Step), and `extreme` the usage of the one pod that is beyond
-    a limit, where that is enough to act (nano-units). `saturation` is the usage as a share of the pods' CPU limits,
-    where throttling hides more of it. `is_doubted_zero`: the usage is exactly 0, which is not believed.
+    The first stage is what the known load justifies, the last one the bound; without stages there is no bound. `hold`
+    keeps the count on the way down whatever the bound. `zero`: the service needs no pod.
     """
 
-    verdict: Verdict
-    inside: int = 0
-    usage: Fraction | None = None
-    n: int = 0
-    missing: int = 0
-    partial: int = 0
-    young: int = 0
-    departed: int = 0
-    needed: int | None = None
-    held: HeldBy | None = None
-    replaceable: int = 0
-    reserved: int = 0
-    out: int = 0
-    drift: int = 0
-    edge: int | None = None
+    stages: tuple[tuple[HeldBy | None, int | None], ...] = ()
+    hold: HeldBy | None = None
     zero: bool = False
-    shrink: Shrink | None = None
-    extreme: Fraction | None = None
-    saturation: Fraction | None = None
-    is_doubted_zero: bool = False
+    step: StepDown | None = None
+
+
+NO_UPPER = Upper()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAssessment:
-    """One metric in every scenario that may win, the one with every doubtful pod in last; or its error (a sentence).
+    """One metric: its usage and the range of counts that its load allows; or its error (a sentence).
 
-    Of doubtful pods that differ in their usage alone, `scenarios` has those at turns (`scenarios`). `high` and `low`
-    are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units. `usage` is the
-    effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units, exact). `n` and
-    `missing` count the pods behind `usage`; the samples of `partial` ones may say less than was used, and `fullness` is
-    a predicate about the emptiest window. Of the missing, `overdue` have been in service for long enough to have a
-    whole sample, and of the partial, `overdue_partial` too, of which nobody knows how much less. `sampled_at` is the
-    time of the oldest sample that counted, `window` its window in seconds; the first window began at `began_at`; after
-    `stale_at` the first sample no longer counts. `total`: the source gives one number for the service, `total_value`,
-    or may do so: it has never answered. It is `total_bound` at most, None where that is not known. A `floor` has no
-    scenarios. `beyond`: since when usage has been beyond a watermark, where the metric has a delay in that direction.
-    `readings` are the pods' samples (None: the source gives a number for the service). For the memory: `ahead`, that
-    number where it is dated ahead; `newest`, when the newest window of the samples that count ended; `read`, when that
-    number was last read with samples of each pod, by UID, and with an empty one, as a whole.
+    `high` and `low` are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units.
+    `usage` is the effective average (or total) of the `n` pods with a sample, the doubtful ones among them; `raw` that
+    of all running pods (nano-units, exact). `missing` pods lack a sample, the windows of `partial` ones hold fewer
+    samples than a full one, `young` ones may serve soon. Of the missing, `overdue` should have one by now. `total`: the
+    source gives one number for the service, `total_value`, at most `total_bound`. `lower` are the readings of the lower
+    bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at` is
+    the time of the oldest sample that counts; the oldest window began at `began_at`, less one poll; after `stale_at`
+    the first sample no longer counts. `delayed`: in these directions the delay still runs. `is_ignored_zero`: the usage is
+    exactly 0, which is not accepted.
     """
 
     name: str
     high: Fraction | None = None
     low: Fraction | None = None
     target: Fraction | None = None
+    floor: bool = False
     n: int = 0
     missing: int = 0
     partial: int = 0
+    young: int = 0
     overdue: int = 0
-    overdue_partial: int = 0
-    fullness: str = ""
     usage: Fraction | None = None
     raw: Fraction | None = None
     total: bool = False
     total_value: int | None = None
     total_bound: int | None = None
-    scenarios: Sequence[Scenario] = ()
+    verdict: Verdict = Verdict.ERROR
+    lower: tuple[Reading, ...] = ()
+    upper: Upper = NO_UPPER
+    drift: int = 0
+    delayed: frozenset[Verdict] = frozenset()
+    is_ignored_zero: bool = False
     sampled_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
     error: str | None = None
-    floor: bool = False
-    beyond: Beyond | None = None
-    readings: Readings | None = field(default=None, compare=False)
-    ahead: AheadSample | None = None
-    newest: float | None = None
-    read: Mapping[str, float] = field(default_factory=dict)
+    samples: Sequence[PodSample] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +186,7 @@ class Assessment:
         used: dict[str, dict[str, int]] = {assessed.pod.uid: {} for assessed in pods}
         missing: dict[str, dict[str, str]] = {assessed.pod.uid: {} for assessed in pods}
         for metric in self.metrics:
-            for sample in metric.readings.all if metric.readings is not None else ():
+            for sample in metric.samples:
                 if sample.pod.uid in used and sample.usage is not None:
                     used[sample.pod.uid][metric.name] = sample.usage
                 elif sample.pod.uid in used:
@@ -235,11 +203,18 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one metric proposes: the winning scenario, its count, and how many pods of the count replace others."""
+    """What one metric proposes at the current count: its range of counts, and the count nearest to the current one.
+
+    `lower_bound` and `upper_bound` are None where the load sets none. `reading` is the one that the lower bound is of,
+    `replaced` pods of it replace others. `held_by`: what kept the count from moving further.
+    """
 
     metric: MetricAssessment
-    scenario: Scenario
     proposal: int
+    verdict: Verdict
+    lower_bound: int | None = None
+    upper_bound: int | None = None
+    reading: Reading | None = None
     replaced: int = 0
     held_by: HeldBy | None = None
 
@@ -248,9 +223,11 @@ class Outcome:
 class Decision:
     """The count that the policy asks for now.
 
-    `desired` and `served` (the metric value in milli-units, `served.served_value`) are None on error. `verdict`
-    is that of the winning scenario, before the recount. `outcome` is the winning metric's, `outcomes` has those of
-    all metrics with an answer. `swallowed`: the step that the HPA's own tolerance suppresses (negative: downward).
+    `desired` and `served` (the metric value in milli-units, `hpa_value.served_value`) are None on error. The count
+    moves only as far as it must to be between `lower_bound` and `upper_bound` (None: no such bound); what follows the
+    metrics (schedules, velocity, cooldown, the HPA's bounds) may move it again. `verdict` is that of the winning
+    metric, whose `outcome` it is; `outcomes` has those of all metrics with an answer. `suppressed`: the step that the HPA's own
+    tolerance suppresses (negative: downward).
     """
 
     desired: int | None = None
@@ -259,6 +236,8 @@ class Decision:
     verdict: Verdict = Verdict.ERROR
     held_by: HeldBy | None = None
     current: int
+    lower_bound: int | None = None
+    upper_bound: int | None = None
     outcome: Outcome | None = None
     outcomes: tuple[Outcome, ...] = ()
-    swallowed: int = 0
+    suppressed: int = 0

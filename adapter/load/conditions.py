@@ -112,7 +112,6 @@ class ConditionType(StrEnum):
         True,
         Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DISTRUSTED),
     )
-    REPLACEMENT_INEFFECTIVE = "ReplacementIneffective", True
     UNDERSIZED_BY_UNREADY = "UndersizedByUnready", True
     FLOOR_MISSING = "FloorMissing", True
     ZERO_NOT_BELIEVED = "ZeroNotBelieved", True

@@ -1,141 +1,262 @@
-"""`decide`: from an assessment and the live count to the count that the policy asks for; at each request."""
+"""`decide`: from an assessment and the live count to the count that the policy asks for; at each request.
 
-from collections.abc import Iterable
-from functools import partial
+The count moves only as far as it must to be between the lower and the upper bound of the load:
+`max(lower, min(current, upper))`. What follows the metrics may move it again, in the order of `_limited`.
+"""
 
-from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
+from dataclasses import replace
+
+from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Reading, Verdict
 from adapter.load.explanation import metric_errors
-from adapter.load.floor import floor_outcome, rounded_up
-from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
-from adapter.load.pods import GONE
-from adapter.load.remembering import after_scale, last_scaled
+from adapter.load.hpa_value import served_value, within_hpa_tolerance
+from adapter.load.memory import Memory, after_scale, last_scaled
+from adapter.load.pods import GONE, PodState
+from adapter.load.rate_limits import Limited, limit_rate, raise_to_floor
 from adapter.load.schedule import ScheduleLimits, limits_at
-from adapter.load.served import served_value, within_hpa_tolerance
-from adapter.load.spec import Bounds, Converge, Policy, Scale, Strategy
+from adapter.load.spec import Bounds, Policy, Scale
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
-    """Decide the count that the policy asks for at the live replica count. `now` is the API server's time (seconds).
+    """Decide the count that the policy asks for at the live replica count. `now` is in seconds.
 
     Where nothing can be decided, the decision has an error (a sentence) and no count; the HPA then holds.
     """
     current, policy = scale.replicas, assessment.policy
-    outcomes = _outcomes(assessment, scale, bounds, now)
+    memory = after_scale(assessment.memory, scale, now)
+    outcomes = _outcomes(assessment, memory, current, bounds)
     deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
     best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
-    floor = max(
-        (outcome for outcome in outcomes if outcome.metric.floor), key=lambda outcome: outcome.proposal, default=None
-    )
+    floors = [outcome for outcome in outcomes if outcome.metric.floor]
+    floor = max(floors, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
-        return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
+        return _decision(scale, bounds, Limited(current, HeldBy.MODE), best, outcomes)
     open_now = limits_at(assessment.windows, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
         substitute = _substitute(assessment, current, open_now, now)
         if floor is not None and floor.proposal > current:
-            paced = _paced(assessment, Paced(floor.proposal, None), scale, bounds, open_now, now)
-            substitute, best = (paced, floor) if paced.desired > substitute.desired else (substitute, best)
+            raised = _limited(assessment, memory, Limited(floor.proposal, None), current, bounds, open_now, now)
+            substitute, best = (raised, floor) if raised.desired > substitute.desired else (substitute, best)
         if substitute.desired == current or (current == 0 and bounds.minimum > 0):
             return Decision(error=error or "no metric has an answer", current=current, outcomes=outcomes)
         return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
-        return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    all_answer = len(deciding) == sum(not metric.floor for metric in assessment.metrics)
-    wanted = Paced(best.proposal, best.held_by)
+        return _decision(scale, bounds, Limited(0, None), best, outcomes)
+    wanted = Limited(best.proposal, best.held_by)
     if best.proposal < current and not assessment.may_shrink:
-        wanted = Paced(current, HeldBy.MIN_SERVING)
-    elif best.proposal < current and not all_answer:
-        wanted = Paced(current, HeldBy.METRIC_ERROR)
-    elif best.proposal < current and held_by_fast_scale_up(assessment, current, bounds):
-        wanted = Paced(current, HeldBy.FAST_SCALE_UP)
+        wanted = Limited(current, HeldBy.MIN_SERVING)
+    elif best.proposal < current and len(deciding) < sum(not metric.floor for metric in assessment.metrics):
+        wanted = Limited(current, HeldBy.METRIC_ERROR)
     if floor is not None and floor.proposal > wanted.desired:
-        wanted, best = Paced(floor.proposal, None), floor
-    paced = _paced(assessment, wanted, scale, bounds, open_now, now)
-    return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
+        wanted, best = Limited(floor.proposal, None), floor
+    limited = _limited(assessment, memory, wanted, current, bounds, open_now, now)
+    return _decision(scale, bounds, _bounded(limited, bounds), best, outcomes)
 
 
-def _paced(
-    assessment: Assessment, wanted: Paced, scale: Scale, bounds: Bounds, open_now: ScheduleLimits, now: float
-) -> Paced:
-    rises = wanted.desired > scale.replicas
-    last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now, earliest=rises)
-    return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
+def in_error(assessment: Assessment, current: int) -> bool:
+    """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
+    usable = _usable_metrics(assessment, current)
+    if current and not _has_pods(assessment):
+        return True
+    # At zero replicas a total has an answer although no pod serves.
+    return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)
 
 
-def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Paced:
-    """The count while no metric has an answer: the current, the fallback's or a schedule's, whichever is largest."""
-    substitute = Paced(current, None)
-    fallback = assessment.policy.fallback
-    since = assessment.memory.error_since if in_error(assessment, current) else None  # the watched count may differ
-    if fallback is not None and since is not None and now - since >= fallback.after and fallback.replicas > current:
-        substitute = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
-    return raise_to_floor(substitute, open_now.floor)
-
-
-def _bounded(paced: Paced, bounds: Bounds) -> Paced:
-    bounded = max(bounds.minimum, min(bounds.maximum, paced.desired))
-    return paced if bounded == paced.desired else Paced(bounded, HeldBy.BOUNDS)
-
-
-def _decision(
-    scale: Scale, bounds: Bounds, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]
-) -> Decision:
-    effective = within_hpa_tolerance(paced, scale, bounds)
-    if isinstance(effective, str):
-        return Decision(error=effective, current=scale.replicas, outcomes=outcomes)
-    return Decision(
-        desired=effective.desired,
-        served=served_value(effective.desired, scale.status_replicas),
-        verdict=best.scenario.verdict if best else Verdict.ERROR,
-        held_by=effective.held_by,
-        current=scale.replicas,
-        outcome=best,
-        outcomes=outcomes,
-        swallowed=paced.desired - effective.desired,
-    )
-
-
-def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> tuple[Outcome, ...]:
+def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
-    policy, current = assessment.policy, scale.replicas
+    policy = assessment.policy
     if current == 0:
         return tuple(
-            floor_outcome(metric, 0, policy.multiple_of) if metric.floor else _outcome_at_zero(metric)
+            _floor(metric, 0, policy.multiple_of) if metric.floor else _at_zero(metric)
             for metric in assessment.metrics
             if metric.total_value is not None
         )
-    # The live count may have changed since the assessment.
-    last_change = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
-    once = partial(_acting_once, policy, last_change, is_seen=current == assessment.memory.last_replicas)
+    starting = assessment.counts.get(PodState.STARTING, 0)
     return tuple(
-        _outcome(metric, [*map(partial(once, metric), metric.scenarios)], current, bounds, policy.multiple_of)
+        _floor(metric, current, policy.multiple_of)
+        if metric.floor
+        else _outcome(policy, metric, memory, current, starting, bounds)
         for metric in assessment.metrics
         if metric.error is None
     )
 
 
-def _acting_once(
-    policy: Policy, changed_at: float | None, metric: MetricAssessment, scenario: Scenario, *, is_seen: bool
-) -> Scenario:
-    """The scenario without a step that the same samples have led to already, or that was assessed at another count.
+def _outcome(
+    policy: Policy, metric: MetricAssessment, memory: Memory, current: int, starting: int, bounds: Bounds
+) -> Outcome:
+    """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
+    multiple, began = policy.multiple_of, metric.began_at
+    changed = began is not None and memory.changed_at is not None and memory.changed_at > began
+    lower, reading, replaced = _lower(metric, current, starting, multiple)
+    upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)
+    if metric.drift and not changed and lower is None and upper is None:
+        step = -(-(current + metric.drift) // multiple) * multiple if metric.drift > 0 else current + metric.drift
+        lower, upper = (step, None) if metric.drift > 0 else (None, max(1, -(-step // multiple) * multiple))
+    outcome = Outcome(
+        metric=metric,
+        proposal=current,
+        verdict=metric.verdict,
+        lower_bound=lower,
+        upper_bound=upper,
+        reading=reading,
+        replaced=replaced,
+    )
+    if lower is not None and lower >= current:
+        if Verdict.ABOVE in metric.delayed:
+            return _proposing(outcome, current, HeldBy.DELAY)
+        all_in = _count(metric.lower[0], current, starting, multiple) if metric.lower else None
+        is_by_doubt = reading is not None and lower > max(current, all_in or 0) and not metric.drift
+        return _proposing(outcome, lower, HeldBy.DOUBT if is_by_doubt else None)
+    if metric.verdict is Verdict.ABOVE:
+        return _proposing(outcome, current, HeldBy.MISSING if metric.missing else None)
+    if upper is None or upper >= current:
+        is_kept = metric.verdict is Verdict.BELOW and cause is None
+        return _proposing(outcome, current, _why_kept(metric) if is_kept else cause)
+    hold = metric.upper.hold
+    if hold is None and began is not None and memory.rose_at is not None and memory.rose_at > began:
+        hold = HeldBy.WARMING_UP
+    if hold is None and Verdict.BELOW in metric.delayed:
+        hold = HeldBy.DELAY
+    if hold is not None:
+        return _proposing(outcome, current, hold)
+    return _proposing(outcome, upper, cause)
 
-    A step down of strategy Step needs samples that began after the count last changed (seconds; None: never). So does
-    one up inside the band: pods that were added since have no sample, so the others alone would ask for one step after
-    the other. One down there counts the load of departed pods instead. `is_seen`: the count is that of the assessment.
-    """
-    is_old = changed_at is not None and metric.began_at is not None and metric.began_at < changed_at
-    if policy.strategy is Strategy.STEP:
-        if not is_old or scenario.shrink is None:
-            return scenario
-        return scenario._replace(shrink=None, zero=False, held=HeldBy.DEPARTED)
-    drifts = is_seen and not (policy.converge_towards is Converge.LOW and scenario.drift > 0 and is_old)
-    return scenario if drifts or policy.converge_towards is None else scenario._replace(drift=0, edge=None)
+
+def _proposing(outcome: Outcome, proposal: int, held_by: HeldBy | None) -> Outcome:
+    return replace(outcome, proposal=proposal, held_by=held_by)
 
 
-def _outcome_at_zero(metric: MetricAssessment) -> Outcome:
+def _why_kept(metric: MetricAssessment) -> HeldBy | None:
+    """What keeps the count where usage is below the low watermark, and the known load alone asks for as many pods."""
+    return metric.upper.hold or (HeldBy.MISSING if metric.partial else None)
+
+
+def _lower(
+    metric: MetricAssessment, current: int, starting: int, multiple: int
+) -> tuple[int | None, Reading | None, int]:
+    """The lower bound, the reading that sets it and how many pods of it replace others; None where none is above."""
+    above = [reading for reading in metric.lower if reading.needed is not None]
+    if not above:
+        return None, None, 0
+    counts = [(_count(reading, current, starting, multiple) or 0, -index) for index, reading in enumerate(above)]
+    count, index = max(counts)
+    reading = above[-index]
+    return max(current, count), reading, _replaced_pods(reading, current, starting)
+
+
+def _count(reading: Reading, current: int, starting: int, multiple: int) -> int | None:
+    """The count that a reading needs; None where it is not above the high watermark."""
+    if reading.needed is None:
+        return None
+    return -(-(reading.needed + _replaced_pods(reading, current, starting)) // multiple) * multiple
+
+
+def _replaced_pods(reading: Reading, current: int, starting: int) -> int:
+    """How many pods that are out are replaced: at most the count less the pods of the reading and those that start."""
+    return max(0, min(reading.replaceable, current - reading.pods - starting))
+
+
+def _upper(
+    metric: MetricAssessment, current: int, bounds: Bounds, multiple: int, *, has_changed: bool
+) -> tuple[int | None, HeldBy | None]:
+    """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
+    upper = metric.upper
+    if upper.zero and bounds.minimum == 0:
+        return 0, None
+    if upper.step is not None:
+        if has_changed:
+            return None, HeldBy.DEPARTED
+        least = max(1, upper.step.least)
+        count = min(current, -(-max(least, current - upper.step.by) // multiple) * multiple)
+        return (count if upper.step.serving - (current - count) >= upper.step.fewest else None), None
+    before, cause = current, None
+    for index, (rule, justified) in enumerate(upper.stages):
+        rounded = None if justified is None else -(-justified // multiple) * multiple
+        proposed = current if rounded is None else min(current, rounded)
+        if index and proposed != before:
+            cause = rule
+        before = proposed
+    if not upper.stages or upper.stages[-1][1] is None:
+        return None, cause
+    return -(-upper.stages[-1][1] // multiple) * multiple, cause
+
+
+def _at_zero(metric: MetricAssessment) -> Outcome:
     """At zero replicas any load of the service asks for one pod."""
-    awake = Scenario(Verdict.ABOVE, needed=1) if metric.total_value else Scenario(Verdict.INSIDE)
-    return Outcome(metric=metric, scenario=awake, proposal=awake.needed or 0)
+    verdict = Verdict.ABOVE if metric.total_value else Verdict.INSIDE
+    return Outcome(metric=metric, proposal=int(bool(metric.total_value)), verdict=verdict)
+
+
+def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
+    """A floor: a service total that keeps the count from falling below what it needs, and does nothing else.
+
+    It never proposes the current count, so it neither holds nor lowers it. Where a window with a gap needs no more than
+    the current count, it may need as much as its bound.
+    """
+    one_pod = metric.high if metric.target is None else metric.target
+    assert one_pod is not None
+    assert metric.total_value is not None
+    needed = int(-(-metric.total_value // one_pod))
+    is_above = needed > current
+    if not is_above and metric.total_bound is not None:
+        needed = int(-(-metric.total_bound // one_pod))
+    rounded = -(-needed // multiple) * multiple
+    return Outcome(
+        metric=metric,
+        proposal=rounded if is_above else min(current, rounded),
+        verdict=Verdict.ABOVE if is_above else Verdict.INSIDE,
+        lower_bound=rounded,
+    )
+
+
+def _limited(
+    assessment: Assessment,
+    memory: Memory,
+    wanted: Limited,
+    current: int,
+    bounds: Bounds,
+    open_now: ScheduleLimits,
+    now: float,
+) -> Limited:
+    return limit_rate(wanted, current, assessment.policy, open_now, last_scaled(memory, bounds, now), now)
+
+
+def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Limited:
+    """The count while no metric has an answer: the current, the fallback's or a schedule's, whichever is largest."""
+    substitute, fallback = Limited(current, None), assessment.policy.fallback
+    since = assessment.memory.error_since if in_error(assessment, current) else None  # the watched count may differ
+    if fallback is not None and since is not None and now - since >= fallback.after and fallback.replicas > current:
+        substitute = Limited(fallback.replicas, HeldBy.METRIC_ERROR)
+    return raise_to_floor(substitute, open_now.floor)
+
+
+def _bounded(limited: Limited, bounds: Bounds) -> Limited:
+    bounded = max(bounds.minimum, min(bounds.maximum, limited.desired))
+    return limited if bounded == limited.desired else Limited(bounded, HeldBy.BOUNDS)
+
+
+def _decision(
+    scale: Scale, bounds: Bounds, limited: Limited, best: Outcome | None, outcomes: tuple[Outcome, ...]
+) -> Decision:
+    effective = within_hpa_tolerance(limited, scale, bounds)
+    if isinstance(effective, str):
+        return Decision(error=effective, current=scale.replicas, outcomes=outcomes)
+    ranges = [outcome for outcome in outcomes if not outcome.metric.floor]
+    lowers = [outcome.lower_bound for outcome in outcomes if outcome.lower_bound is not None]
+    uppers = [outcome.upper_bound for outcome in ranges]
+    is_limited = bool(uppers) and all(upper is not None for upper in uppers)
+    return Decision(
+        desired=effective.desired,
+        served=served_value(effective.desired, scale.status_replicas),
+        verdict=best.verdict if best else Verdict.ERROR,
+        held_by=effective.held_by,
+        current=scale.replicas,
+        lower_bound=max(lowers, default=None),
+        upper_bound=max(upper for upper in uppers if upper is not None) if is_limited else None,
+        outcome=best,
+        outcomes=outcomes,
+        suppressed=limited.desired - effective.desired,
+    )
 
 
 def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
@@ -159,73 +280,3 @@ def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessme
     A floor decides nothing by itself.
     """
     return [metric for metric in assessment.metrics if (current or metric.total) and not metric.floor]
-
-
-def _outcome(
-    metric: MetricAssessment, scenarios: Iterable[Scenario], current: int, bounds: Bounds, multiple_of: int
-) -> Outcome:
-    """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
-    if metric.floor:
-        return floor_outcome(metric, current, multiple_of)
-    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in scenarios]
-    if not proposals:
-        return Outcome(metric=metric, scenario=Scenario(Verdict.INSIDE), proposal=current)
-    proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
-    held, all_in = scenario.held, proposals[-1][0]
-    if all_in < proposal:
-        held = HeldBy.DOUBT
-    elif scenario.shrink is not None and proposal >= current:
-        sampled = _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest_sampled)
-        held = HeldBy.DEPARTED if sampled < current else None
-    return Outcome(metric=metric, scenario=scenario, proposal=proposal, replaced=replaced, held_by=held)
-
-
-def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
-    """The count that a scenario proposes, and how many of it replace pods that are out."""
-    if scenario.verdict is Verdict.ABOVE and scenario.needed is not None:
-        replaced = _replaced(scenario, current)
-        return max(current, rounded_up(scenario.needed + replaced, multiple_of)), replaced
-    if scenario.shrink is not None:
-        return _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest), 0
-    if scenario.zero and bounds.minimum == 0:
-        return 0, 0
-    if scenario.verdict is Verdict.BELOW and scenario.needed is not None:
-        return min(current, rounded_up(scenario.needed + scenario.out, multiple_of)), 0
-    return _drifted(scenario, current, multiple_of), 0
-
-
-def _stepped_down(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int, fewest: int) -> int:
-    """The count after a step of strategy Step, the current one where fewer than `fewest` serving pods would be left."""
-    shrink, needs_none = scenario.shrink, scenario.zero and bounds.minimum == 0
-    assert shrink is not None
-    least = shrink.least if needs_none else max(1, shrink.least)
-    desired = min(current, rounded_up(max(least, current - shrink.by), multiple_of))
-    return desired if needs_none or scenario.n - (current - desired) >= fewest else current
-
-
-def _replaced(scenario: Scenario, current: int) -> int:
-    """How many pods that are out are replaced: at most the current count less the pods in and those reserved."""
-    room = current - scenario.n - scenario.missing - scenario.reserved
-    return max(0, min(scenario.replaceable, room))
-
-
-def _drifted(scenario: Scenario, current: int, multiple_of: int) -> int:
-    """The count after a step inside the band: the next multiple, not beyond the scenario's edge."""
-    if scenario.drift > 0:
-        drifted = rounded_up(current + 1, multiple_of)
-        if scenario.edge is None:
-            return drifted
-        return min(drifted, max(current, scenario.edge + _replaced(scenario, current)))
-    drifted = rounded_up(current + scenario.drift, multiple_of)
-    if drifted < 1 or drifted > current:
-        return current
-    return drifted if scenario.edge is None else max(drifted, min(current, scenario.edge + scenario.out))
-
-
-def in_error(assessment: Assessment, current: int) -> bool:
-    """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
-    usable = _usable_metrics(assessment, current)
-    if current and not _has_pods(assessment):
-        return True
-    # At zero replicas a total has an answer although no pod serves.
-    return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)

@@ -5,12 +5,11 @@ from fractions import Fraction
 from functools import partial
 from math import floor
 
-from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
-from adapter.load.floor import load_of_one_pod
+from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Verdict
+from adapter.load.memory import last_scaled
 from adapter.load.pod_samples import source_name
 from adapter.load.pods import GONE, PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
-from adapter.load.remembering import last_scaled
 from adapter.load.samples import time_text
 from adapter.load.schedule import limits_at
 from adapter.load.spec import Average, Bounds, Delay, Mode, Policy, Strategy
@@ -71,43 +70,52 @@ def decision_reason(assessment: Assessment, decision: Decision) -> str:
     return metrics if decision.held_by is None else f"{metrics} (held by {decision.held_by.value})"
 
 
-def swallowed_step(decision: Decision, bounds: Bounds) -> str:
+def suppressed_step(decision: Decision, bounds: Bounds) -> str:
     """A sentence about the step that the HPA's tolerance suppresses; empty where it suppresses none."""
-    if not decision.swallowed or bounds.tolerance is None:
+    if not decision.suppressed or bounds.tolerance is None:
         return ""
-    tolerance = bounds.tolerance.up if decision.swallowed > 0 else bounds.tolerance.down
+    tolerance = bounds.tolerance.up if decision.suppressed > 0 else bounds.tolerance.down
     return (
-        f"the HPA's tolerance of {percent_text(tolerance)} swallows the step from {decision.current} to "
-        f"{decision.current + decision.swallowed}"
+        f"the HPA's tolerance of {percent_text(tolerance)} suppresses the step from {decision.current} to "
+        f"{decision.current + decision.suppressed}"
     )
 
 
+def range_text(lower: int | None, upper: int | None) -> str:
+    """The range of counts that the load allows, for people."""
+    if lower is None and upper is None:
+        return "any count"
+    if upper is None:
+        return f"at least {lower}"
+    return f"at most {upper}" if lower is None else f"{lower} to {upper}"
+
+
 def _usage(outcome: Outcome, policy: Policy) -> str:
-    metric, scenario = outcome.metric, outcome.scenario
-    if metric.floor:
-        one_pod = value_text(load_of_one_pod(metric))
-        return f"{metric.name}: a floor for {value_text(metric.total_value or 0)} at {one_pod} a pod"
-    if scenario.usage is None and scenario.verdict is not Verdict.ERROR:
-        return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
-    if scenario.usage is None:
-        return f"{metric.name}: no pod that surely serves can be compared"
+    metric, reading = outcome.metric, outcome.reading
     as_text = partial(value_text, as_percent=is_utilization(policy, metric.name))
-    pods = _many(scenario.n, "pod")
-    verb_ending = "s" if scenario.n == 1 else ""
-    how = f"{pods} use{verb_ending} {as_text(scenario.usage)} on average"
+    if metric.floor:
+        one_pod = value_text((metric.high if metric.target is None else metric.target) or 0)
+        return f"{metric.name}: a floor for {value_text(metric.total_value or 0)} at {one_pod} a pod"
+    usage = metric.usage if reading is None or reading.usage is None else reading.usage
+    if usage is None:
+        return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
+    n = metric.n if reading is None else reading.pods
+    pods, verb_ending = _many(n, "pod"), "s" if n == 1 else ""
+    how = f"{pods} use{verb_ending} {as_text(usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use{verb_ending} {as_text(scenario.usage)} in total"
-    elif metric.total and scenario.n == 1:
+        how = f"{pods} use{verb_ending} {as_text(usage)} in total"
+    elif metric.total and n == 1:
         how = f"1 pod carries all of {as_text(metric.total_value or 0)}"
     elif metric.total:
-        how = f"{pods} share {as_text(metric.total_value or 0)}, {as_text(scenario.usage)} each"
-    if scenario.saturation is not None:
-        share = value_text(floor(scenario.saturation * 10**9), as_percent=True)
+        how = f"{pods} share {as_text(metric.total_value or 0)}, {as_text(usage)} each"
+    if reading is not None and reading.saturation is not None:
+        share = value_text(floor(reading.saturation * 10**9), as_percent=True)
         return f"{metric.name}: {how}, and {share} of their limit: the load is more than it shows"
-    if scenario.is_doubted_zero:
-        return f"{metric.name}: {how}, which is not believed: load of exactly 0 holds the count (tolerateZero: true)"
-    one_of_them = "" if scenario.extreme is None or scenario.n == 1 else f", one of them {as_text(scenario.extreme)}"
-    return f"{metric.name}: {how}{one_of_them}, {_stand(metric, scenario.verdict, policy.tolerance, as_text)}"
+    if metric.is_ignored_zero:
+        return f"{metric.name}: {how}; a load of exactly 0 is ignored and holds the count (tolerateZero: true)"
+    extreme = None if reading is None else reading.extreme
+    one_of_them = "" if extreme is None or n == 1 else f", one of them {as_text(extreme)}"
+    return f"{metric.name}: {how}{one_of_them}, {_stand(metric, outcome.verdict, policy.tolerance, as_text)}"
 
 
 def _stand(
@@ -132,74 +140,51 @@ def _stand(
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
-    metric, scenario = outcome.metric, outcome.scenario
-    if scenario.shrink is not None:
-        return f"{metric.name} proposes {outcome.proposal}{_why_stepped(outcome, decision, policy)}"
-    if scenario.needed is None:
-        return f"{metric.name} proposes {outcome.proposal}{_why_held(outcome, policy)}"
+    metric, reading, current = outcome.metric, outcome.reading, decision.current
     if metric.floor:
-        return f"{metric.name} proposes at least {outcome.proposal} (now {decision.current})"
-    text = f"{metric.name} needs {_many(scenario.needed, 'serving pod')}"
-    if scenario.verdict is Verdict.ABOVE:
-        text += f" ({policy.step.up} of them by stepUp)" if policy.strategy is Strategy.STEP else ""
-        text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
-    elif scenario.out:
-        text += f", {scenario.out} pulled-out or doubtful ones are kept in the count"
-    if policy.multiple_of > 1:
-        text += f", rounded up to a multiple of {policy.multiple_of}"
-    doubt = " with the doubtful pods seen the way that asks for most" if outcome.held_by is HeldBy.DOUBT else ""
-    return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
+        return f"{metric.name} proposes at least {outcome.proposal} (now {current})"
+    allowed = f"{metric.name} allows {range_text(outcome.lower_bound, outcome.upper_bound)}"
+    parts = []
+    if reading is not None and reading.needed is not None:
+        parts.append(f"{_many(reading.needed, 'serving pod')} carry the known load at the high watermark")
+        if policy.strategy is Strategy.STEP:
+            parts.append(f"{policy.step.up} of them by stepUp")
+        if outcome.replaced:
+            parts.append(f"{outcome.replaced} more replace pulled-out ones")
+    if policy.multiple_of > 1 and outcome.proposal != current:
+        parts.append(f"rounded up to a multiple of {policy.multiple_of}")
+    if why := _why_held(outcome, decision, policy):
+        parts.append(why)
+    because = f" ({'; '.join(parts)})" if parts else ""
+    return f"{allowed}{because}: proposes {outcome.proposal} (now {current})"
 
 
-def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
-    current, scenario, metric = decision.current, outcome.scenario, outcome.metric
-    if outcome.proposal < current:
-        return f" (now {current}): {_many(current - outcome.proposal, 'pod')} fewer (stepDown {policy.step.down})"
-    if outcome.held_by is HeldBy.DEPARTED:
-        return _why_departed(scenario)
-    if current <= max(1, policy.step.min_pods):
-        return f" (minPods {policy.step.min_pods})"
-    limit = "" if metric.high is None else value_text(metric.high, as_percent=is_utilization(policy, metric.name))
-    return f" ({_many(policy.step.down, 'pod')} fewer would leave the others above {limit})"
-
-
-def _why_departed(scenario: Scenario) -> str:
-    if not scenario.departed:
-        return (
-            " (the count changed since these samples began, or this process has followed the pods for too short a time)"
-        )
-    left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
-    return f" ({left}, whose load the others have now)"
-
-
-def _why_held(outcome: Outcome, policy: Policy) -> str:
-    scenario = outcome.scenario
-    gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
-    gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
-    gaps += [_partial(outcome.metric, scenario.partial)] * bool(scenario.partial)
-    match scenario.held:
+def _why_held(outcome: Outcome, decision: Decision, policy: Policy) -> str:
+    """What kept a metric from moving the count further, as a clause; empty where nothing did."""
+    metric = outcome.metric
+    match outcome.held_by:
         case HeldBy.MISSING:
-            return f" ({' and '.join(gaps)})"
-        case HeldBy.DELAY:
-            metric, verdict, lasted = outcome.metric, scenario.verdict, 0.0
-            delay = next((candidate.delay for candidate in policy.metrics if candidate.name == metric.name), Delay())
-            seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
-            beyond = metric.beyond
-            if beyond is not None and metric.sampled_at is not None and beyond.verdict.value == verdict.value:
-                lasted = max(0.0, metric.sampled_at - beyond.since)
-            return f" (its samples must be {side} watermark for {seconds:g} s, and have been for {floor(lasted)} s)"
+            gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
+            gaps += [f"{_many(metric.young, 'pod')} that may serve soon"] * bool(metric.young)
+            gaps += [f"{_many(metric.partial, 'pod')} with a window that lacks samples"] * bool(metric.partial)
+            return f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
+        case HeldBy.DOUBT:
+            return "doubtful pods may carry load"
         case HeldBy.DEPARTED:
-            return _why_departed(scenario)
+            return "pods left, turned out or were added since these samples began, and others carry their load now"
+        case HeldBy.WARMING_UP:
+            return "these samples began before the adapter watched this service, or before the count rose"
+        case HeldBy.WINDOWS:
+            return "the windows of the query are filling or draining"
+        case HeldBy.DELAY:
+            delay = next((each.delay for each in policy.metrics if each.name == metric.name), Delay())
+            is_up = outcome.verdict is Verdict.ABOVE
+            seconds, side = (delay.up, "above the high") if is_up else (delay.down, "below the low")
+            return f"its samples must be {side} watermark for {seconds:g} s"
         case _:
+            if metric.upper.step is not None and outcome.proposal == decision.current:
+                return f"{_many(policy.step.down, 'pod')} fewer would leave the others above the limit"
             return ""
-
-
-def _partial(metric: MetricAssessment, pods: int) -> str:
-    """What keeps samples over a window from shrinking anything."""
-    if metric.total or pods == 1:
-        whose = "its window" if metric.window else "it"
-        return f"{'' if metric.total else '1 pod with a partial sample: '}{whose} {metric.fullness}"
-    return f"{pods} pods with partial samples: the emptiest window {metric.fullness}"
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
@@ -235,9 +220,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
         HeldBy.COOLDOWN: f"the policy's cooldown is {cooldown.up:g} s up and {cooldown.down:g} s down{ago}",
         HeldBy.MODE: f"the policy is {rest}: the current count is kept",
         HeldBy.BOUNDS: f"the HPA allows {bounds.minimum} to {bounds.maximum}",
-        HeldBy.HPA_TOLERANCE: swallowed_step(decision, bounds),
-        HeldBy.FAST_SCALE_UP: "the count rose after the samples were taken, or just before: with fastScaleUp it falls "
-        "on newer ones only",
+        HeldBy.HPA_TOLERANCE: suppressed_step(decision, bounds),
     }
     return sentences.get(decision.held_by, "") if decision.held_by is not None else ""
 
@@ -292,12 +275,7 @@ def join_clauses(clauses: Iterable[tuple[str, str]]) -> str:
 
 
 def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
-    """Subject and predicate for each metric that has an answer, but lacks samples that some pods should have by now.
-
-    A gap that is counted is none: its bound stands for what it lacks, and one missed scrape is no trouble.
-    """
+    """Subject and predicate for each metric that has an answer, but lacks samples that some pods should have by now."""
     for metric in metrics:
         if metric.overdue and not metric.error:
             yield f"metric {metric.name}", f": {_many(metric.overdue, 'pod')} without a fresh sample"
-        if metric.overdue_partial and not metric.error:
-            yield f"metric {metric.name}", f": {_partial(metric, metric.overdue_partial)}"

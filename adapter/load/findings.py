@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import MetricAssessment, Verdict
+from adapter.load.assessment import MetricAssessment
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
@@ -13,25 +13,24 @@ from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
-from adapter.load.remembering import replacement_ineffective
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples, time_text
 from adapter.load.spec import Average, Capacity, Metric, Policy, ResourceMetric
-from adapter.load.states import GUARDED_ABSENCE, service_registry
+from adapter.load.states import service_registry
 
 ZERO_SECONDS = 600.0
-"""A usage of exactly 0 that is not believed for longer than this is worth a condition."""
+"""A usage of exactly 0 that is ignored for longer than this is worth a condition."""
 SLOW_WINDOW_SECONDS = 300.0
 """Windows longer than this follow the load too late for most services."""
 SILENCE_SECONDS = 30.0
-"""A registry that has failed for this long is not trusted any more, although its last answer still counts."""
+"""The data of a registry that has failed for this long are not valid, although its last answer still counts."""
 NAMED_PODS = 5
 LONG_DOUBT_SECONDS = 900.0
-"""After this long in doubt, pods that a registry does not vouch for are a finding: nobody seems to look after them."""
+"""Pods that have been doubtful for this long are a finding: the registry does not vouch for them."""
 
 
-def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
-    """Why the registry is not trusted at `now`, with its own error if it gave one; empty if it is trusted.
+def invalid_registry_data(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
+    """Why the registry's data are not valid at `now`, with its own error if it gave one; empty if they are.
 
     `trouble` is what `states.registry_problem` says of it.
     """
@@ -44,7 +43,12 @@ def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) ->
 
 
 def condition_sentences(
-    policy: Policy, distrusted: str, memory: Memory, groups: PodGroups, assessed: Sequence[MetricAssessment], now: float
+    policy: Policy,
+    registry_trouble: str,
+    memory: Memory,
+    groups: PodGroups,
+    assessed: Sequence[MetricAssessment],
+    now: float,
 ) -> dict[ConditionType, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
     metrics = [metric for metric in assessed if not metric.floor]
@@ -55,16 +59,14 @@ def condition_sentences(
     ]
     zero_since, zero = memory.zero_since, ""
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
-        zero = f"usage has been exactly 0 since {time_text(zero_since)}, which is not believed and holds the count"
-    useless = "pods created to replace pulled-out ones are pulled out themselves"
+        zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
     sentences = {
-        ConditionType.REGISTRY_TRUSTED: _joined(distrusted, _long_doubt(policy, memory, groups, now)),
+        ConditionType.REGISTRY_TRUSTED: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
         ConditionType.INPUTS_FRESH: _joined(metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))),
-        ConditionType.REPLACEMENT_INEFFECTIVE: useless if replacement_ineffective(memory, groups.assessed) else "",
         ConditionType.UNDERSIZED_BY_UNREADY: _undersized(groups.counts, metrics),
         ConditionType.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
         ConditionType.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
-        ConditionType.ZERO_NOT_BELIEVED: zero and f"{zero}: mend the source, or set tolerateZero: true",
+        ConditionType.ZERO_NOT_BELIEVED: zero and f"{zero}: fix the source, or set tolerateZero: true",
         ConditionType.SLOW_WINDOW: f"{join_clauses(late)}: shorten the range of its query" if late else "",
     }
     return {condition: sentence for condition, sentence in sentences.items() if sentence}
@@ -78,19 +80,19 @@ def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -
     """The pods that have been in doubt for LONG_DOUBT_SECONDS, why, and the field to look at."""
     if service_registry(policy) is None:
         return ""
-    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    names: dict[str, list[str]] = defaultdict(list)
     for assessed in groups.assessed:
-        since = memory.pods[assessed.pod.uid].doubt_since
-        if assessed.state is PodState.DOUBTFUL and since is not None and now - since >= LONG_DOUBT_SECONDS:
-            field = "pulledOut.maxPercent" if assessed.evidence == GUARDED_ABSENCE else "registry.service"
-            names[assessed.reason, field].append(assessed.pod.name)
+        is_long = now - memory.pod(assessed.pod.uid).since >= LONG_DOUBT_SECONDS
+        if assessed.state is PodState.DOUBTFUL and is_long:
+            names[assessed.reason].append(assessed.pod.name)
     sentences = []
-    for (reason, field), pods in names.items():
+    for reason, pods in names.items():
         more = len(pods) - NAMED_PODS
         listed = ", ".join(sorted(pods)[:NAMED_PODS]) + (f" and {more} more" if more > 0 else "")
         sentences.append(
             f"{listed} {'are' if len(pods) > 1 else 'is'} kept in the count, in doubt for over "
-            f"{LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check {field}, register these pods again or replace them"
+            f"{LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check registry.service, register these pods again or "
+            "replace them"
         )
     return "; ".join(sentences)
 
@@ -120,19 +122,21 @@ def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> 
     if metric.of is not Capacity.LIMIT:
         limited = MetricReader(replace(metric, resource=replace(source, of=Capacity.LIMIT)), Samples(), 0.0)
     # Pods of one template have the same.
-    bases = {(limited.basis(pod)[1], reader.basis(pod)[1]) for pod in pods}
-    if any(limit is None or (metric.of is not None and not size) for limit, size in bases):
+    bases = {(limited.basis(pod)[0], reader.basis(pod)[0]) for pod in pods}
+    if any(limit is None or size is None for limit, size in bases):
         return None
-    return max(
-        [Fraction(NANO * limit, size) if size else Fraction(limit) for limit, size in bases if limit], default=None
-    )
+    most = [
+        Fraction(NANO * limit.larger, size.smaller) if metric.of is not None else Fraction(limit.larger)
+        for limit, size in bases
+        if limit is not None and size is not None
+    ]
+    return max(most, default=None)
 
 
 def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
     able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
     unready = counts.get(PodState.UNREADY, 0)
-    all_in = [metric.scenarios[-1] for metric in metrics if metric.scenarios]
-    needed = max((metric.needed or 0 for metric in all_in if metric.verdict is Verdict.ABOVE), default=0)
+    needed = max((metric.lower[0].needed or 0 for metric in metrics if metric.lower), default=0)
     if not unready or needed <= able:
         return ""
     return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"

@@ -1,220 +1,207 @@
-"""The memory of one policy, carried from one assessment to the next."""
+"""The memory of one policy, carried from one assessment to the next. Times are seconds since the epoch.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+Only `away` outlives the process: in the status and in documents of `decide` it says since when pods are pulled out or
+doubtful. A fresh process holds on the way down until its own samples cover the rest (`bounds.hold`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from adapter.load.pods import AWAY, GONE, Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
-
-
-class LastSample(NamedTuple):
-    """A pod's newest sample of one metric that counted: its time and value (nano-units)."""
-
-    at: float
-    value: int
-
+from adapter.load.spec import Bounds, Scale
 
 LAST_SAMPLE_SECONDS = 300.0
 """For this long a sample stands for a pod's last usage."""
-AHEAD_SECONDS = 10.0
-"""A sample dated more than this after the answer that brought it has no believable date."""
+DEPARTED_SECONDS = 300.0
+"""Departed pods are remembered for this much longer than the longest window, whose samples may be that old."""
+MEDIANS_SECONDS = 3600.0
+"""The largest median of this time is the number of samples that a full window holds."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def recent(sample: LastSample | None, now: float) -> LastSample | None:
-    """The sample if it is at most LAST_SAMPLE_SECONDS old, else None. One dated in the future is dated now instead."""
-    if sample is None or now - sample.at > LAST_SAMPLE_SECONDS:
-        return None
-    return sample if sample.at <= now + AHEAD_SECONDS else sample._replace(at=now)
-
-
-class AheadSample(NamedTuple):
-    """A sample dated after the answer that brought it: its own time and value, and when it was first observed."""
+class LastSample(NamedTuple):
+    """A pod's newest sample of one metric that counted: its time and its bound (nano-units)."""
 
     at: float
-    value: int
-    first_seen: float
+    bound: int
 
 
-class Side(StrEnum):
-    """The watermark that usage is beyond: above the high one, or below the low one."""
+class PodMemory(NamedTuple):
+    """The memory of one pod: its state and since when it has that.
 
-    ABOVE = "Above"
-    BELOW = "Below"
-
-
-class Beyond(NamedTuple):
-    """A metric's usage beyond a watermark without a break.
-
-    `since` and `until` are times of samples: the newest one at the first and at the latest observation.
+    `registered`: a list of the registry had it since its UID exists. `absent_since`: the first of the lists in a row
+    that lacked it while it was Ready. `was_out`: it was pulled out, and has only been doubtful since. `turned_at`: when
+    this process saw it turn pulled out or doubtful. `back_since`: when it saw it come back from being pulled out, or
+    registered late.
     """
 
-    verdict: Side
-    since: float
-    until: float
+    state: PodState | None = None
+    since: float = 0.0
+    registered: bool = False
+    absent_since: float | None = None
+    was_out: bool = False
+    turned_at: float | None = None
+    back_since: float | None = None
+
+
+NEW_POD = PodMemory()
 
 
 class Departed(NamedTuple):
-    """A pod that served and has left: when that was first observed, and its last samples by metric."""
+    """A pod that is gone: until when it carried load, and its last samples by metric (nano-units)."""
 
     at: float
-    last_sample: Mapping[str, LastSample] = MappingProxyType({})
-
-
-class Listed(StrEnum):
-    """What a roster says of a pod."""
-
-    IN = "In"
-    OUT = "Out"
-    ABSENT = "Absent"
+    last: Mapping[str, int] = _NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodMemory:
-    """The memory of one pod. Times are seconds since the epoch.
+class MetricMemory:
+    """The memory of one metric: pods' last samples by UID, and since when usage is beyond a watermark.
 
-    `seen`: when a roster first listed it. `registration_lost`: the registry lost its data since it last listed the pod.
-    `back_since`: when it was last seen back from being pulled out, or registered at last; a doubt that followed counts
-    as being out.
-    `absent_since`, `absent_count`: since when, and in how many valid rosters in a row, it has been absent while Ready.
-    `listing`: what the latest roster that counted says of it; None where none did.
-    `out_since`, `doubt_since`: since when it is pulled out, or doubtful. `by_absence`: it is out on absence alone.
-    `served`: it has been serving or doubtful before, and has not left.
-    """
-
-    seen: float | None = None
-    registration_lost: bool = False
-    absent_since: float | None = None
-    absent_count: int = 0
-    listing: Listed | None = None
-    out_since: float | None = None
-    by_absence: bool = False
-    back_since: float | None = None
-    doubt_since: float | None = None
-    served: bool = False
-
-
-NO_POD_MEMORY = PodMemory()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleMemory:
-    """The memory of the pods' samples of one metric, by UID.
-
-    `last`: the newest samples that counted. `ahead`: those dated ahead of their answer. `lacking`: the pods of which no
-    sample counts now, so that their last one stands for them. `read`: when a service total last had samples of the pod;
-    with an empty UID, when its window was whole, or bounded.
+    `medians`: the time and the median number of samples in the windows of the pods in service, of an hour.
+    `gap_at`: by UID, when samples came again after a gap, where the windows cannot be counted.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
-    ahead: Mapping[str, AheadSample] = field(default_factory=dict)
-    lacking: frozenset[str] = frozenset()
-    read: Mapping[str, float] = field(default_factory=dict)
+    medians: tuple[tuple[float, int], ...] = ()
+    gap_at: Mapping[str, float] = field(default_factory=dict)
+    above_since: float | None = None
+    below_since: float | None = None
 
 
-NO_SAMPLES = SampleMemory()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
-    """The memory of replacing pulled-out pods.
-
-    At `noted_at` the policy first asked for more than `noted_current` pods to replace some. Once the count has risen
-    above that, `first_step` is the time of that first request.
-    """
-
-    noted_at: float | None = None
-    noted_current: int | None = None
-    first_step: float | None = None
+NEW_METRIC = MetricMemory()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The memory of one policy. `assess` returns the next one; `decide` never changes it. Times are in seconds.
+    """The memory of one policy. `assess` returns the next one; `decide` never changes it.
 
-    `pods` and `departed` (pods that served and left recently) are by UID, `samples` (of pods), `ahead` (of service
-    totals) and `beyond` (of metrics with a delay) by metric. `ever_in_roster`: some pod of the target was registered
-    once. `roster_at`: the time of the latest roster that counted; `last_valid`: the latest valid one; `rosters` valid
-    ones since `rosters_since`. `empty_since`: the first of the latest empty rosters in a row. `roster_total`: the
-    registry's instances in the latest roster, `roster_unfollowed` those of services that had left it by then.
-    `hold_until`: the registry may lose more until then. `rollout_since`: when the current rollout was first observed.
-    `last_replicas`: the last watched count; `last_scale`, `last_rise`: when a change, and a rise, of it was last
-    observed. `error_since`: since when nothing can be decided. `zero_since`: since when the usage of a metric has been
-    exactly 0, and is not believed.
-
-    `observing_since`: when this process took the policy over. `KEPT` says which fields outlive the process.
+    `started_at`: when this process took the policy over (None: it has watched for long). `instances_at`: the time of
+    the latest valid list of instances. `changed_at`, `rose_at`: when the watched count last changed, and rose.
+    `error_since`: since when nothing can be decided; `zero_since`: since when usage is exactly 0 and ignored.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
-    samples: Mapping[str, SampleMemory] = field(default_factory=dict)
     departed: Mapping[str, Departed] = field(default_factory=dict)
-    ahead: Mapping[str, AheadSample] = field(default_factory=dict)
-    beyond: Mapping[str, Beyond] = field(default_factory=dict)
-    ever_in_roster: bool = False
-    roster_at: float | None = None
-    last_valid: Roster | None = None
-    rosters: int = 0
-    rosters_since: float | None = None
-    empty_since: float | None = None
-    roster_total: int | None = None
-    roster_unfollowed: int = 0
-    reconnected_at: float | None = None
-    hold_until: float | None = None
-    rollout_since: float | None = None
-    replacement: Replacement = field(default_factory=Replacement)
+    metrics: Mapping[str, MetricMemory] = field(default_factory=dict)
+    started_at: float | None = None
+    instances_at: float | None = None
     last_replicas: int | None = None
-    last_scale: float | None = None
-    last_rise: float | None = None
+    changed_at: float | None = None
+    rose_at: float | None = None
     error_since: float | None = None
     zero_since: float | None = None
-    observing_since: float | None = None
 
     def pod(self, uid: str) -> PodMemory:
         """The memory of a pod."""
-        return self.pods.get(uid, NO_POD_MEMORY)
+        return self.pods.get(uid, NEW_POD)
 
-    def samples_of(self, metric: str) -> SampleMemory:
-        """The memory of the samples of a metric."""
-        return self.samples.get(metric, NO_SAMPLES)
-
-    def ahead_samples(self, uid: str) -> dict[str, AheadSample]:
-        """A pod's samples that are dated ahead, by metric."""
-        return {name: seen.ahead[uid] for name, seen in self.samples.items() if uid in seen.ahead}
-
-    def last_samples(self, uid: str) -> dict[str, LastSample]:
-        """A pod's newest samples that counted, by metric."""
-        return {name: seen.last[uid] for name, seen in self.samples.items() if uid in seen.last}
+    def metric(self, name: str) -> MetricMemory:
+        """The memory of a metric."""
+        return self.metrics.get(name, NEW_METRIC)
 
 
-class Kept(Enum):
-    """Where a field is kept other than in the status, which is written at each change of the fields there."""
+def after_instances(
+    memory: Memory, pods: Iterable[Pod], roster: Roster | None, listed: Mapping[str, Any], now: float
+) -> Memory:
+    """The memory after the registry's latest valid list; `listed` has the UIDs of the pods that it names.
 
-    LAZILY = "in the status, but its change alone is no reason to write: it changes with every roster or sample"
-    IN_DOCUMENTS = "in documents of `decide`, not in the status: it belongs to a connection, or each replica reads it"
-    IN_PROCESS = "nowhere else: it belongs to this process"
+    A pod that registers after a list without it, while it was Ready, comes into service then.
+    """
+    if roster is None or not roster.valid:
+        return memory
+    before, at, after = memory.instances_at, min(roster.at, now), dict(memory.pods)
+    is_new = before is None or at > before
+    for pod in pods:
+        remembered = memory.pod(pod.uid)
+        if pod.uid in listed:
+            is_late = before is not None and pod.is_ready and pod.ready_since <= before and is_new
+            back = now if is_late and not remembered.registered else remembered.back_since
+            remembered = remembered._replace(registered=True, absent_since=None, back_since=back)
+        elif not pod.is_ready or at < pod.ready_since:
+            remembered = remembered._replace(absent_since=None)
+        elif remembered.absent_since is None or remembered.absent_since < pod.ready_since:
+            remembered = remembered._replace(absent_since=at)
+        after[pod.uid] = remembered
+    return replace(memory, pods=after, instances_at=at if is_new else before)
 
 
-KEPT: Mapping[type, Mapping[str, Kept]] = {
-    Memory: {
-        "roster_at": Kept.LAZILY,
-        "rosters": Kept.LAZILY,
-        "last_valid": Kept.LAZILY,
-        "ahead": Kept.IN_DOCUMENTS,
-        "roster_total": Kept.IN_DOCUMENTS,
-        "roster_unfollowed": Kept.IN_DOCUMENTS,
-        "reconnected_at": Kept.IN_DOCUMENTS,
-        "observing_since": Kept.IN_PROCESS,
-    },
-    PodMemory: {"absent_count": Kept.LAZILY},
-    SampleMemory: {"ahead": Kept.IN_DOCUMENTS, "lacking": Kept.IN_PROCESS, "read": Kept.IN_PROCESS},
-    Beyond: {"until": Kept.LAZILY},
-    Roster: {
-        "instances": Kept.IN_DOCUMENTS,
-        "registry_total": Kept.IN_DOCUMENTS,
-        "registry_unfollowed": Kept.IN_DOCUMENTS,
-        "reconnected_at": Kept.IN_DOCUMENTS,
-    },
-}
-"""By type, the fields that are kept elsewhere than in the status. Of the samples, of existing pods of which one counts
-now, of registered pods that only serve, and of long lists the status has less (`policy.status_memory`)."""
+def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, longest_window: float) -> Memory:
+    """The memory after classifying the pods. Pods that are gone have departed, and are forgotten after a while.
+
+    A pod that was pulled out before it left carried load until then; one that only started never did.
+    """
+    pods: dict[str, PodMemory] = {}
+    for each in assessed:
+        if each.state in GONE:
+            continue
+        was = memory.pod(each.pod.uid)
+        was_out = each.state is PodState.PULLED_OUT or (was.was_out and each.state is PodState.DOUBTFUL)
+        turned_at = was.turned_at if each.state in AWAY else None
+        if each.state in AWAY and was.state is not None and was.state not in AWAY:
+            turned_at = now
+        is_back = (was.was_out or was.state is PodState.PULLED_OUT) and not was_out
+        pods[each.pod.uid] = was._replace(
+            state=each.state,
+            since=was.since if was.state is each.state else now,
+            was_out=was_out,
+            turned_at=turned_at,
+            back_since=now if is_back else was.back_since,
+        )
+    departed = {
+        uid: left
+        for uid, left in memory.departed.items()
+        if uid not in pods and now - left.at <= longest_window + DEPARTED_SECONDS
+    }
+    for uid, was in memory.pods.items():
+        if uid not in pods and was.state is not None and was.state is not PodState.STARTING:
+            # A pulled-out or unready pod carried load until it turned so.
+            until = now if was.state in {PodState.SERVING, PodState.DOUBTFUL} else was.turned_at or was.since
+            departed[uid] = Departed(until, _last_bounds(memory, uid, now))
+    return replace(memory, pods=pods, departed=departed)
+
+
+def _last_bounds(memory: Memory, uid: str, now: float) -> dict[str, int]:
+    lasts = {name: metric.last[uid] for name, metric in memory.metrics.items() if uid in metric.last}
+    return {name: last.bound for name, last in lasts.items() if now - last.at <= LAST_SAMPLE_SECONDS}
+
+
+def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
+    """The memory of the watched count, and of its last observed change and rise."""
+    before = memory.last_replicas
+    if before == scale.replicas:
+        return memory
+    if before is None:
+        return replace(memory, last_replicas=scale.replicas)
+    rose_at = now if scale.replicas > before else memory.rose_at
+    return replace(memory, last_replicas=scale.replicas, changed_at=now, rose_at=rose_at)
+
+
+def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
+    """When the count last changed, by the HPA's status or as observed; a time in the future counts as now."""
+    return max((min(at, now) for at in (memory.changed_at, bounds.last_scale) if at is not None), default=None)
+
+
+def lasting(since: float | None, now: float, *, holds: bool) -> float | None:
+    """Since when something holds without a break (seconds); None where it does not hold now."""
+    return None if not holds else now if since is None else min(since, now)
+
+
+def away_pods(memory: Memory) -> dict[str, PodMemory]:
+    """The pods that are pulled out or doubtful, by UID."""
+    return {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
+
+
+def remembering_away(away: Mapping[str, tuple[float, PodState]]) -> dict[str, PodMemory]:
+    """The memory of pods of which only is known since when they are pulled out, or doubtful.
+
+    A pulled-out pod was registered before, so that its absence stays confirmed.
+    """
+    memory = {}
+    for uid, (since, state) in away.items():
+        is_out = state is PodState.PULLED_OUT
+        memory[uid] = PodMemory(state, since, registered=is_out, absent_since=since if is_out else None, was_out=is_out)
+    return memory

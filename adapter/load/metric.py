@@ -1,37 +1,33 @@
-"""One metric of a target: from its samples to the scenarios that the watermarks decide."""
+"""One metric of a target: from its samples to the range of counts that its load allows."""
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
-from adapter.load.delay import BREAK_SECONDS, with_delay
-from adapter.load.doubt import scenarios_of
-from adapter.load.memory import LAST_SAMPLE_SECONDS, LastSample
+from adapter.load import step
+from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Reading, Upper, Verdict
+from adapter.load.bounds import Band, Loads, Sums, departed_load, drift, reading_of, sums_of, upper_of
+from adapter.load.memory import LAST_SAMPLE_SECONDS, MEDIANS_SECONDS, LastSample, Memory, MetricMemory, lasting
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
-    Readings,
     absent_container_sentence,
-    answered_at,
-    dated,
     in_service_since,
     is_service_total,
+    mean_size,
     no_capacity_sentence,
     query_samples,
     source_error,
     source_name,
     source_of,
 )
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
-from adapter.load.remembering import NO_DEPARTURES, UNKNOWN_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.samples import Point, QuerySamples
-from adapter.load.spec import Average, Metric, Policy, Strategy, Trigger
-from adapter.load.totals import Band, Totals
+from adapter.load.spec import Average, Metric, Policy, Strategy
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
@@ -39,248 +35,399 @@ FIRST_SAMPLE_SECONDS = 120.0
 """How long after a metric's window a new pod may have no sample: of scrapes, polls and clocks."""
 
 
-def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
+def band_of(policy: Policy, metric: Metric, *, total: bool, mean: Fraction = Fraction(1)) -> Band:
     """The watermarks of a metric, or its target as both, with the tolerance around them.
 
-    By default a service total of 0 is believed.
+    `mean` is the average capacity of the pods. By default a service total of 0 is accepted.
     """
-    aim = metric.target
+    high, low = (metric.high, metric.low) if metric.target is None else (metric.target, metric.target)
+    tolerance = policy.tolerance_of(metric)
     return Band(
-        high=metric.high if aim is None else aim,
-        low=metric.low if aim is None else aim,
-        tolerance=policy.tolerance_of(metric),
+        high=high,
+        low=low,
+        beyond=None if high is None else high * (1 + tolerance),
+        under=None if low is None else low * (1 - tolerance),
         average=policy.average,
-        tolerate_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
-        multiple_of=policy.multiple_of,
-        converge=policy.converge_towards,
+        accepts_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
+        rounds_up=policy.strategy is not Strategy.WATERMARK,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
-        step=policy.step if policy.strategy is Strategy.STEP else None,
+        unit=1 if metric.of is None or total else NANO,
+        mean_size=mean,
     )
 
 
-def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MetricAssessment:
-    """Compare one metric with its watermarks in every scenario of the doubtful pods; a floor needs no comparison."""
+def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> tuple[MetricAssessment, MetricMemory]:
+    """The range of counts that one metric allows, and the memory of it. A floor has only its total."""
     of_spec: dict[str, Any] = {"name": metric.name, "target": metric.target, "floor": metric.floor}
     of_spec |= inputs.policy.limits_of(metric)._asdict()
+    before = inputs.memory.metric(metric.name)
     if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
-        assessment = _assess_total(of_spec, inputs, metric, groups)
+        assessment, memory = _assess_total(of_spec, inputs, metric, groups, before)
     elif metric.floor:
         source, error = query_samples(metric, inputs.samples), source_error(metric, inputs.samples)
         if source.pods or source.by_pod:
             needed = "a floor needs one number for the service; sum the query up, or take floor away"
             error = f"{source_name(metric)} answers by pod, and {needed}"
-        ahead = inputs.memory.ahead.get(metric.name)
-        assessment = MetricAssessment(**of_spec, total=True, error=error, ahead=ahead)
+        assessment, memory = MetricAssessment(**of_spec, total=True, error=error), before
     else:
-        assessment = _assess_pods(of_spec, inputs, metric, groups)
-    if not metric.delay.up and not metric.delay.down:
-        return assessment
-    lasts = max(BREAK_SECONDS, source_of(metric, inputs.samples).max_age)
-    return with_delay(assessment, metric.delay, inputs.memory.beyond.get(metric.name), inputs.now, lasts)
+        assessment, memory = _assess_pods(of_spec, inputs, metric, groups, before)
+    above, below = _proposes(assessment)
+    memory = replace(
+        memory,
+        above_since=lasting(before.above_since, inputs.now, holds=above),
+        below_since=lasting(before.below_since, inputs.now, holds=below),
+    )
+    delays = (
+        (Verdict.ABOVE, memory.above_since, metric.delay.up),
+        (Verdict.BELOW, memory.below_since, metric.delay.down),
+    )
+    delayed = frozenset(side for side, since, delay in delays if since is not None and inputs.now - since < delay)
+    return (replace(assessment, delayed=delayed) if delayed else assessment), memory
+
+
+def _proposes(assessment: MetricAssessment) -> tuple[bool, bool]:
+    """Whether the metric proposes more, and fewer pods."""
+    upper = assessment.upper
+    is_below = upper.step is not None or bool(upper.stages and upper.stages[-1][1] is not None)
+    return any(reading.needed is not None for reading in assessment.lower), is_below
 
 
 def _assess_pods(
-    of_spec: dict[str, Any], inputs: AssessmentInputs, metric: Metric, groups: PodGroups
-) -> MetricAssessment:
+    of_spec: dict[str, Any], inputs: AssessmentInputs, metric: Metric, groups: PodGroups, before: MetricMemory
+) -> tuple[MetricAssessment, MetricMemory]:
     """Assess a metric of the pods. `of_spec`: the fields that the policy says."""
-    policy, samples, memory = inputs.policy, inputs.samples, inputs.memory
-    reader = MetricReader(metric, samples, inputs.now, believes_zero=policy.tolerate_zero is True)
-    seen, grouped = memory.samples_of(metric.name), (groups.serving, groups.doubtful, chain(groups.idle, groups.out))
-    readings = Readings(*([reader.sample(pod, seen, memory.pod(pod.uid)) for pod in pods] for pods in grouped))
-    band = band_of(policy, metric, total=False)
-    capacities, unit = [sample.capacity for sample in readings.all if sample.capacity], 1 if metric.of is None else NANO
-    counted = [sample for sample in chain(readings.serving, readings.doubtful) if sample.usage is not None]
-    began = min([sample.began for sample in counted], default=None)
-    oldest = min(counted, key=lambda sample: sample.until, default=None)
-    forgets = _forgets(inputs, groups, readings)
-    departed = UNKNOWN_DEPARTURES if forgets else departed_load(memory, metric.name, began)
-    totals = Totals(
-        unit=unit,
-        mean=None if metric.of is None else Fraction(sum(capacities), len(capacities) or 1),
-        full=Fraction(band.high_plus or 0, unit),
-        departed=departed,
-        seeks_extremes=band.step is not None and band.step.trigger is Trigger.ANY_POD,
-    )
-    for sample in readings.serving:
-        totals.add(sample)
-    for sample in readings.others:
-        if sample.pod.uid in groups.young:
-            totals.add_young(sample)
-    doubtful = [(sample, groups.doubt[sample.pod.uid]) for sample in readings.doubtful]
-    scenarios: list[Scenario] = []
-    if any(sample.usage is None or sample.is_partial for sample in readings.doubtful):
-        # On the way down a pod without a sample carries a full load: it may be the one that keeps the count.
-        order = sorted(doubtful, key=lambda doubtful_pod: totals.rank_down(doubtful_pod[0]), reverse=True)
-        scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1]
-    order = sorted(doubtful, key=lambda doubtful_pod: totals.rank_up(doubtful_pod[0]), reverse=True)
-    scenarios += scenarios_of(policy, band, groups.away, totals, order)
-    raw = copy(totals)
-    for sample in readings.others:
-        if sample.usage is not None:
-            raw.add(sample)
-    # The emptiest window may lack the most of its value, or nobody can tell how much.
-    emptiest = max(
-        (sample for sample in counted if sample.fullness),
-        key=lambda each: (each.bound is None, Fraction(each.bound, each.usage) if each.bound and each.usage else 0),
-        default=None,
-    )
-    lacking = (sample for sample in chain(readings.serving, readings.doubtful) if sample.bound is None)
-    # A window of which nobody can tell how full it is, is told at once.
-    overdue = [
-        sample
-        for sample in lacking
-        if _is_late(inputs, metric, sample.pod, sample.newest.at if sample.newest and sample.usage is None else None)
-    ]
-    return MetricAssessment(
-        **of_spec,
-        n=totals.n,
-        missing=totals.missing,
-        partial=totals.partial,
-        overdue=sum(sample.usage is None for sample in overdue),
-        overdue_partial=sum(sample.usage is not None for sample in overdue),
-        fullness=emptiest.fullness if emptiest is not None else "",
-        usage=totals.effective_usage(policy.average) if totals.n else None,
-        raw=raw.effective_usage(policy.average) if raw.n else None,
-        total=is_service_total(metric, samples),
-        scenarios=scenarios,
-        sampled_at=None if oldest is None else oldest.until,
-        began_at=began,
-        stale_at=min([sample.at for sample in counted]) + source_of(metric, samples).max_age if counted else None,
-        window=None if oldest is None else oldest.window,
-        error=None if totals.n else _error(inputs, metric, groups, readings),
-        readings=readings,
-        ahead=memory.ahead.get(metric.name),  # a frozen total may come back
-        newest=max([sample.until for sample in counted], default=None),
-    )
-
-
-def _is_late(inputs: AssessmentInputs, metric: Metric, pod: Pod, last: float | None) -> bool:
-    """Whether a pod without a whole sample should have one: it is not new in service, and has missed several.
-
-    `last`: the time of its last whole sample (seconds; None: unknown). One missed scrape is no trouble to tell of.
-    """
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
     source = source_of(metric, inputs.samples)
-    window = source.window if isinstance(source, QuerySamples) else 0.0
-    is_new = inputs.now - in_service_since(pod, inputs.memory.pod(pod.uid)) < FIRST_SAMPLE_SECONDS + window
-    return not is_new and (last is None or inputs.now - last > source.max_age + window)
-
-
-def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) -> bool:
-    """Whether the process before this one may remember more than this one of a pod without a sample, or at exactly 0.
-
-    A status holds no samples but those of pods that had none when it was written.
-    """
-    since = inputs.memory.observing_since
-    if since is None or inputs.now - since > LAST_SAMPLE_SECONDS:
-        return False
-    never_ready = {assessed.pod.uid for assessed in groups.assessed if assessed.state is PodState.STARTING}
-    soon = (sample for sample in readings.others if sample.pod.uid in groups.young - never_ready)
-    lacking = (
-        sample
-        for sample in chain(readings.serving, readings.doubtful, soon)
-        if not sample.last and (sample.usage is None or (not sample.usage and inputs.policy.tolerate_zero is not True))
+    reader = MetricReader(
+        metric, inputs.samples, now, before,
+        accepts_zero=policy.tolerate_zero is True, started_at=memory.started_at,
+    )  # fmt: skip
+    since = {pod.uid: in_service_since(pod, memory.pod(pod.uid)) for pod in inputs.pods}
+    reader.count_windows({pod.name: since[pod.uid] for pod in chain(groups.serving, groups.doubtful, groups.out)})
+    serving, doubtful, idle, out = (
+        [reader.sample(pod, since[pod.uid]) for pod in pods]
+        for pods in (groups.serving, groups.doubtful, groups.idle, groups.out)
     )
-    return any(in_service_since(sample.pod, inputs.memory.pod(sample.pod.uid)) < since for sample in lacking)
+    everything = [*serving, *doubtful, *idle, *out]
+    band = band_of(policy, metric, total=False, mean=mean_size(everything) if metric.of is not None else Fraction(1))
+    counted = [sample for sample in chain(serving, doubtful, out) if sample.usage is not None]
+    began = min((sample.began for sample in counted), default=now) - source.interval
+    medians = [each for each in before.medians if now - each[0] <= MEDIANS_SECONDS]
+    if reader.median is not None:
+        medians.append((now, reader.median))
+    after = MetricMemory(
+        last=_lasts(before, everything, now),
+        medians=_thinned(medians),
+        gap_at=reader.gaps(everything),
+    )
+    all_in = [*serving, *doubtful]
+    sums = sums_of(all_in, band)
+    whole = [sample for sample in everything if sample.usage is not None]
+    raw = sums_of(whole, band)
+    oldest = min(counted, key=lambda sample: sample.at, default=None)
+    assessment = MetricAssessment(
+        **of_spec,
+        n=sums.sampled,
+        missing=sums.pods - sums.sampled,
+        partial=sum(sample.is_partial for sample in counted),
+        young=len(groups.young),
+        overdue=sum(_is_overdue(inputs, metric, sample, since, before) for sample in all_in),
+        usage=_usage(all_in, band),
+        raw=raw.average(band) if whole else None,
+        total=is_service_total(metric, inputs.samples),
+        sampled_at=None if oldest is None else oldest.at,
+        began_at=began,
+        stale_at=None if oldest is None else oldest.at + source.max_age,
+        window=None if oldest is None else oldest.window or None,
+        samples=everything,
+        error=None if sums.sampled else _error(inputs, metric, groups, all_in),
+    )
+    if not sums.sampled:
+        return assessment, after
+    if sums.usage == 0 and not band.accepts_zero:
+        return replace(assessment, verdict=Verdict.INSIDE, is_ignored_zero=True), after
+    loads = _loads(metric, groups, band, memory, began, since, serving, doubtful, idle, out)
+    hot = [sample for sample in doubtful if band.exceeds(sample)]
+    left_out = {sample.pod.uid for sample in doubtful} - {sample.pod.uid for sample in hot}
+    groups_read = [(all_in, groups.replaceable)]
+    if doubtful:
+        groups_read.append(([*serving, *hot], groups.replaceable + len(groups.doubt_replaceable & left_out)))
+    if policy.strategy is Strategy.STEP:
+        readings = [step.reading(pods, band, policy.step, replaceable) for pods, replaceable in groups_read]
+        upper = step.upper(serving, loads, band, policy.step, has_changed=_turned_since(groups, memory, began))
+    else:
+        readings = [reading_of(sums_of(pods, band), band, replaceable) for pods, replaceable in groups_read]
+        upper = upper_of(loads, band)
+    hold = _hold(memory, began)
+    if hold is None and _are_moving(medians, now, (assessment.window or 0.0) + source.interval):
+        hold = HeldBy.WINDOWS
+    if hold is None and not any(sample.usage is not None for sample in serving):
+        hold = HeldBy.MISSING if serving else HeldBy.DOUBT
+    step_inside = 0
+    if policy.converge_towards is not None and not any(reading.needed is not None for reading in readings):
+        step_inside = drift(policy.converge_towards, sums, loads, band, policy.multiple_of, groups.starting)
+    return (
+        replace(
+            assessment,
+            lower=tuple(readings),
+            upper=upper._replace(hold=hold),
+            drift=step_inside,
+            verdict=_verdict(assessment.usage, readings, upper, band),
+        ),
+        after,
+    )
+
+
+def _usage(samples: Sequence[PodSample], band: Band) -> Fraction | None:
+    """The usage that people are shown: of the pods with a sample alone."""
+    sampled = [sample for sample in samples if sample.usage is not None]
+    return sums_of(sampled, band).average(band) if sampled else None
+
+
+def _verdict(usage: Fraction | None, readings: Sequence[Reading], upper: Upper, band: Band) -> Verdict:
+    """Where usage stands against the watermarks, whatever is missing."""
+    is_above = band.beyond is not None and usage is not None and usage > band.beyond
+    if is_above or any(reading.needed is not None for reading in readings):
+        return Verdict.ABOVE
+    is_below = band.under is not None and usage is not None and usage < band.under
+    return Verdict.BELOW if is_below or upper.step is not None else Verdict.INSIDE
+
+
+def _loads(
+    metric: Metric,
+    groups: PodGroups,
+    band: Band,
+    memory: Memory,
+    began: float,
+    since: dict[str, float],
+    serving: Sequence[PodSample],
+    doubtful: Sequence[PodSample],
+    idle: Sequence[PodSample],
+    out: Sequence[PodSample],
+) -> Loads:
+    """What the pods may carry, by the rules D1 to D5."""
+    full, low = (band.beyond or Fraction(0)) / band.unit, (band.low or Fraction(0)) / band.unit
+    known: Fraction | int = 0
+    doubt: Fraction | int = 0
+    filled: Fraction | int = 0
+    shifted: Fraction | int = 0
+    newcomers: Fraction | int = 0
+    gaps = 0
+    missing = [sample for sample in serving if sample.bound is None]
+    unsure = [sample for sample in doubtful if sample.bound is None or sample.pod.uid in groups.young]
+    young = [sample for sample in idle if sample.pod.uid in groups.young]
+    for sample in chain(missing, unsure, young):  # D2
+        fill = max(full * band.smaller(sample), Fraction(sample.last))
+        filled, gaps = filled + fill, gaps + 1
+        if max(sample.pod.created_at, since[sample.pod.uid] if sample.pod.is_ready else 0.0) >= began:
+            newcomers += fill
+    known += sum(sample.bound for sample in serving if sample.bound is not None)  # D1
+    away = [sample for sample in doubtful if sample.bound is not None and sample.pod.uid not in groups.young]
+    out_uids = {sample.pod.uid for sample in out}
+    for sample in chain(away, out):  # D3
+        own, one_pod = sample.bound or 0, 0 if band.is_absolute else low * band.smaller(sample)
+        turned_at, is_out = memory.pod(sample.pod.uid).turned_at, sample.pod.uid in out_uids
+        has_turned = turned_at is not None and turned_at >= began
+        if groups.deletes_out_first and is_out:  # D4
+            known += own
+            continue
+        known += max(own, one_pod) if is_out else own
+        doubt += 0 if is_out else max(0, one_pod - own)
+        if has_turned:
+            shifted += min(own, one_pod) if sample.bound is not None else sample.last
+    counted = [*serving, *doubtful, *young, *out]
+    left = [departed for departed in memory.departed.values() if departed.at >= began]
+    lasts = [departed.last.get(metric.name, 0) for departed in left]
+    return Loads(
+        pods=len(counted),
+        serving=len(serving),
+        size=sum(band.smaller(sample) for sample in counted),
+        known=known,
+        doubt=doubt,
+        filled=filled,
+        departed=shifted + departed_load(lasts, serving, newcomers),
+        gaps=gaps,
+        doubtful=len(doubtful),
+        left=len(left),
+        kept=len(doubtful) + (0 if groups.deletes_out_first else len(out)),
+    )
+
+
+def _turned_since(groups: PodGroups, memory: Memory, began: float) -> bool:
+    """Whether pods left, or turned pulled out, since the samples began: others carry their load now."""
+    turned = (memory.pod(pod.uid).turned_at for pod in groups.out)
+    return any(at is not None and at >= began for at in turned) or any(
+        departed.at >= began for departed in memory.departed.values()
+    )
+
+
+def _hold(memory: Memory, began: float) -> HeldBy | None:
+    """Whether this process has watched for too short a time: nothing shrinks on samples from before it started."""
+    return HeldBy.WARMING_UP if memory.started_at is not None and memory.started_at > began else None
+
+
+def _are_moving(medians: Sequence[tuple[float, int]], now: float, seconds: float) -> bool:
+    """Whether windows fill or drain: their median count moved by more than one in this time."""
+    recent = [median for at, median in medians if now - at <= seconds]
+    return bool(recent) and max(recent) - min(recent) > 1
+
+
+def _thinned(medians: Sequence[tuple[float, int]]) -> tuple[tuple[float, int], ...]:
+    """The medians without those between two equal ones: a policy is assessed many times an hour."""
+    return tuple(
+        each
+        for index, each in enumerate(medians)
+        if not 0 < index < len(medians) - 1 or not medians[index - 1][1] == each[1] == medians[index + 1][1]
+    )
+
+
+def _lasts(before: MetricMemory, samples: Sequence[PodSample], now: float) -> dict[str, LastSample]:
+    """The newest samples that counted, by UID."""
+    lasts = {}
+    for sample in samples:
+        uid, remembered = sample.pod.uid, before.last.get(sample.pod.uid)
+        if sample.bound is not None and (remembered is None or sample.at >= remembered.at):
+            lasts[uid] = LastSample(sample.at, sample.bound)
+        elif remembered is not None and now - remembered.at <= LAST_SAMPLE_SECONDS:
+            lasts[uid] = remembered
+    return lasts
+
+
+def _is_overdue(
+    inputs: AssessmentInputs, metric: Metric, sample: PodSample, since: dict[str, float], before: MetricMemory
+) -> bool:
+    """Whether a pod without a sample should have one: it is not new in service, and has missed several.
+
+    One missed scrape is no trouble to tell of.
+    """
+    if sample.usage is not None:
+        return False
+    source, last = source_of(metric, inputs.samples), before.last.get(sample.pod.uid)
+    window = source.window if isinstance(source, QuerySamples) else 0.0
+    is_new = inputs.now - since[sample.pod.uid] < FIRST_SAMPLE_SECONDS + window
+    return not is_new and (last is None or inputs.now - last.at > source.max_age + window)
 
 
 def _assess_total(
-    of_spec: dict[str, Any], inputs: AssessmentInputs, metric: Metric, groups: PodGroups
-) -> MetricAssessment:
+    of_spec: dict[str, Any], inputs: AssessmentInputs, metric: Metric, groups: PodGroups, before: MetricMemory
+) -> tuple[MetricAssessment, MetricMemory]:
     """Assess a number for the whole service: all pods that are in share it, and none is missing.
 
     Of a floor no pods are compared: it needs none to serve.
     """
-    policy, samples, now = inputs.policy, inputs.samples, inputs.now
-    source = query_samples(metric, samples)
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
+    source, band = query_samples(metric, inputs.samples), band_of(policy, metric, total=True)
     point = source.total
     assert point is not None
     # A floor may be the past on purpose: it ages from when its value was the answer.
-    sample = LastSample(point.at + source.behind if metric.floor else point.at, point.value)
-    ahead, at, until = dated(sample, inputs.memory.ahead.get(metric.name), answered_at(source, now))
-    began = until - source.window
-    stale = now - at > source.max_age or point.is_hollow
-    bounded = None if point.is_hollow else point.bound
-    seen, pods = inputs.memory.samples_of(metric.name).read, [*groups.serving, *groups.doubtful]
-    fresh = {pod.uid for pod in pods if pod.name in source.reads} | ({""} if bounded is not None else set())
-    uids = [uid for uid in ("", *(pod.uid for pod in pods)) if uid in fresh or uid in seen]
-    read = {uid: now if uid in fresh else seen[uid] for uid in uids}
-    lack, is_late = _lack_of_total(inputs, metric, pods, began, read)
-    if bounded is None:
-        is_late = not point.window_samples or now - read.get("", 0.0) > source.max_age + source.window
-    n, running = len(pods), groups.running
-    # A share of the total needs no departed load: the total includes it.
-    departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
-    scenarios: Sequence[Scenario] = ()
-    if not stale and not metric.floor:
-        scenarios = _scenarios_of_total(policy, metric, groups, point, departed, is_blind=bool(lack))
-    error = source_error(metric, samples) if stale else None
-    if point.is_hollow and now - at <= source.max_age:
-        error = f"{source_name(metric)} has no fresh sample: its window {point.fullness}"
-    if error is None and running and not n and not metric.floor:
+    at = point.at + source.behind if metric.floor else point.at
+    began = at - source.window - source.interval
+    medians = [each for each in before.medians if now - each[0] <= MEDIANS_SECONDS]
+    if point.count:
+        medians.append((now, point.count))
+    after = MetricMemory(medians=_thinned(medians))
+    n, in_count = len(groups.serving), [*groups.serving, *groups.doubtful]
+    error = None
+    if now - at > source.max_age:
+        error = source_error(metric, inputs.samples)
+    elif point.count == 1:
+        error = f"{source_name(metric)} has no fresh sample: its window holds one sample, which gives no rate"
+    bound = None if error else _bound_of_total(point, medians, memory, now, source.window)
+    is_fresh = error is None
+    if is_fresh and groups.running and not in_count and not metric.floor:
         error = NO_POD_SERVES
-    return MetricAssessment(
+    assessment = MetricAssessment(
         **of_spec,
-        n=n,
-        usage=None if stale else _share_of(point.value, n, policy.average),
-        raw=None if stale else _share_of(point.value, running, policy.average),
-        partial=n if point.is_partial or lack else 0,
-        overdue_partial=n if is_late and not stale else 0,
-        fullness=point.fullness if point.is_partial else lack,
+        n=len(in_count),
+        usage=_share_of(point.value, len(in_count), policy.average) if is_fresh else None,
+        raw=_share_of(point.value, groups.running, policy.average) if is_fresh else None,
+        partial=len(in_count) if bound != point.value else 0,
         total=True,
-        total_value=None if stale else point.value,
-        total_bound=None if stale else bounded,
-        scenarios=scenarios,
-        sampled_at=until,
+        total_value=point.value if is_fresh else None,
+        total_bound=bound,
+        verdict=Verdict.INSIDE if error is None else Verdict.ERROR,
+        sampled_at=at,
         began_at=began,
-        stale_at=None if stale else at + source.max_age,
+        stale_at=at + source.max_age if is_fresh else None,
         window=source.window or None,
         error=error,
-        ahead=ahead,
-        read=read,
     )
+    if error is not None or metric.floor or not in_count:
+        return assessment, after
+    if point.value == 0 and not band.accepts_zero:
+        return replace(assessment, is_ignored_zero=True), after
+    readings = [_share(point.value, len(in_count), band, policy, groups.replaceable)]
+    if groups.doubtful and n:
+        readings.append(_share(point.value, n, band, policy, groups.replaceable + len(groups.doubt_replaceable)))
+    is_unread = _reads_some_pods(source, in_count) or any(
+        in_service_since(pod, memory.pod(pod.uid)) >= began for pod in in_count
+    )
+    out = 0 if groups.deletes_out_first else len(groups.out)
+    left = [departed for departed in memory.departed.values() if departed.at >= began]
+    one_pod = Fraction(0) if band.is_absolute else band.low or Fraction(0)
+    loads = Loads(
+        pods=len(in_count) + out,
+        serving=n,
+        size=len(in_count) + out,
+        known=(point.value if bound is None else bound) + out * one_pod,
+        doubt=len(groups.doubtful) * one_pod,
+        filled=0,
+        departed=0,
+        gaps=0,
+        doubtful=len(groups.doubtful),
+        left=len(left),
+        kept=len(groups.doubtful) + out,
+    )
+    if policy.strategy is Strategy.STEP:
+        of_pods = loads._replace(known=point.value if bound is None else bound)
+        upper = step.upper_of_total(of_pods, band, policy.step, has_changed=_turned_since(groups, memory, began))
+    else:
+        upper = upper_of(loads, band)
+    hold = _hold(memory, began)
+    if hold is None and (bound is None or is_unread):
+        hold = HeldBy.MISSING
+    if hold is None and _are_moving(medians, now, source.window + source.interval):
+        hold = HeldBy.WINDOWS
+    upper = upper._replace(hold=hold, zero=band.low is not None and point.value == 0 and bound == 0)
+    drifting = 0
+    if policy.converge_towards is not None and readings[0].needed is None:
+        sums = Sums(len(in_count), len(in_count), point.value, len(in_count), 0)
+        whole = loads._replace(known=point.value, gaps=int(is_unread or bound != point.value))
+        drifting = drift(policy.converge_towards, sums, whole, band, policy.multiple_of, groups.starting)
+    verdict = _verdict(assessment.usage, readings, upper, band)
+    return replace(assessment, lower=tuple(readings), upper=upper, drift=drifting, verdict=verdict), after
 
 
-def _lack_of_total(
-    inputs: AssessmentInputs, metric: Metric, pods: Sequence[Pod], began: float, read: Mapping[str, float]
-) -> tuple[str, bool]:
-    """A predicate about a pod that a service total's window does not tell of, and whether that is late.
+def _bound_of_total(
+    point: Point, medians: Sequence[tuple[float, int]], memory: Memory, now: float, window: float
+) -> int | None:
+    """The most that a service total may be, which a window with a gap hides; None where nobody can tell."""
+    if point.count is None:
+        return point.value
+    if point.count == 0:
+        return None if memory.started_at is not None and now - memory.started_at <= window else point.value
+    full = point.full or max((median for _, median in medians), default=0)
+    return point.value if point.count >= full else -(-point.value * full // (point.count - 1))
 
-    Empty where it tells of all. Where one of several pods is read, it speaks for all, as the leader of a group does;
-    where none is, something else counts their load, such as an ingress. `read`: when each was last read, by UID.
+
+def _reads_some_pods(source: QuerySamples, pods: Sequence[Pod]) -> bool:
+    """Whether the query reads some of the pods and not others.
+
+    Where one of several is read, it speaks for all, as the leader of a group does; where none is, something else counts
+    their load, such as an ingress.
     """
-    source = query_samples(metric, inputs.samples)
-    for pod in pods if source.window else ():
-        if in_service_since(pod, inputs.memory.pod(pod.uid)) > began:
-            return f"began before {pod.name} came into service", _is_late(inputs, metric, pod, None)
-    unread = [pod for pod in pods if pod.name not in source.reads]
-    are_read = len(pods) - len(unread)
-    if not unread or (are_read <= 1 and are_read != len(unread)):
-        return "", False
-    late = [pod for pod in unread if _is_late(inputs, metric, pod, read.get(pod.uid))]
-    first = min(late or unread, key=lambda pod: pod.name)
-    return f"holds no sample of {first.name}", bool(late)
+    read = sum(pod.name in source.reads for pod in pods)
+    return 1 < read < len(pods) or (read == 1 and len(pods) == 2)
 
 
-def _scenarios_of_total(
-    policy: Policy, metric: Metric, groups: PodGroups, point: Point, departed: DepartedLoad, *, is_blind: bool
-) -> list[Scenario]:
-    band, n, bound = band_of(policy, metric, total=True), len(groups.serving), point.bound
-    totals = Totals(
-        usage=point.value,
-        n=n,
-        weight=n,
-        bound=point.value if bound is None else bound,
-        partial=n if is_blind or point.is_partial else 0,
-        total=True,
-        is_blind=is_blind or bound is None,
-        full=band.high_plus or 0,
-        departed=departed,
-    )
-    for pod in groups.idle:
-        if pod.uid in groups.young:
-            totals.add_young(PodSample(pod, 0))
-    order = [(PodSample(pod, 0, bound=0), groups.doubt[pod.uid]) for pod in groups.doubtful]
-    return scenarios_of(policy, band, groups.away, totals, order)
+def _share(total: int, pods: int, band: Band, policy: Policy, replaceable: int) -> Reading:
+    """What the pods need that share a service total."""
+    usage = Fraction(total) if band.is_absolute else Fraction(total, pods)
+    if band.high is None or band.beyond is None or usage <= band.beyond:
+        return Reading(pods, usage, None, replaceable)
+    needed = -(-(pods * usage) // band.high) if band.is_absolute else -(-Fraction(total) // band.high)
+    more = policy.step.up if policy.strategy is Strategy.STEP else 0
+    return Reading(pods, usage, int(needed) + more, replaceable)
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
@@ -289,19 +436,18 @@ def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
     return Fraction(total, pods) if pods else None
 
 
-def _error(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> str:
-    """Why no scenario could compare anything, as a sentence."""
-    samples, pods = inputs.samples, [*groups.serving, *groups.doubtful]
-    source = source_of(metric, samples)
+def _error(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, samples: Sequence[PodSample]) -> str:
+    """Why nothing can be compared, as a sentence."""
+    pods, source = [sample.pod for sample in samples], source_of(metric, inputs.samples)
     if not groups.running and source.error:
-        return source_error(metric, samples)
+        return source_error(metric, inputs.samples)
     if not pods:
         return NO_POD_SERVES
     if sentence := absent_container_sentence(metric, pods):
         return sentence
-    if metric.of is not None and not any(sample.capacity for sample in readings.all):
+    if metric.of is not None and not any(sample.sizes for sample in samples):
         return no_capacity_sentence(metric, pods)
-    reasons = {sample.missing for sample in chain(readings.serving, readings.doubtful)} - {"", "no sample"}
+    reasons = {sample.missing for sample in samples} - {"", "no sample"}
     if not source.error and source.pods and reasons:
         return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons)}"
-    return source_error(metric, samples)
+    return source_error(metric, inputs.samples)

@@ -1,26 +1,25 @@
-"""The pods of a target by state, and those of them that may serve soon, be replaced, or go first on the way down."""
+"""The pods of a target by state, and those of them that may serve soon, be replaced, or be deleted first."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from adapter.load.assessment import AssessmentInputs, PodAssessment
-from adapter.load.doubt import AwayPods, Doubt
-from adapter.load.pod_samples import is_young
-from adapter.load.pods import GONE, Pod, PodState
-from adapter.load.remembering import replacement_ineffective, rolling_out, since_first_step
+from adapter.load.memory import Memory
+from adapter.load.pods import GONE, Pod, PodAssessment, PodState
 from adapter.load.spec import Policy, Target
+from adapter.load.states import is_young
 
 LONG_DOUBT_SECONDS = 300.0
-"""A pod that has been doubtful for this long may be replaced in the scenarios that count it as out."""
+"""A pod that has been doubtful for this long is replaced where it is taken for out."""
+_SETTLED = "NewReplicaSetAvailable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroups:
-    """The pods of a target. `doubtful` ones are by name; `idle` ones start or are not Ready, `out` are pulled out.
+    """The pods of a target. `idle` ones start or are not Ready, `out` are pulled out. `young` has UIDs.
 
-    `away` counts the pods that are out in every scenario. By UID: `young` pods do not serve, but may soon; `doubt` has
-    what matters of doubtful pods where a scenario has them out.
+    `replaceable` counts the pulled-out pods that may be replaced, `doubt_replaceable` has the UIDs of doubtful ones.
+    `deletes_out_first`: a scale-down deletes the pulled-out pods first.
     """
 
     assessed: Sequence[PodAssessment]
@@ -29,59 +28,52 @@ class PodGroups:
     doubtful: Sequence[Pod]
     idle: Sequence[Pod]
     out: Sequence[Pod]
-    away: AwayPods
     young: frozenset[str]
-    doubt: Mapping[str, Doubt]
+    replaceable: int
+    doubt_replaceable: frozenset[str]
+    deletes_out_first: bool
 
     @property
     def running(self) -> int:
         """How many pods are neither terminating nor finished."""
         return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
 
+    @property
+    def starting(self) -> int:
+        """How many pods start: they already count as replacements."""
+        return self.counts.get(PodState.STARTING, 0)
 
-def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> PodGroups:
-    """Group the pods. The memory knows them already."""
-    policy, memory, now = inputs.policy, inputs.memory, inputs.now
-    after = policy.pulled_out.replace_after
+
+def group_pods(
+    policy: Policy, target: Target | None, assessed: Sequence[PodAssessment], memory: Memory, now: float
+) -> PodGroups:
+    """Group the pods. The memory knows their states already."""
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
     for each in assessed:
         by_state[each.state].append(each.pod)
-    idle = by_state[PodState.STARTING] + by_state[PodState.UNREADY]
-    out, doubtful = by_state[PodState.PULLED_OUT], sorted(by_state[PodState.DOUBTFUL], key=lambda pod: pod.name)
+    pulled_out = policy.pulled_out
+    may_replace = pulled_out.replace and (target is None or target.progressing in {"", _SETTLED})
 
-    def lasts(since: float | None, seconds: float) -> bool:
-        return since is not None and now - since >= seconds
+    def is_replaced(pod: Pod, after: float) -> bool:
+        is_old = now - pod.created_at >= pulled_out.min_age
+        return may_replace and is_old and now - memory.pod(pod.uid).since >= after
 
-    may_replace = policy.pulled_out.replace and not rolling_out(memory, now)
-    # Once replacing has proved ineffective, only pods from before its first step.
-    stopped = may_replace and replacement_ineffective(memory, assessed)
-    old = {pod.uid for pod in (*out, *doubtful) if may_replace and not (stopped and since_first_step(memory, pod))}
-    doubt = {}
-    for pod in doubtful:
-        remembered = memory.pod(pod.uid)
-        is_long, may_be_new = (
-            lasts(remembered.doubt_since, LONG_DOUBT_SECONDS),
-            remembered.seen is None and is_young(pod, now),
-        )
-        doubt[pod.uid] = Doubt(is_long, is_replaceable=is_long and pod.uid in old, is_young=may_be_new)
+    out, doubtful = by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
     return PodGroups(
         assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
         serving=by_state[PodState.SERVING],
         doubtful=doubtful,
-        idle=idle,
+        idle=by_state[PodState.STARTING] + by_state[PodState.UNREADY],
         out=out,
-        away=AwayPods(
-            out=0 if _deletes_pulled_out_first(policy, inputs.target, assessed) else len(out),
-            replaceable=sum(pod.uid in old and lasts(memory.pod(pod.uid).out_since, after) for pod in out),
-            reserved=len(by_state[PodState.STARTING]),
-        ),
-        young=frozenset(pod.uid for pod in idle if is_young(pod, now)),
-        doubt=doubt,
+        young=frozenset(each.pod.uid for each in assessed if is_young(each, memory.pod(each.pod.uid), now)),
+        replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
+        doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
+        deletes_out_first=_deletes_out_first(policy, target, assessed),
     )
 
 
-def _deletes_pulled_out_first(policy: Policy, target: Target | None, pods: Sequence[PodAssessment]) -> bool:
+def _deletes_out_first(policy: Policy, target: Target | None, pods: Sequence[PodAssessment]) -> bool:
     """Whether a scale-down deletes the pulled-out pods first: each has a lower deletion cost than every other pod.
 
     The cost decides only among the pods of one ReplicaSet: a Deployment with several shrinks them by other rules, and a

@@ -1,88 +1,57 @@
-"""The samples of one metric: which pods have one that counts, when it was taken, and the capacity it relates to."""
+"""The samples of one metric: which pods have one that counts, when its window began, and what usage is divided by."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from statistics import median_low
 from typing import NamedTuple
 
-from adapter.load.memory import (
-    AHEAD_SECONDS,
-    LAST_SAMPLE_SECONDS,
-    NO_POD_MEMORY,
-    NO_SAMPLES,
-    AheadSample,
-    LastSample,
-    PodMemory,
-    SampleMemory,
-    recent,
-)
+from adapter.load.memory import LAST_SAMPLE_SECONDS, MetricMemory, PodMemory
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
 
-YOUNG_SECONDS = 300.0
-"""A pod that does not serve may do so soon if it was created, or changed its readiness, less than this ago."""
-DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+IGNORED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+_GAP_POLLS = 2.2
+"""Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
+
+
+class Sizes(NamedTuple):
+    """What usage is divided by (nano-units): the larger and the smaller of the capacity wanted and in force.
+
+    Both are 1 for a plain usage. The larger one counts for the lower bound, the smaller one for the upper bound.
+    """
+
+    larger: int
+    smaller: int
+
+
+ONE = Sizes(1, 1)
 
 
 class PodSample(NamedTuple):
-    """One pod's sample of a metric, or the reason why there is none. Values are nano-units, times seconds.
+    """One pod's sample of a metric, or the reason why none counts. Values are nano-units, times seconds.
 
-    `usage` is None where no sample counts; `missing` says why. `bound` is the most that the pod may have used, None
-    where that is not known; it differs from `usage` where the sample's window is partial, as `fullness` says.
-    `capacity` is what usage is divided by (None: the metric is no utilization, or the pod has no capacity). `limit` is
-    the limit that caps the usage, where one does. `last` is the larger of its current and its last remembered sample,
-    if they are recent. For the memory: `newest`, its newest sample that counted, and `ahead`, its current sample where
-    that is dated ahead. A sample that counts is aged from `at`, and its window is from `began` to `until`.
+    `usage` is None where no sample counts; `missing` says why. `bound` is the most that the pod may have used; None
+    where that is not known: then it is missing for the upper bound. `sizes` is None where the pod has no capacity.
+    `limit` caps the usage itself. `last`: the largest of its recent bounds that is known. The sample was taken at `at`
+    over a window of `window` seconds.
     """
 
     pod: Pod
     usage: int | None
     missing: str = ""
-    capacity: int | None = None
-    limit: int | None = None
-    last: int = 0
-    newest: LastSample | None = None
-    ahead: AheadSample | None = None
-    at: float = 0.0
-    until: float = 0.0
-    began: float = 0.0
-    window: float | None = None
     bound: int | None = None
-    fullness: str = ""
+    sizes: Sizes | None = ONE
+    limit: int = 0
+    last: int = 0
+    at: float = 0.0
+    window: float = 0.0
+    is_partial: bool = False
 
     @property
-    def is_partial(self) -> bool:
-        """Whether the pod may have used more than its sample says."""
-        return self.usage is not None and self.usage != self.bound
-
-
-@dataclass(frozen=True, slots=True)
-class Readings:
-    """One metric of the running pods of a target: those that serve, the doubtful ones by name, and the others."""
-
-    serving: Sequence[PodSample]
-    doubtful: Sequence[PodSample]
-    others: Sequence[PodSample]
-
-    @property
-    def all(self) -> Iterator[PodSample]:
-        """The samples of all of them."""
-        return chain(self.serving, self.doubtful, self.others)
-
-
-NO_READINGS = Readings((), (), ())
-
-
-def is_young(pod: Pod, now: float) -> bool:
-    """Whether the pod was created, or changed its readiness, less than YOUNG_SECONDS ago."""
-    return now - max(pod.created_at, pod.ready_since) < YOUNG_SECONDS
-
-
-def in_service_since(pod: Pod, remembered: PodMemory) -> float:
-    """When the pod came into service: it started, turned Ready, was last seen back from being out, or registered."""
-    ready_since = pod.ready.since if pod.ready is not None else None
-    return max(pod.started_at or 0.0, ready_since or 0.0, remembered.back_since or 0.0)
+    def began(self) -> float:
+        """When the window of the sample began."""
+        return self.at - self.window
 
 
 class MetricReader:
@@ -92,140 +61,156 @@ class MetricReader:
     for consecutive pods.
     """
 
-    def __init__(self, metric: Metric, samples: Samples, now: float, *, believes_zero: bool = False) -> None:
-        self._metric = metric
-        self._now = now
-        self._believes_zero = believes_zero
-        self._of, self._resource, self._is_whole = metric.of, metric.resource_name, not metric.source.containers
+    def __init__(
+        self,
+        metric: Metric,
+        samples: Samples,
+        now: float,
+        memory: MetricMemory | None = None,
+        *,
+        accepts_zero: bool = False,
+        started_at: float | None = None,
+    ) -> None:
+        self._metric, self._now, self._accepts_zero = metric, now, accepts_zero
+        self._memory = memory or MetricMemory()
+        self._started_at = started_at
         self._source = source = source_of(metric, samples)
-        self._points = source.pods if isinstance(source, QuerySamples) else {}
+        self._points: Mapping[str, Point] = source.pods if isinstance(source, QuerySamples) else {}
         self._usages = source.pods if isinstance(source, ResourceSamples) else {}
-        self._query_window = source.window or None if isinstance(source, QuerySamples) else None
-        self._warms = metric.resource.name == "cpu" if metric.resource is not None else self._query_window is not None
-        self._answered_at = answered_at(source, now)
-        self._is_throttled = metric.is_throttled
+        self._window = source.window if isinstance(source, QuerySamples) else None
+        # CPU is measured over a window as well, that of its sample; memory at one moment.
+        self._warms = metric.resource.name == "cpu" if metric.resource is not None else bool(self._window)
+        self.full = 0
+        """How many samples a full window holds; 0 where that is not known."""
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
-        self._amount: tuple[int | None, str] = None, ""
-        self._limit: int | None = None
+        self._basis: tuple[Sizes | None, str, int] = ONE, "", 0
 
-    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, remembered: PodMemory = NO_POD_MEMORY) -> PodSample:
-        """The pod's sample, or why there is none; and its capacity where the metric is a utilization."""
-        now, uid, name = self._now, pod.uid, pod.name
-        names, capacity, lack = self.basis(pod)
-        before, ahead = recent(seen.last.get(uid), now), seen.ahead.get(uid)
-        last = before.value if before is not None else 0
-        of_pod = pod.pod_limits.get(self._resource) if self._is_throttled and self._is_whole else None
-        limit = of_pod or self._limit
+    def count_windows(self, in_service: Mapping[str, float]) -> None:
+        """Learn how many samples a full window holds: the largest median of an hour, and the current one.
+
+        `in_service`: since when pods have been in service, by name.
+        """
+        counts = [
+            point.count
+            for name, point in self._points.items()
+            if point.count and name in in_service and in_service[name] <= point.at - (self._window or 0.0)
+        ]
+        self.median = median_low(counts) if counts else None
+        medians = [*(median for _, median in self._memory.medians), *([self.median] if self.median else [])]
+        self.full = max(medians, default=0)
+
+    median: int | None = None
+    """The median number of samples in the current windows of the pods in service; None where none can be counted."""
+
+    def sample(self, pod: Pod, in_service: float = 0.0) -> PodSample:
+        """The pod's sample, or why none counts. `in_service`: since when the pod has been in service."""
+        now, name = self._now, pod.name
+        sizes, lack, limit = self.basis(pod)
+        remembered = self._memory.last.get(pod.uid)
+        if remembered is not None and now - remembered.at > LAST_SAMPLE_SECONDS:
+            remembered = None
+        last = remembered.bound if remembered is not None else 0
         point = self._points.get(name)
-        value, at, window, reason = self._read(name, names, point)
-        if value is None:
-            # What is known of a sample dated ahead is kept: a frozen one may come back.
-            return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
-        until = at
-        if ahead is not None or at > self._answered_at:
-            ahead, at, until = dated(LastSample(at, value), ahead, self._answered_at)
-        began = until - (window or 0.0)
-        if value > last and now - at <= LAST_SAMPLE_SECONDS:
-            last = value
-        reason = self._unfit_reason(in_service_since(pod, remembered), value, at, began, before, point) or lack
-        if reason:
-            return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
-        bound = value if point is None else point.bound
-        fullness = point.fullness if point is not None and point.is_partial else ""
-        newest = LastSample(at, bound) if bound is not None and (before is None or at > before.at) else before
+        if point is not None:
+            value, at, window, reason = point.value, point.at, self._window or 0.0, ""
+        else:
+            value, at, window, reason = self._measured(name)
+        if not reason and now - at > self._source.max_age:
+            reason = f"its last sample is from {time_text(at)}"
+        if not reason and value == 0 and last and not self._accepts_zero:
+            reason = IGNORED_ZERO
+        if not reason and at < in_service:
+            reason = "its last sample is from before it came into service"
+        if not reason and self._warms and at - window < in_service:
+            reason = "warming up: the window of its last sample began before it came into service"
+        if not reason and point is not None and point.count == 1:
+            reason = "its window holds one sample, which gives no rate"
+        if reason or lack:
+            return PodSample(pod, None, reason or lack, None, sizes, limit, last)
+        bound = value if point is None else self._bound(pod, point, remembered.at if remembered else None)
         return PodSample(
-            pod, value, "", capacity, limit, last, newest, ahead, at, until, began, window, bound, fullness
+            pod, value, "", bound, sizes, limit, max(last, bound or value), at, window, is_partial=bound != value
         )
 
-    def basis(self, pod: Pod) -> tuple[Sequence[str], int | None, str]:
-        """What does not change with samples: the containers that count, the capacity, and why it has no capacity.
+    def _measured(self, name: str) -> tuple[int, float, float, str]:
+        """Value, time, window of a pod's resource usage, and why there is none."""
+        usage, value = self._usages.get(name), 0
+        if usage is None:
+            return 0, 0.0, 0.0, "no sample"
+        resource = self._metric.resource_name
+        for container in self._names or usage.containers:
+            amount = usage.amount(container, resource)
+            if amount is None:
+                return 0, 0.0, 0.0, f"container {container} has no {resource} sample"
+            value += amount
+        return value, usage.at, usage.window, ""
+
+    def _bound(self, pod: Pod, point: Point, last_at: float | None) -> int | None:
+        """The most that a pod may have used, which a window with a gap hides; None where nobody can tell.
+
+        A rate divides by the whole window, however few samples it holds. With c of `full` samples, c - 1 of the
+        distances between them are measured at least, so the load is value · full/(c - 1) at most.
+        """
+        if point.count is None:
+            return point.value
+        if point.count == 0:
+            unsure = [at for at in (self._started_at, self._gap_at(pod, point.at, last_at)) if at is not None]
+            return None if any(self._now - at <= (self._window or 0.0) for at in unsure) else point.value
+        full = point.full or self.full
+        return point.value if point.count >= full else -(-point.value * full // (point.count - 1))
+
+    def _gap_at(self, pod: Pod, at: float, last_at: float | None) -> float | None:
+        """When samples of the pod came again after a gap, by their dates."""
+        is_gap = last_at is not None and at - last_at > _GAP_POLLS * self._source.interval
+        return at if is_gap else self._memory.gap_at.get(pod.uid)
+
+    def gaps(self, samples: Iterable[PodSample]) -> dict[str, float]:
+        """The gaps to remember of pods whose windows cannot be counted, by UID."""
+        gaps = {}
+        for sample in samples:
+            point, before = self._points.get(sample.pod.name), self._memory.last.get(sample.pod.uid)
+            if point is not None and point.count == 0:
+                at = self._gap_at(sample.pod, point.at, before.at if before is not None else None)
+                if at is not None and self._now - at <= (self._window or 0.0):
+                    gaps[sample.pod.uid] = at
+        return gaps
+
+    def basis(self, pod: Pod) -> tuple[Sizes | None, str, int]:
+        """What does not change with samples: what usage is divided by, why it cannot be, and the limit that caps it.
 
         A pod's own limit or request counts, if it has one and the whole pod is measured, else that of its containers.
         """
         if pod.containers is not self._containers:
             chosen = _chosen(self._metric, pod)
             self._containers, self._names = pod.containers, [container.name for container in chosen]
-            self._amount = _sum_capacity(self._of, self._resource, chosen)
-            self._limit = _sum_capacity(Capacity.LIMIT, self._resource, chosen)[0] if self._is_throttled else None
-        if self._of is not None and self._is_whole:
-            amounts = pod.pod_limits if self._of is Capacity.LIMIT else pod.pod_requests
-            if amounts.get(self._resource):
-                return self._names, amounts[self._resource], ""
-        return self._names, *self._amount
-
-    def _read(
-        self, name: str, containers: Sequence[str], point: Point | None
-    ) -> tuple[int | None, float, float | None, str]:
-        """Value, time and window of a pod's latest sample, or the reason why there is none."""
-        if point is not None:
-            return point.value, point.at, self._query_window, ""
-        usage, value = self._usages.get(name), 0
-        if usage is None:
-            return None, 0.0, None, "no sample"
-        for container in containers or usage.containers:
-            amount = usage.amount(container, self._resource)
-            if amount is None:
-                return None, 0.0, None, f"container {container} has no {self._resource} sample"
-            value += amount
-        return value, usage.at, usage.window, ""
-
-    def _unfit_reason(
-        self, in_service: float, value: int, at: float, began: float, before: LastSample | None, point: Point | None
-    ) -> str:
-        """Why a sample does not count, empty where it does.
-
-        `in_service`: since when the pod has been in service. `began`: when the sample's window began. `before`: the
-        pod's newest sample that counted. `point`: the sample of a query.
-        """
-        if self._now - at > self._source.max_age:
-            return f"its last sample is from {time_text(at)}"
-        if value == 0 and before is not None and before.value > 0 and not self._believes_zero:
-            return DOUBTED_ZERO
-        if at < in_service:
-            return "its last sample is from before it came into service"
-        if self._warms and began < in_service:
-            return "warming up: the window of its last sample began before it came into service"
-        return f"its window {point.fullness}" if point is not None and point.is_hollow else ""
+            limits = _sizes(Capacity.LIMIT, self._metric, chosen)[0] if self._metric.is_throttled else None
+            self._basis = *_sizes(self._metric.of, self._metric, chosen), limits.larger if limits is not None else 0
+        sizes, lack, limit = self._basis
+        if not self._metric.source.containers:
+            own: Sizes | None
+            if self._metric.of is not None and (own := _own_sizes(self._metric.of, self._metric, pod)):
+                sizes, lack = own, ""
+            if self._metric.is_throttled and (own := _own_sizes(Capacity.LIMIT, self._metric, pod)):
+                limit = own.larger
+        return sizes, lack, limit
 
 
-def answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
-    """When the samples were fetched; now where that is unknown or in the future."""
-    return now if source.fetched_at is None else min(source.fetched_at, now)
+def in_service_since(pod: Pod, remembered: PodMemory) -> float:
+    """When the pod came into service: it started, turned Ready, was last seen back from being out, or registered."""
+    ready_since = pod.ready.since if pod.ready is not None else None
+    return max(pod.started_at or 0.0, ready_since or 0.0, remembered.back_since or 0.0)
 
 
-def dated(sample: LastSample, before: AheadSample | None, answered: float) -> tuple[AheadSample | None, float, float]:
-    """The sample with its first observation if it was dated after the answer that brought it, and two times.
-
-    From the first its age counts: its own date, or its first observation where it is dated too far ahead. A frozen
-    source repeats such a sample; by its own date it would stay fresh. At the second its window ended: at its first
-    observation at the latest. `before`: what was remembered of it. `answered`: when the answer came.
-    """
-    ahead = before
-    if before is None or (before.at, before.value) != sample:
-        ahead = AheadSample(sample.at, sample.value, answered) if sample.at > answered else None
-    if ahead is None:
-        return None, sample.at, sample.at
-    at = sample.at if sample.at <= ahead.first_seen + AHEAD_SECONDS else ahead.first_seen
-    return ahead, at, min(at, ahead.first_seen)
+def mean_size(samples: Iterable[PodSample]) -> Fraction:
+    """The average capacity of the pods that have one, which stands for the others."""
+    sizes = [sample.sizes.larger for sample in samples if sample.sizes is not None]
+    return Fraction(sum(sizes), len(sizes)) if sizes else Fraction(1)
 
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
     """The answer of the metric's query; an empty one with an error where there is none yet."""
     return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
-
-
-def absent_container_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
-    """A sentence about a container that the metric names and no pod has; empty where there is none."""
-    present = {container.name for pod in pods for container in pod.containers}
-    absent = [name for name in metric.source.containers if name not in present]
-    return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}" if absent and present else ""
-
-
-def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
-    """A sentence naming the container without the limit or request that a utilization needs."""
-    lacks = (_sum_capacity(metric.of, metric.resource_name, _chosen(metric, pod))[1] for pod in pods)
-    return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `of` from the metric"
 
 
 def source_of(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
@@ -258,6 +243,19 @@ def source_error(metric: Metric, samples: Samples) -> str:
     return f"{name} has no fresh sample (last answer at {time_text(source.fetched_at)})"
 
 
+def absent_container_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
+    """A sentence about a container that the metric names and no pod has; empty where there is none."""
+    present = {container.name for pod in pods for container in pod.containers}
+    absent = [name for name in metric.source.containers if name not in present]
+    return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}" if absent and present else ""
+
+
+def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
+    """A sentence naming the container without the limit or request that a utilization needs."""
+    lacks = (_sizes(metric.of, metric, _chosen(metric, pod))[1] for pod in pods)
+    return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `of` from the metric"
+
+
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     """The containers that the metric covers: the named ones, else the running ones."""
     if names := metric.source.containers:
@@ -266,14 +264,35 @@ def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     return [container for container in pod.containers if container.running is not False]
 
 
-def _sum_capacity(of: Capacity | None, resource: str, chosen: Iterable[Container]) -> tuple[int | None, str]:
-    """The sum of the containers' limits or requests, or why there is none."""
+def _sizes(of: Capacity | None, metric: Metric, chosen: Sequence[Container]) -> tuple[Sizes | None, str]:
+    """The sum of the containers' limits or requests, wanted and in force; or why there is none."""
     if of is None:
-        return None, ""
-    total = 0
+        return ONE, ""
+    resource, wanted, in_force = metric.resource_name, 0, 0
     for container in chosen:
-        amount = (container.limits if of is Capacity.LIMIT else container.requests).get(resource)
-        if not amount:
+        spec, status = (
+            (container.limits, container.limits_in_force)
+            if of is Capacity.LIMIT
+            else (container.requests, container.requests_in_force)
+        )
+        amount = spec.get(resource)
+        actual = amount if status is None else status.get(resource)
+        if not amount or not actual:
             return None, f"container {container.name} has no {resource} {of.value.lower()}"
-        total += amount
-    return (total, "") if total else (None, f"no container has a {resource} {of.value.lower()}")
+        wanted += amount
+        in_force += actual
+    if not wanted:
+        return None, f"no container has a {resource} {of.value.lower()}"
+    return Sizes(max(wanted, in_force), min(wanted, in_force)), ""
+
+
+def _own_sizes(of: Capacity, metric: Metric, pod: Pod) -> Sizes | None:
+    """The pod's own limit or request, wanted and in force; None without one."""
+    spec, status = (
+        (pod.pod_limits, pod.pod_limits_in_force)
+        if of is Capacity.LIMIT
+        else (pod.pod_requests, pod.pod_requests_in_force)
+    )
+    wanted = spec.get(metric.resource_name)
+    actual = wanted if status is None else status.get(metric.resource_name) or wanted
+    return Sizes(max(wanted, actual), min(wanted, actual)) if wanted and actual else None

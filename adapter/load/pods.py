@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 
 class PodState(StrEnum):
@@ -39,13 +41,17 @@ class PodCondition:
 class Container:
     """A container: its requests and limits (nano-units by resource name) and its status.
 
-    `ports` are the declared ones, `image` is that of the pod's spec. `running` is None without a container status (in a
-    document for `decide`); the container then counts as running.
+    `requests_in_force` and `limits_in_force` are those of its status, None where that has none: while a resize is
+    pending, deferred or refused they differ from the wanted ones. `ports` are the declared ones, `image` is that of the
+    pod's spec. `running` is None without a container status (in a document for `decide`); the container then counts as
+    running.
     """
 
     name: str
     requests: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    requests_in_force: Mapping[str, int] | None = None
+    limits_in_force: Mapping[str, int] | None = None
     running: bool | None = None
     crash_looping: bool = False
     ports: tuple[int, ...] = ()
@@ -97,6 +103,8 @@ class Pod:
     containers: tuple[Container, ...] = ()
     pod_requests: Mapping[str, int] = field(default_factory=dict)
     pod_limits: Mapping[str, int] = field(default_factory=dict)
+    pod_requests_in_force: Mapping[str, int] | None = None
+    pod_limits_in_force: Mapping[str, int] | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -107,3 +115,23 @@ class Pod:
     def ready_since(self) -> float:
         """When the Ready condition last changed (seconds); when the pod was created where that is not known."""
         return self.ready.since if self.ready is not None and self.ready.since is not None else self.created_at
+
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+_NO_REASON: Mapping[str, str] = MappingProxyType({})
+
+
+class PodAssessment(NamedTuple):
+    """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample counts.
+
+    `evidence` names the source of the state. `by_absence`: the registry no longer lists it, which is confirmed.
+    `missing`: metric name → why no sample of this pod counts.
+    """
+
+    pod: Pod
+    state: PodState
+    reason: str
+    evidence: str = ""
+    by_absence: bool = False
+    usage: Mapping[str, int] = _NOTHING
+    missing: Mapping[str, str] = _NO_REASON

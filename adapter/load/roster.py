@@ -33,21 +33,14 @@ class Instance:
 class Roster:
     """A registry's complete answer for one service at `at` (seconds); `valid` is False where it was no usable answer.
 
-    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered. `alive`:
-    the registry proved independently that it works, which confirms an empty answer. `registry_total`: the instances of
-    all watched services of this registry; `registry_unfollowed` those that it lacks because their services were watched
-    and are no longer. `reconnected_at`: the last observed reconnect or restart. `error`: why the
-    latest answer is not valid; if `valid` is True, the instances are those of the last valid one. `absence_counts`:
-    False where the registry need not list every pod that serves; then a pod that it does not list is serving.
+    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered. `error`:
+    why the latest answer is not valid; if `valid` is True, the instances are those of the last valid one.
+    `absence_counts`: False where the registry lists only pods that are out; then one that it does not list is serving.
     """
 
     at: float
     valid: bool = True
     protected: bool = False
-    alive: bool = False
-    registry_total: int | None = None
-    registry_unfollowed: int = 0
-    reconnected_at: float | None = None
     error: str | None = None
     absence_counts: bool = True
     instances: tuple[Instance, ...] = ()

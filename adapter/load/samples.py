@@ -45,62 +45,29 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value and the time of its sample; for a rate and the like how full its window is.
+    """A value and the time of its sample; for a rate and the like how many samples its window holds.
 
-    `window_samples`: how many samples the window holds, None where that does not matter. `full_window`: how many one
-    without a gap holds, None where that is not known (yet). A window with fewer is partial, and so is one of which
-    `full_window` is not known; 0 samples say that nothing is known of the window.
+    `count` is None where that does not matter, and 0 where the server cannot say it. `full`: how many a window without
+    a gap holds; None: the memory knows.
     """
 
     at: float
     value: int
-    window_samples: int | None = None
-    full_window: int | None = None
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether its window holds fewer samples than one without a gap, or may do so."""
-        c, u = self.window_samples, self.full_window
-        return c is not None and (not c or u is None or c < u)
-
-    @property
-    def is_hollow(self) -> bool:
-        """Whether its window is known to hold so few samples that the value says nothing: c - 1 < u/2."""
-        c, u = self.window_samples, self.full_window
-        return bool(c) and c is not None and u is not None and c < u and 2 * (c - 1) < u
-
-    @property
-    def bound(self) -> int | None:
-        """The most that the load may have been; None where that is not known.
-
-        A rate divides by the whole window, however few samples it holds. With c of u samples, c - 1 of the u distances
-        between them are measured at least, so the load is value * u/(c - 1) at most. Not to be asked of a hollow
-        window.
-        """
-        if not self.is_partial:
-            return self.value
-        if not self.window_samples or self.full_window is None:
-            return None
-        return -(-self.value * self.full_window // (self.window_samples - 1))
-
-    @property
-    def fullness(self) -> str:
-        """What a partial window holds, as a predicate."""
-        if not self.window_samples or self.full_window is None:
-            return "may lack samples"
-        return f"holds {self.window_samples} of {self.full_window} samples"
+    count: int | None = None
+    full: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSamples:
     """The answer of metrics.k8s.io for a namespace or a target: usage by pod name.
 
-    `max_age`: how long a sample counts. `error` is the sentence of the last failed fetch (None after a success),
-    `fetched_at` the time of the last success.
+    `max_age`: how long a sample counts; `interval`: the time between two polls (both in seconds). `error` is the
+    sentence of the last failed fetch (None after a success), `fetched_at` the time of the last success.
     """
 
     pods: Mapping[str, Usage] = field(default_factory=dict)
     max_age: float = 90.0
+    interval: float = 15.0
     error: str | None = None
     fetched_at: float | None = None
 
@@ -122,6 +89,7 @@ class QuerySamples:
     by_pod: bool | None = None
     reads: frozenset[str] = frozenset()
     max_age: float = 90.0
+    interval: float = 15.0
     error: str | None = None
     undefined: bool = False
     fetched_at: float | None = None

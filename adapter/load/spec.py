@@ -188,13 +188,13 @@ class Registry:
 class PulledOut:
     """How pulled-out pods are treated: whether and after how many seconds they are replaced on the way up.
 
-    `max_percent`: the share of Ready pods that absence alone may take out. `delete_first`: whether they are to be
-    deleted first on the way down.
+    Only pods older than `min_age` (seconds) are replaced: replacements that are pulled out themselves would be replaced
+    without end. `delete_first`: whether pulled-out pods are to be deleted first on the way down.
     """
 
     replace: bool = True
     replace_after: float = 60.0
-    max_percent: int = 50
+    min_age: float = 600.0
     delete_first: bool = False
 
 

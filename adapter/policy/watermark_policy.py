@@ -309,7 +309,7 @@ def _pulled_out(fields: FieldReader) -> PulledOut:
     pulled_out = PulledOut(
         replace=fields.flag("replace", default=True),
         replace_after=fields.integer("replaceAfterSeconds", 60, 0, _DAY),
-        max_percent=fields.integer("maxPercent", 50, 0, 100),
+        min_age=fields.integer("minAgeSeconds", 600, 0, _DAY),
         delete_first=fields.flag("deleteFirst", default=False),
     )
     fields.close()

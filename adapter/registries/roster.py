@@ -36,6 +36,9 @@ def service_of(policy: Policy) -> ServiceKey | None:
     return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)
 
 
+RECOVERY_SECONDS = 90.0
+"""For this long after a reconnect or a restart a registry may still lose what it restores."""
+
 OnChange = Callable[[ServiceKey], None]
 """Called after a service's roster changed."""
 
@@ -179,10 +182,6 @@ class AnswerHistory:
             at=answer.at,
             valid=not fault,
             protected=answer.protected,
-            alive=self.is_alive(key, answer),
-            registry_total=self.total,
-            registry_unfollowed=self.unfollowed,
-            reconnected_at=self.reconnected_at,
             error=fault or None,
             absence_counts=answer.absence_counts,
             instances=() if fault else answer.instances,

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import structlog
 
-from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
-from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey
+from adapter.registries.roster import RECOVERY_SECONDS, AnswerHistory, OnChange, RegistryAnswer, ServiceKey
 from adapter.runtime.source_errors import SourceError, SourceFailing, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics

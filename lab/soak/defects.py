@@ -82,8 +82,9 @@ def _believes_zeros() -> None:
 
 def _forgets_departed() -> None:
     """The load of pods that have left counts for nobody."""
-    from adapter.load import metric
     from adapter.load.remembering import NO_DEPARTURES
+
+    from adapter.load import metric
 
     vars(metric)["departed_load"] = lambda *_: NO_DEPARTURES
 

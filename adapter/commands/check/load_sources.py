@@ -341,12 +341,9 @@ def _windows(
                 f"{named} has a window of {seconds:g} s, which the scrape interval ({interval:g} s) does not divide: "
                 f"an unchanged load reads down to {share:.0%} of itself; make it a multiple"
             )
-    partial = [name for name, point in samples.pods.items() if point.is_partial]
-    if partial:
-        fullness = samples.pods[partial[0]].fullness
-        section.note(f"{named} has partial windows of {len(partial)} pods ({_names(partial)}): the first {fullness}")
-    if samples.total is not None and samples.total.is_partial:
-        section.note(f"{named} has a partial window: it {samples.total.fullness}")
+    full = max((point.full or point.count or 0 for point in samples.pods.values()), default=0)
+    if partial := [name for name, point in samples.pods.items() if point.count and point.count < full]:
+        section.note(f"{named} has windows with fewer than {full} samples, of {len(partial)} pods ({_names(partial)})")
 
 
 def _age(section: ReportSection, named: str, age: float, most: float, covered: str) -> None:

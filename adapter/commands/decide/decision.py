@@ -8,7 +8,7 @@ from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outc
 from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.quantity import milli_text, nano_text
-from adapter.policy import memory_json
+from adapter.policy import status_memory
 
 
 def decided(case: DecisionCase) -> tuple[Assessment, Decision]:
@@ -28,6 +28,8 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
         "verdict": decision.verdict.value,
         "heldBy": decision.held_by.value if decision.held_by else None,
         "current": decision.current,
+        "lowerBound": decision.lower_bound,
+        "upperBound": decision.upper_bound,
         "pods": [
             {
                 "name": reading.pod.name,
@@ -43,14 +45,13 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
         "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
         "conditions": dict(assessment.conditions),
         "explanation": list(explain(assessment, decision, case.inputs.bounds, case.now)),
-        "memory": memory_json.memory_to_json(assessment.memory),
+        "memory": status_memory.to_status(assessment.memory),
     }
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
-    reading = outcome.scenario if outcome else None
     values = {
-        "usage": reading.usage if reading else metric.usage,
+        "usage": metric.usage,
         "raw": metric.raw,
         "high": metric.high,
         "low": metric.low,
@@ -58,11 +59,13 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
     }
     return {
         "name": metric.name,
-        "n": reading.n if reading else metric.n,
-        "missing": reading.missing if reading else metric.missing,
+        "n": metric.n,
+        "missing": metric.missing,
         **{name: None if value is None else nano_text(value) for name, value in values.items()},
         "windowSeconds": metric.window,
-        "verdict": reading.verdict.value if reading else "Error",
+        "verdict": outcome.verdict.value if outcome else "Error",
+        "lowerBound": outcome.lower_bound if outcome else None,
+        "upperBound": outcome.upper_bound if outcome else None,
         "proposal": outcome.proposal if outcome else None,
         "replaced": outcome.replaced if outcome else 0,
         "error": metric.error,

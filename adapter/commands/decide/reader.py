@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -18,13 +18,16 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import AssessmentInputs
+from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, parse_number
+from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, Usage
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.instance_json import InstanceList
 from adapter.policy.linking import target_pods
-from adapter.policy.memory_json import MemoryReader
+from adapter.policy.status_memory import MemoryDecodeError, from_status
 from adapter.policy.watermark_policy import MOST_REPLICAS, parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
@@ -37,10 +40,10 @@ from adapter.usage.resource_metrics import decode_usage, parse_go_duration
 T = TypeVar("T")
 
 _KNOWN = (
-    "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
+    "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "instances", "memory",
     "usageSource", "assessed",
 )  # fmt: skip
-_ASSESSED_KEYS = ("at", "scale", "observingSince", "endpointSlicesSilent")
+_ASSESSED_KEYS = ("at", "scale", "endpointSlicesSilent")
 _TITLE = "the document cannot be decided on"
 _REQUIRED = {
     "now": "the moment to decide for, such as 2026-01-01T12:00:00Z",
@@ -52,13 +55,30 @@ _REQUIRED = {
 
 _LONGEST_DURATION = 64
 _MAX_AGE = 90.0
-_SOURCE_KEYS = ("answeredAt", "maxAgeSeconds", "error")
-_SAMPLES_KEYS = ("at", "pods", "total", "windowSeconds", "offsetSeconds", "byPod", "readsPods", *_SOURCE_KEYS)
-_POINT_KEYS = ("at", "value", "windowSamples", "fullWindow")
+_SOURCE_KEYS = ("answeredAt", "maxAgeSeconds", "intervalSeconds", "error")
+_INTERVAL = 15.0
+_SAMPLES_KEYS = (
+    "at",
+    "pods",
+    "total",
+    "counts",
+    "full",
+    "windowSeconds",
+    "offsetSeconds",
+    "byPod",
+    "readsPods",
+    *_SOURCE_KEYS,
+)
+_POINT_KEYS = ("at", "value", "count", "full")
 _MOST_WINDOW_SAMPLES = 10**9
 _LONGEST_WINDOW = 366 * 86_400
 
 Path = tuple[str | int, ...]
+
+MOST_ITEMS = 5000
+"""The pods, samples or instances that are read: as many as fit into two seconds."""
+_LATEST = 221_845_392_000.0
+"""The year 9000, so that later times derived from it can still be written."""
 
 _STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 
@@ -86,11 +106,11 @@ def read_document(text: str) -> DecisionCase:
     return DocumentReader(data).case()
 
 
-class DocumentReader(MemoryReader):
+class DocumentReader:
     """Reads one document; collects every fault before the decision."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        super().__init__()
+        self.faults: list[Fault] = []
         self._data = data
         self._seen: dict[tuple[str, str], str] = {}
 
@@ -106,18 +126,17 @@ class DocumentReader(MemoryReader):
         # A server says when it assessed these inputs, and which scale it watched then.
         given = self.mapping(self._data.get("assessed"), ("assessed",))
         self._unknown(given, _ASSESSED_KEYS, ("assessed",))
-        at, observing = (self._optional_time(given, key, ("assessed",)) for key in ("at", "observingSince"))
+        at = self._optional_time(given, "at", ("assessed",))
         at = now if at is None else at
         watched = scale if given.get("scale") is None else self._scale(given, ("assessed",))
         pods = self._pods(watched, target)
         samples = self._samples(policy, at)
-        roster = self.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
-        memory = self.memory(self._data.get("memory"), ("memory",))
+        roster, memory = self._instances(), self._memory()
         if self.faults or policy is None or hpa is None or scale is None or watched is None:
             raise DocumentError(first_faults(self.faults), _TITLE)
         inputs = AssessmentInputs(
             policy=policy, pods=pods, samples=samples, roster=roster, scale=watched, bounds=hpa.bounds, target=target,
-            memory=replace(memory, observing_since=observing), now=at,
+            memory=memory, now=at,
         )  # fmt: skip
         return DecisionCase(inputs, scale, now)
 
@@ -186,6 +205,23 @@ class DocumentReader(MemoryReader):
             for pod in target_pods(read, selector, target, partial=True)
         )
 
+    def _instances(self) -> Roster | None:
+        """The registry's latest list of instances; None where the document has none."""
+        data = self._data.get("instances")
+        listed = None if data is None else self._decoded(_LISTS.decode, data, ("instances",))
+        return None if listed is None else listed.roster(lambda text, *at: self.time(text, ("instances", *at)))
+
+    def _memory(self) -> Memory:
+        """The memory: that of the status, or all that a process observed where a server wrote the document."""
+        data = dict(self.mapping(self._data.get("memory"), ("memory",)))
+        observed = data.pop("observed", None)
+        try:
+            memory = from_status(data)
+            return memory if observed is None else msgspec.convert(observed, Memory)
+        except (MemoryDecodeError, msgspec.ValidationError) as error:
+            self.fault(("memory",), None, str(error))
+            return Memory()
+
     def _check_times(self, data: object, at: Path) -> None:
         """Add a fault for each time that cannot be read; a decoder would take it for absent."""
         for place in _TIMES:
@@ -248,6 +284,7 @@ class DocumentReader(MemoryReader):
         return {
             "fetched_at": given_time if given_time is not None or knows else answered_at,
             "max_age": max_age,
+            "interval": self._seconds(given, "intervalSeconds", _INTERVAL, _LONGEST_WINDOW, at),
             "error": error if error and isinstance(error, str) else None,
         }
 
@@ -259,7 +296,11 @@ class DocumentReader(MemoryReader):
         if given.get("at") is not None or not given.keys() & _SOURCE_KEYS:
             moment = self.time(given.get("at"), (*at, "at"))
         pods = self.mapping(given.get("pods"), (*at, "pods"))
-        points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
+        counts, full = self.mapping(given.get("counts"), (*at, "counts")), self._count(given, "full", at)
+        points = {
+            name: self._point(value, moment, (*at, "pods", str(name)), self._count(counts, name, (*at, "counts")), full)
+            for name, value in pods.items()
+        }
         total = given.get("total")
         whole = None if total is None else self._point(total, moment, (*at, "total"))
         window = 0.0  # of a named query, and of PromQL that cannot be read
@@ -285,11 +326,11 @@ class DocumentReader(MemoryReader):
             **self._source(given, None if moment is None else min(moment, now), at),
         )
 
-    def _point(self, data: object, moment: float | None, path: Path) -> Point | None:
+    def _point(
+        self, data: object, moment: float | None, path: Path, held: int | None = None, full: int | None = None
+    ) -> Point | None:
         """A point; None for NaN and infinity, which are no samples; anything else unreadable is a fault."""
         value, at = data, moment
-        held: int | None = None
-        full: int | None = None
         if isinstance(data, Mapping):
             self._unknown(data, _POINT_KEYS, path)
             value = data.get("value")
@@ -353,8 +394,41 @@ class DocumentReader(MemoryReader):
         """Epoch seconds of a time; None where the key is absent."""
         return None if given.get(key) is None else self.time(given[key], (*at, key))
 
+    def time(self, data: object, at: Path) -> float:
+        """Epoch seconds of an RFC 3339 time."""
+        seconds = parse_time(data)
+        if seconds is None:
+            self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
+        elif not 0 <= seconds < _LATEST:
+            self.fault(at, data, "must be a time from 1970 to the year 9000")
+            return 0.0
+        return seconds or 0.0
+
+    def mapping(self, data: object, at: Path) -> Mapping[str, Any]:
+        """A mapping; empty where it is null or faulty."""
+        return cast(Mapping[str, Any], self._collection(data, Mapping, {}, "a mapping", at))
+
+    def sequence(self, data: object, at: Path) -> list[Any]:
+        """A list; empty where it is null or faulty."""
+        return cast(list[Any], self._collection(data, list, [], "a list", at))
+
+    def _collection(self, data: Any, kind: Any, empty: Any, noun: str, at: Path) -> Any:
+        if isinstance(data, kind) and len(data) <= MOST_ITEMS:
+            return data
+        if isinstance(data, kind):
+            advice = f"has {len(data)} items; at most {MOST_ITEMS} are read, so leave out what is not needed"
+            self.fault(at, None, advice)
+        elif data is not None:
+            self.fault(at, data, f"must be {noun}")
+        return empty
+
+    def fault(self, at: Path, value: object, advice: str) -> None:
+        """Add a fault."""
+        self.faults.append(Fault(path_of(at), value, advice))
+
 
 _SLICES = Decoder(EndpointSlice)
+_LISTS = Decoder(InstanceList)
 _TIMES = (
     ("metadata", "creationTimestamp"),
     ("metadata", "deletionTimestamp"),

@@ -12,11 +12,11 @@ from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags
 from adapter.hpa.go_numbers import milli
 from adapter.kube.objects import Condition
-from adapter.load.assessment import Assessment, Decision, PodAssessment, Verdict
+from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.explanation import explain, is_utilization, value_text
 from adapter.load.explanation import headline as decision_headline
 from adapter.load.pod_samples import source_name
-from adapter.load.pods import PodState
+from adapter.load.pods import PodAssessment, PodState
 from adapter.load.quantity import milli_text, parse_nano, percent_text
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy
@@ -136,15 +136,14 @@ def bands(policy: Policy, assessment: Assessment, decision: Decision) -> Iterato
         if metric.floor:
             continue
         outcome = outcomes.get(metric.name)
-        scenario = outcome.scenario if outcome is not None else None
         yield DrawnBand(
             name=metric.name,
             low=metric.low,
             high=metric.high,
             target=metric.target,
-            usage=scenario.usage if scenario is not None else metric.usage,
+            usage=metric.usage,
             raw=metric.raw,
-            verdict=(scenario.verdict if scenario is not None else Verdict.ERROR).value,
+            verdict=(outcome.verdict if outcome is not None else Verdict.ERROR).value,
             is_percent=is_utilization(policy, metric.name),
             error=metric.error or "",
         )

@@ -14,16 +14,15 @@ from adapter.hpa.go_numbers import milli
 from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
+from adapter.load.bounds import SATURATED
 from adapter.load.decide import decide
-from adapter.load.memory import Memory
+from adapter.load.memory import Memory, last_scaled
 from adapter.load.metric import band_of
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
-from adapter.load.remembering import last_scaled
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Metric, Policy, Scale, Target
-from adapter.load.totals import SATURATED
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
 T = TypeVar("T")
@@ -231,7 +230,7 @@ class PolicyAutoscaler:
         if decision.held_by not in {None, HeldBy.BOUNDS, HeldBy.COOLDOWN} or decision.desired > view.replicas:
             return False
         return len(decision.outcomes) == len(self.policy.metrics) and all(
-            metric.floor or len(metric.scenarios) == 1 for metric in assessment.metrics
+            metric.floor or (len(metric.lower) == 1 and metric.upper.hold is None) for metric in assessment.metrics
         )
 
     def _ranges(self, view: View, cools_until: float | None) -> dict[str, RestingRange] | None:
@@ -290,10 +289,10 @@ def _policy_range(
     band, limit = band_of(policy, metric, total=total), app.limits.get("cpu")
     floor = least = pods + 1
     most = UNBOUNDED
-    if band.low_minus is not None and may_fall:
-        least = max(floor, int(band.low_minus * carried) + 1 + pods)
-    if band.high_plus is not None and may_rise:
-        most = int(band.high_plus * carried) - 1 - pods
+    if band.under is not None and may_fall:
+        least = max(floor, int(band.under * carried) + 1 + pods)
+    if band.beyond is not None and may_rise:
+        most = int(band.beyond * carried) - 1 - pods
         if band.saturation is not None and limit is not None:
             most = min(most, int(SATURATED * limit * pods) - 1 - pods)
     return RestingRange(floor, least, most) if least <= most else None

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from adapter.commands.replay.levels import SLACK, Level, level_at, search_levels
 from adapter.commands.replay.service import Summary
+from adapter.load.bounds import SATURATED
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Metric, Policy, Strategy
-from adapter.load.totals import SATURATED
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import ScalingRules
 

@@ -7,7 +7,7 @@ from typing import Any
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.state import Context, LastWiring, PolicyCondition, State
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.explanation import swallowed_step
+from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaWiring, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
@@ -78,7 +78,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         hpa=hpa,
         neighbours=context.neighbours,
         has_tolerance=context.tolerance_field.known,
-        swallowed=swallowed_step(decision, bounds) if decision is not None and bounds is not None else "",
+        swallowed=suppressed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
     troubles = (*_own(context, hpa), *flaws(wiring))
     if troubles:

@@ -156,16 +156,13 @@ def _text(topic: Topic, context: Context, assessment: Assessment, decision: Deci
             condition = context.conditions.get(ConditionType.VERSIONS_CONSISTENT)
             return condition.message if condition is not None and not condition.is_true else ""
         case Topic.MASS_PULL_OUT:
-            # Pods count that are pulled out, and those that a guard keeps doubtful although the evidence says out.
             running = [reading for reading in assessment.pods if reading.state in _RUNNING]
             out = [reading for reading in running if reading.state is PodState.PULLED_OUT]
-            guarded = [reading for reading in running if reading.guarded]
-            count = len(out) + len(guarded)
+            count = len(out)
             if count < FEWEST_OUT or count * 100 < len(running) * context.settings.notifications.mass_pull_out_percent:
                 return ""
-            example = (out + guarded)[0]
-            doubt = f", {len(guarded)} of them not believed yet" if guarded else ""
-            return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
+            example = out[0]
+            return f"{count} of {len(running)} running pods are pulled out; {example.pod.name}: {example.reason}"
         case Topic.DATA_LOST:
             errors = metric_errors(assessment.policy, assessment.metrics)
             lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]

@@ -23,7 +23,7 @@ SHORTEST_SECONDS = 10.0
 LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
-_UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "memory", "decision"}
+_UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "decision"}
 """Fields that change with every sample; a change of them alone is not written at once."""
 
 
@@ -56,7 +56,6 @@ def _lasting(status: Mapping[str, Any]) -> dict[str, Any]:
     conditions = status.get("conditions", ())
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
         "conditions": [(condition["type"], condition["status"], condition["reason"]) for condition in conditions],
-        "memory": status_memory.durable_part(status.get("memory") or {}),
         # Who owns a field of the HPA, and with which value, is only in the message.
         "wiring": [
             condition["message"] for condition in conditions if condition["type"] == ConditionType.HPA_CONFORMANT
@@ -109,6 +108,8 @@ def status_of(context: Context) -> dict[str, Any]:
         "metrics": [_metric(metric, outcomes.get(metric.name), assessment.policy) for metric in assessment.metrics],
         "memory": status_memory.to_status(assessment.memory),
     }
+    bounds = {"lowerBound": decision.lower_bound, "upperBound": decision.upper_bound}
+    status |= {name: bound for name, bound in bounds.items() if bound is not None}
     if decision.desired is not None:
         status["desired"] = decision.desired
     if decision.held_by is not None:
@@ -124,7 +125,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
     if metric.window is not None:
         data["windowSeconds"] = metric.window
     if outcome is not None:
-        data |= {"verdict": outcome.scenario.verdict.value, "proposal": outcome.proposal}
+        data |= {"verdict": outcome.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:
         data["error"] = _shortened(metric.error)
     return data

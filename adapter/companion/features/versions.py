@@ -12,6 +12,7 @@ from adapter.load.assessment import Assessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
 from adapter.load.states import service_registry
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
@@ -37,7 +38,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
             ConditionType.VERSIONS_CONSISTENT, True, Reason.ONE_VERSION, "the serving pods run one version"
         )
         return
-    versions = _listed(view.assessment, by_revision)
+    versions = _listed(view.assessment, view.inputs.roster if view.inputs is not None else None, by_revision)
     # A rollout last progressed when a pod of the newest template turned Ready. Pods that did so after the target had
     # reported a stalled rollout do not count.
     newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
@@ -56,7 +57,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
 
 
-def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
+def _listed(assessment: Assessment, roster: Roster | None, by_revision: Mapping[str, Sequence[Pod]]) -> str:
     """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
     sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
@@ -70,7 +71,7 @@ def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) ->
             for revision, by_name in images.items()
         }
     )
-    registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
+    registry = service_registry(assessment.policy)
     if registry is not None and roster is not None:
         registered = registrations(samples.values(), roster, registry)
         texts = {

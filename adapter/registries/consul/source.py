@@ -14,11 +14,10 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import NamedTuple
 
-from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance
 from adapter.registries.client import Failover, answering, base_urls, registry_client, send
 from adapter.registries.consul import wire
-from adapter.registries.roster import ServiceKey
+from adapter.registries.roster import RECOVERY_SECONDS, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff

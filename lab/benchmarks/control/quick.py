@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
 
+from adapter.load.bounds import SATURATED
+
 from adapter.commands.replay.score import FLAP_SECONDS
 from adapter.commands.replay.service import Summary
 from adapter.load.quantity import NANO
-from adapter.load.totals import SATURATED
 from lab.benchmarks.control.services import CAPACITY, FIRST_REPLICAS, MAXIMUM, MINIMUM, STEP
 
 _STOPS, _LATE = 5.0, 5.0

@@ -1,8 +1,8 @@
 """From the wanted count to the metric value that makes the stock HPA set it, whatever its tolerance."""
 
 from adapter.load.assessment import HeldBy
-from adapter.load.pacing import Paced
 from adapter.load.quantity import approximate_float, percent_text
+from adapter.load.rate_limits import Limited
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 
 
@@ -17,7 +17,7 @@ def served_value(desired: int, status_replicas: int) -> int:
     return 1000 * (desired - 1) + 1
 
 
-def within_hpa_tolerance(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | str:
+def within_hpa_tolerance(limited: Limited, scale: Scale, bounds: Bounds) -> Limited | str:
     """The count to serve: the wanted one where the HPA would set it, else the current one.
 
     A sentence where no value keeps the HPA at the current count: it would set the number of existing pods.
@@ -25,11 +25,11 @@ def within_hpa_tolerance(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | 
     current = scale.replicas
     # Outside its bounds the HPA does not read metrics.
     if bounds.tolerance is None or not bounds.minimum <= current <= bounds.maximum:
-        return paced
-    if _hpa_sets(paced.desired, scale, bounds, bounds.tolerance) == paced.desired:
-        return paced
+        return limited
+    if _hpa_sets(limited.desired, scale, bounds, bounds.tolerance) == limited.desired:
+        return limited
     if _hpa_sets(current, scale, bounds, bounds.tolerance) == current:
-        return Paced(current, HeldBy.HPA_TOLERANCE)
+        return Limited(current, HeldBy.HPA_TOLERANCE)
     what = "rollout in progress" if scale.status_replicas > current else "pods are still being made"
     percents = " up and ".join(map(percent_text, bounds.tolerance))
     return (

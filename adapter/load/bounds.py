@@ -1,0 +1,212 @@
+"""The range of counts that the load allows: the lower bound of what is known, the upper bound of what is possible.
+
+**Lower bound**: what the known load needs at the high watermark. Pods without a sample carry nothing. Two readings of
+the doubtful pods, of which the larger wins: all of them serve; or only those that show more than the high watermark do,
+since who carries that serves.
+
+**Upper bound**: what the possible load justifies at the low watermark. It is one sum over every pod that may carry
+load: a pod without a sample counts as full, one that may be out as one pod at least, and one that left since the
+samples began with its last sample. So whatever is missing, late, doubtful or partial can keep a count, and never change
+it. The rules D1 to D5 are those of the decision's specification (docs/decision.md).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.load.assessment import HeldBy, Reading, Upper
+from adapter.load.pod_samples import PodSample
+from adapter.load.spec import Average, Converge
+
+SATURATED = Fraction(97, 100)
+"""Pods that use this much of their limits are throttled at times, so they may need more than they show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The watermarks of one metric (nano-units, exact) with the tolerance around them. None: no such watermark.
+
+    Usage is above the band beyond `beyond` = high · (1 + tolerance), and below it under `under` = low · (1 -
+    tolerance): the tolerance decides whether to act, never how many. Strategy Ratio has its target as both watermarks,
+    and `rounds_up` in both directions. `saturation`: the factor by which the load of throttled pods is taken for more.
+    `unit`: usage divided by capacities is in parts of 1/`unit`.
+    """
+
+    high: Fraction | None
+    low: Fraction | None
+    beyond: Fraction | None
+    under: Fraction | None
+    average: Average = Average.PER_POD
+    accepts_zero: bool = False
+    rounds_up: bool = False
+    saturation: Fraction | None = None
+    unit: int = 1
+    mean_size: Fraction = Fraction(1)
+
+    @property
+    def is_absolute(self) -> bool:
+        """Whether the watermarks are for the whole service."""
+        return self.average is Average.TOTAL
+
+    def larger(self, sample: PodSample) -> Fraction | int:
+        """What the pod's usage is divided by for the lower bound."""
+        return sample.sizes.larger if sample.sizes is not None else self.mean_size
+
+    def smaller(self, sample: PodSample) -> Fraction | int:
+        """What the pod's usage is divided by for the upper bound."""
+        return sample.sizes.smaller if sample.sizes is not None else self.mean_size
+
+    def exceeds(self, sample: PodSample) -> bool:
+        """Whether the pod shows more than the high watermark: then it serves."""
+        return (
+            self.high is not None
+            and sample.usage is not None
+            and (sample.usage * self.unit > self.high * self.larger(sample))
+        )
+
+
+class Sums(NamedTuple):
+    """Sums over the pods of a reading: `usage` (nano-units) of the `sampled` of its `pods`, and what divides it.
+
+    `limit` is the sum of the limits that cap the usage; 0 unless each pod has one.
+    """
+
+    pods: int
+    sampled: int
+    usage: int
+    size: Fraction | int
+    limit: int
+
+    def average(self, band: Band) -> Fraction:
+        """The usage that the watermarks are for, with the pods without a sample at 0."""
+        return Fraction(self.usage) if band.is_absolute else Fraction(self.usage * band.unit) / self.size
+
+    @property
+    def saturation(self) -> Fraction | None:
+        """The usage as a share of the limits; None unless each pod has one."""
+        return Fraction(self.usage, self.limit) if self.limit else None
+
+
+def sums_of(samples: Iterable[PodSample], band: Band) -> Sums:
+    """The sums over these pods, for the lower bound."""
+    pods = sampled = usage = 0
+    limit: int = 0
+    size: Fraction | int = 0
+    is_limited = True
+    for sample in samples:
+        pods += 1
+        size += band.larger(sample)
+        limit += sample.limit
+        is_limited = is_limited and bool(sample.limit)
+        if sample.usage is not None:
+            sampled += 1
+            usage += sample.usage
+    return Sums(pods, sampled, usage, size, limit if is_limited else 0)
+
+
+def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
+    """What these pods need at the high watermark; nothing where they are not above it.
+
+    Saturated pods are above it whatever they use, and may need more than they show.
+    """
+    usage = sums.average(band) if sums.sampled else None
+    if usage is None or band.high is None or band.beyond is None:
+        return Reading(sums.pods, usage, None, replaceable)
+    saturation = sums.saturation if band.saturation is not None else None
+    n = sums.sampled if band.is_absolute else sums.pods
+    if band.saturation is not None and saturation is not None and saturation >= SATURATED:
+        at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
+        more = math.ceil(band.saturation * n * usage / min(band.high, at_most))
+        return Reading(sums.pods, usage, more, replaceable, saturation)
+    needed = math.ceil(n * usage / band.high) if usage > band.beyond else None
+    return Reading(sums.pods, usage, needed, replaceable)
+
+
+class Loads(NamedTuple):
+    """What the pods of a target may carry (nano-units), by the rules D1 to D5; `size` divides it for an average.
+
+    `known`: serving pods with a sample (D1), doubtful ones at what they show, pulled-out ones at one pod at least (D3,
+    D4). `doubt`: what counts besides, so that each doubtful pod is one pod at least (D3). `filled`: of pods without a
+    sample, and of young ones (D2). `departed`: of pods that left or turned out since the samples began (D5, D3). `gaps`
+    counts the pods behind `filled`, `left` those behind `departed`. `kept` pods stay in the count whatever they carry.
+    """
+
+    pods: int
+    serving: int
+    size: Fraction | int
+    known: Fraction | int
+    doubt: Fraction | int
+    filled: Fraction | int
+    departed: Fraction | int
+    gaps: int
+    doubtful: int
+    left: int
+    kept: int
+
+
+def upper_of(loads: Loads, band: Band) -> Upper:
+    """The largest count that this load justifies at the low watermark, after each rule that may raise it."""
+    if band.low is None or band.under is None or not loads.pods:
+        return Upper()
+    stages: list[tuple[HeldBy | None, int | None]] = []
+    load: Fraction | int = 0
+    causes = (
+        (None, loads.known, 0),
+        (HeldBy.DOUBT, loads.doubt, loads.doubtful if band.is_absolute else 0),
+        (HeldBy.MISSING, loads.filled, loads.gaps if band.is_absolute or band.high is None else 0),
+        (HeldBy.DEPARTED, loads.departed, 0),
+    )
+    is_unlimited = False
+    for cause, more, unknown in causes:
+        if cause is not None and not more and not unknown:
+            continue
+        load += more
+        is_unlimited = is_unlimited or bool(unknown)
+        stages.append((cause, None if is_unlimited else _justified(load, loads, band)))
+        if stages[0][1] is None:
+            break  # Not below the band, even by what is known alone.
+    return Upper(stages=tuple(stages))
+
+
+def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
+    assert band.low is not None
+    assert band.under is not None
+    usage = Fraction(load) if band.is_absolute else Fraction(load * band.unit) / loads.size
+    if usage >= band.under:
+        return None
+    # For a sum over pods, their number is a factor of the need: those that left count too.
+    pods = loads.serving + loads.left if band.is_absolute else loads.pods
+    needed = pods * usage / band.low
+    least = 1 + loads.kept
+    kept = loads.kept if band.is_absolute else 0
+    return max(least, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
+
+
+def drift(towards: Converge, sums: Sums, loads: Loads, band: Band, multiple: int, starting: int) -> int:
+    """A step inside the band toward a watermark that does not carry usage past it: `multiple` pods more or fewer, or 0.
+
+    One down is only taken where nothing is missing, young, doubtful or partial.
+    """
+    usage = sums.average(band)
+    if towards is Converge.LOW:
+        pods = sums.pods + starting
+        if band.low is None or usage * pods / (pods + multiple) < band.low:
+            return 0
+        return multiple
+    is_whole = not loads.gaps and not loads.doubtful and not loads.left
+    if band.high is None or not is_whole or loads.known != sums.usage or sums.pods <= multiple:
+        return 0
+    return 0 if usage * sums.pods / (sums.pods - multiple) > band.high else -multiple
+
+
+def departed_load(lasts: Sequence[int], serving: Sequence[PodSample], newcomers: Fraction | int) -> Fraction | int:
+    """The load of the pods that left since the samples began, less what is filled for those that came since then (D5).
+
+    `lasts`: the last samples of those that left (0 where unknown); the average of the serving pods is assumed at least.
+    """
+    bounds = [sample.bound for sample in serving if sample.bound is not None]
+    mean = Fraction(sum(bounds), len(bounds)) if bounds and lasts else Fraction(0)
+    gone = sum((max(mean, Fraction(last)) for last in lasts), Fraction(0))
+    return max(Fraction(0), gone - newcomers)

@@ -1,0 +1,80 @@
+"""A registry's list of instances as JSON, as a document for `decide` has it. Times are RFC 3339."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from adapter.load.roster import Instance, Roster
+from adapter.runtime.times import format_micro_time
+
+
+class _Instance(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    ip: str = ""
+    port: int | None = None
+    enabled: bool = True
+    healthy: bool = True
+    weight: float | None = None
+    isolated: bool = False
+    status: str = ""
+    pod_uid: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    registered_at: str | None = None
+    doubtful_until: str | None = None
+    metadata: dict[str, str] = {}
+
+
+class InstanceList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The list of one service at `at`. Fields have the meaning of `Roster`."""
+
+    at: str
+    valid: bool = True
+    protected: bool = False
+    error: str | None = None
+    absence_counts: bool = True
+    instances: list[_Instance] = []
+
+    def roster(self, time: Callable[..., float]) -> Roster:
+        """The list with its times in seconds; `time` reads one, from its text and its path."""
+        instances = [
+            Instance(
+                **msgspec.structs.asdict(instance)
+                | {
+                    name: None if text is None else time(text, "instances", index, key)
+                    for name, key, text in (
+                        ("registered_at", "registeredAt", instance.registered_at),
+                        ("doubtful_until", "doubtfulUntil", instance.doubtful_until),
+                    )
+                }
+            )
+            for index, instance in enumerate(self.instances)
+        ]
+        return Roster(
+            at=time(self.at, "at"),
+            valid=self.valid,
+            protected=self.protected,
+            error=self.error,
+            absence_counts=self.absence_counts,
+            instances=tuple(instances),
+        )
+
+
+_CAMEL = {"pod_uid": "podUid", "pod_name": "podName", "pod_namespace": "podNamespace"}
+
+
+def list_object(roster: Roster) -> dict[str, Any]:
+    """The list without its instances, as JSON data without empty fields."""
+    data = {"at": format_micro_time(roster.at), "valid": roster.valid, "protected": roster.protected}
+    data |= {"absenceCounts": roster.absence_counts}
+    return data | ({"error": roster.error} if roster.error else {})
+
+
+def instance_object(instance: Instance, pod_name_key: str) -> dict[str, Any]:
+    """An instance as JSON data without empty fields; of its metadata only what names its pod, which is no secret."""
+    times = {"registeredAt": instance.registered_at, "doubtfulUntil": instance.doubtful_until}
+    plain = ("ip", "port", "enabled", "healthy", "weight", "isolated", "status", *_CAMEL)
+    data = {_CAMEL.get(name, name): getattr(instance, name) for name in plain}
+    data |= {name: None if at is None else format_micro_time(at) for name, at in times.items()}
+    data["metadata"] = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
+    return {key: value for key, value in data.items() if value not in (None, "", {})}
