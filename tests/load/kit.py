@@ -1,13 +1,12 @@
 """A small service for tests: pods with loads, a policy, and the two calls that decide."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.decide import decide
-from adapter.load.memory import LastSample, Memory, SampleMemory
+from adapter.load.memory import Memory
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
@@ -57,15 +56,6 @@ def pod(
         containers=(container,),
     )
     return replace(base, **changes)  # type: ignore[arg-type]
-
-
-def last_samples(pods: Mapping[str, Mapping[str, LastSample]]) -> dict[str, SampleMemory]:
-    """The pods' last samples (by UID and metric) in the form of a memory (by metric)."""
-    names = {name for samples in pods.values() for name in samples}
-    return {
-        name: SampleMemory(last={uid: samples[name] for uid, samples in pods.items() if name in samples})
-        for name in names
-    }
 
 
 def out(name: str, **changes: object) -> Pod:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ import yaml
 
 from adapter.cli import INVALID, NO_DECISION, OK, main
 from adapter.commands.decide import decision, reader
-from adapter.policy import memory_json
+from adapter.load.assess import assess
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-IN_SCOPE = {*range(1, 18), *range(20, 48)}
+IN_SCOPE = {*range(1, 18), *range(20, 48)} - {31}
 EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "expected.yaml").read_text())
 Decide = Callable[..., tuple[int, str, str]]
 FOUND = sorted(str(file.relative_to(HERE).with_suffix("")) for file in HERE.rglob("[0-9]*.yaml"))
@@ -35,14 +36,19 @@ def document(name: str) -> dict[str, Any]:
 
 
 @cache
-def answered(name: str) -> dict[str, Any]:
-    """The answer to a vector; a step beyond the first is given the memory of the step before."""
-    text = text_of(name)
+def case_of(name: str) -> reader.DecisionCase:
+    """A vector; a step beyond the first has the memory of a process that saw the steps before."""
+    case = reader.read_document(text_of(name))
     earlier = [other for other in FOUND if "/" in name and other < name and Path(other).parent == Path(name).parent]
-    if earlier:
-        memory = json.loads(json.dumps(answered(earlier[-1])["memory"]))
-        text = json.dumps(document(name) | {"memory": memory})
-    return decision.decision_json(reader.read_document(text))
+    if not earlier:
+        return case
+    return case._replace(inputs=replace(case.inputs, memory=assess(case_of(earlier[-1]).inputs).memory))
+
+
+@cache
+def answered(name: str) -> dict[str, Any]:
+    """The answer to a vector."""
+    return decision.decision_json(case_of(name))
 
 
 def part_of(answer: Any, expected: Any) -> Any:
@@ -77,13 +83,6 @@ def test_every_row_in_scope_has_a_file_and_every_file_an_expectation() -> None:
 def test_a_vector_reads_the_same_as_json() -> None:
     text = text_of("08-overloaded-and-out")
     assert reader.read_document(text) == reader.read_document(json.dumps(document("08-overloaded-and-out")))
-
-
-def test_a_remembered_memory_reads_back_as_it_was_written() -> None:
-    for name in FOUND:
-        memory = answered(name)["memory"]
-        again = reader.read_document(json.dumps(document(name) | {"memory": memory})).inputs.memory
-        assert memory_json.memory_to_json(again) == memory
 
 
 def test_the_order_of_pods_and_samples_does_not_matter() -> None:

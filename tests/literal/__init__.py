@@ -1,1 +1,0 @@
-"""A second, literal implementation of docs/decision.md: slow and simple, compared with the adapter."""
