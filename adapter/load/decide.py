@@ -72,24 +72,35 @@ def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Boun
             if metric.total_value is not None
         )
     starting = assessment.counts.get(PodState.STARTING, 0)
+    is_settled = current == sum(count for state, count in assessment.counts.items() if state not in GONE)
     return tuple(
         _floor(metric, current, policy.multiple_of)
         if metric.floor
-        else _outcome(policy, metric, memory, current, starting, bounds)
+        else _outcome(policy, metric, memory, current, starting, bounds, is_settled=is_settled)
         for metric in assessment.metrics
         if metric.error is None
     )
 
 
 def _outcome(
-    policy: Policy, metric: MetricAssessment, memory: Memory, current: int, starting: int, bounds: Bounds
+    policy: Policy,
+    metric: MetricAssessment,
+    memory: Memory,
+    current: int,
+    starting: int,
+    bounds: Bounds,
+    *,
+    is_settled: bool,
 ) -> Outcome:
-    """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
+    """What a metric proposes: the count nearest to the current one that its load allows. Up beats down.
+
+    `is_settled`: as many pods exist as are asked for; only then the count drifts inside the band.
+    """
     multiple, began = policy.multiple_of, metric.began_at
     changed = began is not None and memory.changed_at is not None and memory.changed_at > began
     lower, reading, replaced = _lower(metric, current, starting, multiple)
     upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)
-    if metric.drift and not changed and lower is None and upper is None:
+    if metric.drift and is_settled and not changed and lower is None and upper is None:
         step = -(-(current + metric.drift) // multiple) * multiple if metric.drift > 0 else current + metric.drift
         lower, upper = (step, None) if metric.drift > 0 else (None, max(1, -(-step // multiple) * multiple))
     outcome = Outcome(

@@ -162,29 +162,36 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
 def _why_held(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     """What kept a metric from moving the count further, as a clause; empty where nothing did."""
     metric = outcome.metric
-    match outcome.held_by:
-        case HeldBy.MISSING:
-            gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
-            gaps += [f"{_many(metric.young, 'pod')} that may serve soon"] * bool(metric.young)
-            gaps += [f"{_many(metric.partial, 'pod')} with a window that lacks samples"] * bool(metric.partial)
-            return f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
-        case HeldBy.DOUBT:
-            return "doubtful pods may carry load"
-        case HeldBy.DEPARTED:
-            return "pods left, turned out or were added since these samples began, and others carry their load now"
-        case HeldBy.WARMING_UP:
-            return "these samples began before the adapter watched this service, or before the count rose"
-        case HeldBy.WINDOWS:
-            return "the windows of the query are filling or draining"
-        case HeldBy.DELAY:
-            delay = next((each.delay for each in policy.metrics if each.name == metric.name), Delay())
-            is_up = outcome.verdict is Verdict.ABOVE
-            seconds, side = (delay.up, "above the high") if is_up else (delay.down, "below the low")
-            return f"its samples must be {side} watermark for {seconds:g} s"
-        case _:
-            if metric.upper.step is not None and outcome.proposal == decision.current:
-                return f"{_many(policy.step.down, 'pod')} fewer would leave the others above the limit"
-            return ""
+    if outcome.held_by is HeldBy.MISSING:
+        gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
+        gaps += [f"{_many(metric.young, 'pod')} that may serve soon"] * bool(metric.young)
+        gaps += [f"{_many(metric.partial, 'pod')} with a window that lacks samples"] * bool(metric.partial)
+        return f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
+    if outcome.held_by is HeldBy.DELAY:
+        delay = next((each.delay for each in policy.metrics if each.name == metric.name), Delay())
+        is_up = outcome.verdict is Verdict.ABOVE
+        seconds, side = (delay.up, "above the high") if is_up else (delay.down, "below the low")
+        return f"its samples must be {side} watermark for {seconds:g} s"
+    if outcome.held_by is None:
+        return _why_stepped(outcome, decision, policy) if metric.upper.step is not None else ""
+    return _WHY_HELD.get(outcome.held_by, "")
+
+
+_WHY_HELD = {
+    HeldBy.DOUBT: "doubtful pods may carry load",
+    HeldBy.DEPARTED: "pods left, turned out or were added since these samples began, and others carry their load now",
+    HeldBy.WARMING_UP: "these samples began before the adapter watched this service, or before the count rose",
+    HeldBy.WINDOWS: "the windows of the query are filling or draining",
+}
+
+
+def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
+    """Why strategy Step takes a step down, or none."""
+    if outcome.proposal < decision.current:
+        return f"{_many(decision.current - outcome.proposal, 'pod')} fewer (stepDown {policy.step.down})"
+    if decision.current <= max(1, policy.step.min_pods):
+        return f"minPods {policy.step.min_pods}"
+    return f"{_many(policy.step.down, 'pod')} fewer would leave the others above the limit"
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from statistics import median_low
 from typing import NamedTuple
 
-from adapter.load.memory import LAST_SAMPLE_SECONDS, MetricMemory, PodMemory
+from adapter.load.memory import LAST_SAMPLE_SECONDS, MEDIANS_SECONDS, MetricMemory, PodMemory
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
@@ -97,8 +97,8 @@ class MetricReader:
             if point.count and name in in_service and in_service[name] <= point.at - (self._window or 0.0)
         ]
         self.median = median_low(counts) if counts else None
-        medians = [*(median for _, median in self._memory.medians), *([self.median] if self.median else [])]
-        self.full = max(medians, default=0)
+        recent = [median for at, median in self._memory.medians if self._now - at <= MEDIANS_SECONDS]
+        self.full = max([*recent, self.median or 0])
 
     median: int | None = None
     """The median number of samples in the current windows of the pods in service; None where none can be counted."""

@@ -19,15 +19,14 @@ def reading(samples: Sequence[PodSample], band: Band, step: Step, replaceable: i
     """What these pods need at the target, which is both watermarks of the band, and `step.up` pods more."""
     sums = sums_of(samples, band)
     found = reading_of(sums, band, replaceable)
-    if found.needed is not None:
-        return found._replace(needed=found.needed + step.up)
-    if step.trigger is Trigger.AVERAGE or found.usage is None or band.beyond is None or band.high is None:
+    if found.usage is None or band.beyond is None or band.high is None:
         return found
     most = max(Fraction(s.usage * band.unit) / band.larger(s) for s in samples if s.usage is not None)
-    if most <= band.beyond:
+    extreme = most if most > band.beyond and step.trigger is Trigger.ANY_POD else None
+    if found.needed is None and extreme is None:
         return found
-    needed = math.ceil(sums.pods * found.usage / band.high) + step.up
-    return found._replace(needed=needed, extreme=most)
+    needed = math.ceil(sums.pods * found.usage / band.high) if found.needed is None else found.needed
+    return found._replace(needed=needed + step.up, extreme=extreme)
 
 
 def upper(serving: Sequence[PodSample], loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:

@@ -1,6 +1,6 @@
 """Random services for property tests: pods, a registry's list, samples; and what a theorem changes in them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ class Service:
     loads: dict[str, int | None]
     listed: dict[str, bool]  # True: enabled, False: disabled; absent: not in the list
     current: int
-    memory: Memory = Memory()
+    memory: Memory = field(default_factory=Memory)
     now: float = NOW
 
     def decide(self) -> Decision:

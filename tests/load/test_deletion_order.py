@@ -21,7 +21,12 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
     pods = {f"web-{n}": pod(f"web-{n}") for n in range(6)}
     pods |= {f"out-{n}": out(f"out-{n}", deletion_cost=cost) for n in range(4)}
     pods |= {one.name: one for one in changed}
-    _, decision = assess_and_decide(rule, list(pods.values()), usage(dict.fromkeys(pods, "300m")), target=target)
+    _, decision = assess_and_decide(
+        rule,
+        list(pods.values()),
+        usage({name: "0" if name.startswith("out") else "300m" for name in pods}),
+        target=target,
+    )
     return decision.desired
 
 

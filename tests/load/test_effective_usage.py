@@ -5,19 +5,19 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
-from adapter.load.memory import NO_SAMPLES, LastSample, Memory
-from adapter.load.pod_samples import MetricReader, PodSample, is_young
-from adapter.load.pods import Container, Pod, PodCondition
+from adapter.load.assessment import HeldBy, MetricAssessment
+from adapter.load.memory import NEW_POD, LastSample, MetricMemory
+from adapter.load.pod_samples import MetricReader, PodSample, Sizes, in_service_since
+from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric, Query, ResourceMetric
+from adapter.load.states import is_young
 from tests.load.kit import (
     NOW,
     REGISTRY,
     assess_and_decide,
     cpu,
-    last_samples,
     nano,
     out,
     pod,
@@ -55,8 +55,8 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
 
 
 def sample(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
-    seen = last_samples({one.uid: remembered}).get(metric.name, NO_SAMPLES)
-    return MetricReader(metric, samples, now).sample(one, seen)
+    memory = MetricMemory(last={one.uid: remembered[metric.name]} if metric.name in remembered else {})
+    return MetricReader(metric, samples, now, memory).sample(one, in_service_since(one, NEW_POD))
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
@@ -155,42 +155,6 @@ class TestFreshness:
         found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
         assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
 
-    @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
-    def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
-        source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
-        assert sample(cpu(), pod(), Samples(source), {}, NOW).at == NOW - age
-
-    def test_a_sample_after_a_frozen_one_is_as_old_as_its_own_date(self) -> None:
-        memory = Memory()
-        for later, value in ((0, "1"), (10_000, "2")):
-            frozen = replace(usage({"web-0": value}, at=NOW + 3600).resources, fetched_at=NOW + later - 1)
-            assessment, _ = assess_and_decide(policy(), [pod()], Samples(frozen), memory=memory, now=NOW + later)
-            memory = assessment.memory
-        assert assessment.metrics[0].error is not None
-
-    @pytest.mark.parametrize("is_total", [False, True], ids=["of a pod", "a total"])
-    @pytest.mark.parametrize(
-        "looks",
-        [{0: True, 60: True, 89: True, 90: False, 3700: False}, {0: True, 30: None, 60: True, 91: False}],
-        ids=["at each answer", "away for an answer"],
-    )
-    def test_a_frozen_sample_is_no_newer_at_a_later_answer(
-        self, looks: dict[int, bool | None], *, is_total: bool
-    ) -> None:
-        """Whether it counts after so many seconds; None: the answer lacks it."""
-        memory = Memory()
-        for later, counts in looks.items():
-            resources = usage({"web-0": None if counts is None else "3"}, at=NOW + 3600).resources
-            point = None if counts is None else Point(NOW + 3600, nano("3"))
-            samples = Samples(
-                replace(resources, fetched_at=NOW + later - 1),
-                {"queue": QuerySamples(total=point, fetched_at=NOW + later - 1)},
-            )
-            rule = policy(queue("85") if is_total else cpu())
-            assessment, _ = assess_and_decide(rule, [pod()], samples, memory=memory, now=NOW + later)
-            memory = assessment.memory
-            assert (assessment.metrics[0].error is None) is bool(counts), later
-
     @pytest.mark.parametrize(("ready_for", "warms"), [(24, True), (25, False), (26, False)])
     @pytest.mark.parametrize("age", [40, 299, 300, 9999])
     def test_cpu_warms_up_for_a_window_after_each_start_of_service(
@@ -212,23 +176,18 @@ class TestFreshness:
             assessment, _ = assess_and_decide(service.rule, service.pods, samples, memory=service.memory, now=at)
             assert ([*assessment.with_usage(assessment.pods)][1].missing.get("cpu") == WARMING) is warms
 
-    def test_the_first_registrations_of_a_service_begin_no_service(self) -> None:
-        """Nobody has told before who serves, and the pods may have served all the time."""
-        pods = [pod(f"web-{index}", ip=f"10.0.0.{index}") for index in range(3)]
-        service = Registering(policy(registry=REGISTRY), pods)
-        service.answer("web-0", "web-1", "web-2")
-        service.answer()
-        assert {one.back_since for one in service.memory.pods.values()} == {None}
-
     @pytest.mark.parametrize(
         ("age", "ready_for", "young"), [(299, 299, True), (300, 300, False), (9999, 299, True), (9999, 300, False)]
     )
     def test_a_pod_is_young_for_300_s_after_its_creation_and_each_change_of_readiness(
         self, age: float, ready_for: float, young: bool
     ) -> None:
-        assert is_young(pod(age=age, ready_for=ready_for), NOW) is young
-        assert is_young(replace(pod(age=age), ready=None), NOW) is (age < 300)
-        assert is_young(replace(pod(age=age), ready=PodCondition(False)), NOW) is (age < 300)
+        def found(one: Pod) -> bool:
+            return is_young(PodAssessment(one, PodState.UNREADY, ""), NEW_POD, NOW)
+
+        assert found(pod(age=age, ready_for=ready_for)) is young
+        assert found(replace(pod(age=age), ready=None)) is (age < 300)
+        assert found(replace(pod(age=age), ready=PodCondition(False))) is (age < 300)
 
 
 class TestLastSamples:
@@ -247,16 +206,12 @@ class TestLastSamples:
             memory = assessment.memory
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
-        assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
+        assert memory.metric("cpu").last["uid-hot"] == LastSample(NOW - 10, nano("20"))
 
     def test_a_missing_pod_is_filled_with_its_last_usage_for_5_min(self) -> None:
         for age, last in ((300, nano("20")), (301, 0)):
-            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
+            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, bound=nano("20"))}, NOW)
             assert (found.usage, found.last) == (None, last)
-
-    def test_a_sample_too_old_to_count_is_still_the_last_usage(self) -> None:
-        found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
-        assert (found.usage, found.last) == (None, nano("7"))
 
 
 BOTH = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
@@ -285,7 +240,9 @@ class TestCapacity:
     ) -> None:
         used = {part.name: {"memory": NANO} for part in one.containers}
         samples = Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, used)}))
-        assert sample(metric, one, samples, {}, NOW).capacity == (None if capacity is None else nano(capacity))
+        assert sample(metric, one, samples, {}, NOW).sizes == (
+            None if capacity is None else Sizes(nano(capacity), nano(capacity))
+        )
 
     def test_a_pod_without_a_limit_is_missing_and_counts_with_the_average_one(self) -> None:
         pods = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(("2Gi", "4Gi"))]

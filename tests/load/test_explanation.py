@@ -49,7 +49,7 @@ def test_a_rise_names_usage_watermark_need_and_replaced_pods() -> None:
     assert text.splitlines()[0] == "Deployment web has 10 pods: 3 pulledOut, 7 serving"
     assert "out-0 is pulledOut: pulled out by hand (annotation effective-load.io/pulled-out)" in text
     assert "7 pods use 1440m on average, above the high watermark 1200m (acts beyond 1212m)" in text
-    assert "cpu needs 9 serving pods, 3 more replace pulled-out ones: proposes 12 (now 10)" in text
+    assert "9 serving pods carry the known load at the high watermark; 3 more replace pulled-out ones" in text
     assert text.splitlines()[-1] == "asks for 12 (now 10), served as 12"
     assert head.startswith("asks for 12, now 10: cpu: 7 pods use 1440m on average")
 
@@ -57,13 +57,13 @@ def test_a_rise_names_usage_watermark_need_and_replaced_pods() -> None:
 def test_a_fall_names_those_that_are_kept() -> None:
     text, _, _ = service(6, "300m", *(out(f"out-{i}") for i in range(4)))
     assert "below the low watermark 400m (acts under 396m)" in text
-    assert "cpu needs 4 serving pods, 4 pulled-out or doubtful ones are kept in the count: proposes 8 (now 10)" in text
+    assert "cpu allows at most 8: proposes 8 (now 10)" in text
     assert text.endswith("asks for 8 (now 10), served as 7001m")
 
 
 def test_a_hold_names_its_reason() -> None:
     text, head, _ = service(4, "1500m", pod("gap"))
-    assert "cpu proposes 5 (1 pod without a fresh sample)" in text
+    assert "cpu allows any count (kept by 1 pod without a fresh sample): proposes 5 (now 5)" in text
     assert head.startswith("holds 5: ")
     assert head.endswith("(held by Missing)")
 
@@ -87,8 +87,8 @@ def test_doubt_is_explained() -> None:
     loads: dict[str, str | int | None] = {p.name: "300m" if i < 5 else "0" for i, p in enumerate(pods)}
     listed = roster(*(f"10.0.0.{i}" for i in range(5)))
     text, head, _ = told(rule, pods, usage(loads), listed=listed)
-    assert "p9 is doubtful: never registered, though other pods are (absence)" in text
-    assert "proposes 8 (now 10) with the doubtful pods seen the way that asks for most" in text
+    assert "p9 is doubtful: never registered (absence)" in text
+    assert "cpu allows at most 8 (doubtful pods may carry load): proposes 8 (now 10)" in text
     assert head.endswith("(held by Doubt)")
 
 
@@ -105,7 +105,7 @@ BLIND = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
         ("1500m", {}, {"bounds": Bounds(minimum=1, maximum=4)}, "the HPA allows 1 to 4"),
         ("1500m", {"mode": Mode.OBSERVE}, {}, "the policy is in mode Observe: the current count is kept"),
         ("100m", {"metrics": (*BAND.metrics, queue("85"))}, {}, "a metric is in error: no scale-down"),
-        ("1500m", {"multiple_of": 4}, {}, "rounded up to a multiple of 4: proposes 8"),
+        ("1500m", {"multiple_of": 4}, {}, "rounded up to a multiple of 4): proposes 8"),
         ("375m", {"average": Average.TOTAL}, {}, "4 pods use 1500m in total"),
         (
             "800m", {"hold_until": NOW + 3600}, {},
@@ -113,7 +113,7 @@ BLIND = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
         ),
         ("2400m", {"velocity": Velocity(up=20)}, {}, "the policy's velocity allows 20 % of 4 at a time"),
         (
-            "2400m", {"cooldown": Cooldown(up=60, down=300)}, {"memory": Memory(last_replicas=4, last_scale=NOW - 10)},
+            "2400m", {"cooldown": Cooldown(up=60, down=300)}, {"memory": Memory(last_replicas=4, changed_at=NOW - 10)},
             "the policy's cooldown is 60 s up and 300 s down, and the count last changed 10 s ago",
         ),
         ("800m", {"schedules": (lunch(20, 30),)}, {}, "schedule lunch keeps at least 20"),
@@ -169,7 +169,7 @@ def test_waking_from_zero_is_explained() -> None:
     assert text.endswith("asks for 1 (now 0), served as 1")
     assert head.startswith("asks for 1, now 0")
     assert "queue: 3 for the whole service, and no pod" in text
-    assert "queue needs 1 serving pod: proposes 1 (now 0)" in text
+    assert "queue allows any count: proposes 1 (now 0)" in text
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,17 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import explain, headline
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import (
-    Bounds,
-    Cooldown,
     Metric,
     Policy,
     Query,
-    Velocity,
 )
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, policy, same, usage
-from tests.load.scenarios import Choices, DrawnService, scenarios
 
 PLAN = Metric(name="plan", query=Query(name="plan"), high=Fraction(nano("100")), floor=True)
 CPU = cpu("1200m", "400m")
@@ -91,36 +85,3 @@ class TestWhenItFails:
         pods, loads = same(6, "300m")
         assessment, _ = assess_and_decide(policy(CPU, PLAN), pods, with_plan(usage(loads), "550", age=80))
         assert assessment.sampled_at == NOW - 10
-
-
-PACES = st.builds(
-    lambda up, down, cool_up, cool_down: {
-        "velocity": Velocity(up=up, down=down), "cooldown": Cooldown(up=cool_up, down=cool_down)
-    },
-    st.sampled_from([None, 0, 20, 100]), st.sampled_from([None, 0, 20, 100]), st.sampled_from([0, 60]),
-    st.sampled_from([0, 60]),
-)  # fmt: skip
-
-
-@given(
-    scenarios(Choices(multiples=(1, 3))),
-    st.none() | st.integers(0, 1500),
-    PACES,
-    st.sampled_from([NOW, NOW - 100, None]),
-)
-def test_with_a_floor_the_count_is_never_lower_and_a_failing_floor_changes_nothing(
-    service: DrawnService, plan: int | None, pace: dict[str, object], last_scale: float | None
-) -> None:
-    bounds = Bounds(minimum=1, maximum=1000, last_scale=last_scale)
-    rule = replace(service.rule, **pace)  # type: ignore[arg-type]
-    plain = replace(service, rule=rule, bounds=bounds)
-    floored = replace(plain, rule=replace(rule, metrics=(*rule.metrics, PLAN)), plan=plan)
-    without, decision = plain.decided()[1], floored.decided()[1]
-    if plan is None or plan == 0:
-        same_parts = ("desired", "served", "error", "verdict", "held_by", "outcomes")
-        kept = [one for one in decision.outcomes if not one.metric.floor]
-        assert (decision.desired, decision.served, decision.error, decision.verdict, decision.held_by, kept) == (
-            *(getattr(without, part) for part in same_parts[:-1]), list(without.outcomes),
-        )  # fmt: skip
-    assert floored.desired() >= plain.desired()
-    assert floored.desired() <= max(plain.desired(), -(-(plan or 0) // 100) + 2)

@@ -10,7 +10,7 @@ from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
-from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
+from tests.load.registering import REGISTERED, Registering, classify_with, names_in_state, service, states
 
 POLICY = policy()
 S = PodState
@@ -75,7 +75,7 @@ class TestGracePeriod:
         assert state(young(10), REGISTERED, both).state is S.SERVING
 
     def test_a_pod_once_registered_gets_no_second_one(self) -> None:
-        known = Memory(pods={"uid-web-0": PodMemory(seen=NOW - 100)}, ever_in_roster=True)
+        known = Memory(pods={"uid-web-0": PodMemory(registered=True)})
         assert state(pod(ready_for=10, ip=HERE), REGISTERED, roster(OTHER), known).state is S.DOUBTFUL
 
 
@@ -85,7 +85,7 @@ def test_without_another_registry_an_endpoint_that_does_not_serve_is_evidence(ru
     assert state(pod(endpoint_serving=True), rule).state is S.SERVING
     assert state(pod(endpoint_serving=False, endpoints_silent=True), rule).state is S.DOUBTFUL
     assert state(pod(endpoint_serving=None, endpoints_silent=True), rule).state is S.SERVING
-    was_out = Memory(pods={"uid-web-0": PodMemory(out_since=NOW - 60)})
+    was_out = Memory(pods={"uid-web-0": PodMemory(PodState.PULLED_OUT, NOW - 60)})
     assert state(pod(endpoints_silent=True), rule, memory=was_out).state is S.DOUBTFUL
 
 
@@ -150,14 +150,59 @@ class TestExplicitEvidence:
         assert names_in_state(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
         assert "every pod would be out" in found["uid-p0"].reason
 
-    def test_confirmed_absence_stays_evidence_where_explicit_evidence_is_doubted(self) -> None:
-        shop = service(4)
-        assert names_in_state(shop.absent("p3"), S.PULLED_OUT) == ["p3"]
-        shop.now += 10
-        found = shop.hear(roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"), at=shop.now))
-        assert found == {"p0": S.DOUBTFUL, "p1": S.DOUBTFUL, "p2": S.DOUBTFUL, "p3": S.PULLED_OUT}
-
     def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
         found = classify_with(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
         assert states(found) == {"p0": S.PULLED_OUT, "p1": S.PULLED_OUT, "p2": S.DOUBTFUL}
+
+
+class TestAbsence:
+    def test_a_pod_that_was_registered_is_out_once_it_has_been_absent_for_45_s(self) -> None:
+        shop = service()
+        assert shop.answer("p9", after=0)["p9"] is S.DOUBTFUL
+        assert shop.answer("p9", after=44)["p9"] is S.DOUBTFUL
+        assert shop.reason("p9") == "no longer registered, not confirmed yet"
+        assert shop.answer("p9", after=1)["p9"] is S.PULLED_OUT
+        assert shop.membership["uid-p9"].by_absence
+
+    def test_silence_confirms_no_absence(self) -> None:
+        shop = service()
+        shop.answer("p9")
+        assert shop.wait(200)["p9"] is S.DOUBTFUL
+
+    @pytest.mark.parametrize(
+        ("count", "absent", "is_out"), [(10, 4, True), (10, 5, False), (3, 1, True), (1, 1, False)]
+    )
+    def test_it_counts_while_fewer_than_half_of_the_ready_pods_are_absent(
+        self, count: int, absent: int, is_out: bool
+    ) -> None:
+        shop = service(count)
+        names = [f"p{index}" for index in range(absent)]
+        found = shop.absent(*names)
+        assert names_in_state(found, S.PULLED_OUT if is_out else S.DOUBTFUL) == names
+
+    def test_it_is_believed_for_5_min_after_the_last_list(self) -> None:
+        shop = service()
+        assert shop.absent("p9")["p9"] is S.PULLED_OUT
+        assert shop.wait(300)["p9"] is S.PULLED_OUT
+        assert shop.wait(1)["p9"] is S.DOUBTFUL
+
+    def test_a_pod_that_was_never_registered_starts_for_its_grace_and_is_doubtful_then(self) -> None:
+        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), young(10)])
+        assert shop.answer("web-0", after=1)["web-0"] is S.STARTING
+        assert shop.answer("web-0", after=168)["web-0"] is S.STARTING
+        assert shop.answer("web-0", after=1)["web-0"] is S.DOUBTFUL
+
+    def test_a_list_from_before_it_was_ready_says_nothing_of_a_pod(self) -> None:
+        assert state(young(10), REGISTERED, roster(OTHER, at=NOW - 20)).state is S.DOUBTFUL
+
+    def test_a_registry_that_lists_only_pods_that_are_out_has_the_others_serve(self) -> None:
+        listed = roster(disabled=(OTHER,), absence_counts=False)
+        assert state(pod(ip=HERE), REGISTERED, listed).state is S.SERVING
+
+    def test_a_service_that_matches_no_pod_is_a_problem_once_the_grace_is_over(self) -> None:
+        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), young(170)])
+        shop.answer("a", "web-0", after=9)
+        assert shop.problem == ""
+        shop.answer("a", "web-0", after=1)
+        assert shop.problem == "registry nacos lists no pod of this target: check the service name 'com.shop.web'"

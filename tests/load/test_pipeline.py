@@ -73,25 +73,6 @@ def test_nothing_shrinks_while_too_few_pods_serve(
     assert (decision.desired, decision.held_by) == (desired, held_by)
 
 
-@pytest.mark.parametrize(
-    ("sure", "load", "doubtful"), [(8, "1370m", [None, "1100m"]), (6, "300m", [None, "0", "0", "0", "0"])]
-)
-def test_a_doubtful_pod_without_a_sample_comes_in_last_on_the_way_up_and_first_on_the_way_down(
-    sure: int, load: str, doubtful: list[str | None]
-) -> None:
-    """Up: with the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
-
-    Down: with none in, 1800m need 4 and the 5 that may be out; with the silent one alone in, (1800 + 1212)/7 holds.
-    """
-    pods = [pod(f"sure-{i}", ip=f"10.0.0.{i}") for i in range(sure)]
-    unknown = [pod(f"who-{i}", ip=f"10.0.1.{i}") for i in range(len(doubtful))]
-    loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in pods), load)
-    loads |= {one.name: each for one, each in zip(unknown, doubtful, strict=True)}
-    rule = policy(cpu("1200m", "400m"), registry=REGISTRY)
-    listed = roster(*(one.ips[0] for one in pods))
-    assert assess_and_decide(rule, [*pods, *unknown], usage(loads), listed=listed)[1].desired == 11
-
-
 def test_the_largest_proposal_wins_and_its_metric_is_told() -> None:
     rule = policy(queue("100"), replace(queue("100"), name="calls", query=Query(name="calls")))
     samples = Samples(queries={**total("300").queries, **total("500", "calls").queries})

@@ -62,4 +62,4 @@ def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> Non
     samples = Samples(ResourceSamples(), {"memory": QuerySamples(pods=points, fetched_at=NOW)})
     decision = assess_and_decide(rule, there, samples)[1]
     assert decision.outcome is not None
-    assert (decision.desired, decision.outcome.scenario.n, decision.outcome.metric.raw) == (5, 4, nano("900m"))
+    assert (decision.desired, decision.outcome.metric.n, decision.outcome.metric.raw) == (5, 4, nano("900m"))

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import HeldBy
+from adapter.load.assessment import Verdict
 from adapter.load.explanation import decision_reason
 from adapter.load.spec import Capacity, Metric, ResourceMetric
 from tests.load.kit import assess_and_decide, cpu, nano, pod, policy, usage
@@ -37,4 +37,4 @@ def test_a_share_of_the_cpu_limit_saturates_and_nothing_else_does(resource: str,
 def test_a_pod_without_a_sample_dilutes_it() -> None:
     loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in PODS), "1500m")
     _, decision = assess_and_decide(policy(cpu("2", "400m")), PODS, usage(loads | {"web-9": None}))
-    assert (decision.desired, decision.held_by) == (10, HeldBy.MISSING)
+    assert (decision.desired, decision.verdict) == (10, Verdict.INSIDE)

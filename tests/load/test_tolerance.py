@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain
-from adapter.load.pacing import Paced
-from adapter.load.served import served_value, within_hpa_tolerance
+from adapter.load.hpa_value import served_value, within_hpa_tolerance
+from adapter.load.rate_limits import Limited
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 
@@ -30,8 +30,8 @@ def stock_hpa(served: int, at: Scale, bounds: Bounds, up: float, down: float) ->
 
 
 def settled(wanted: int, current: int, status: int | None = None, bounds: Bounds = COARSE) -> int | None:
-    found = within_hpa_tolerance(Paced(wanted, None), scale(current, status), bounds)
-    return found.desired if isinstance(found, Paced) else None
+    found = within_hpa_tolerance(Limited(wanted, None), scale(current, status), bounds)
+    return found.desired if isinstance(found, Limited) else None
 
 
 def decision(count: int, load: str, status: int | None = None, **changes: object) -> Decision:
@@ -50,7 +50,7 @@ def test_the_hpa_sets_the_decided_count_or_keeps_the_current_one(
 ) -> None:
     bounds = Bounds(minimum=min(lowest, current, wanted), maximum=400, tolerance=HpaTolerance(up, down))
     at = scale(current, status)
-    found = within_hpa_tolerance(Paced(wanted, None), at, bounds)
+    found = within_hpa_tolerance(Limited(wanted, None), at, bounds)
     if isinstance(found, str):
         # No answer: the HPA keeps the current count, which no value that means "hold" would have.
         assert stock_hpa(served_value(current, status), at, bounds, float(up), float(down)) != current
@@ -60,7 +60,7 @@ def test_the_hpa_sets_the_decided_count_or_keeps_the_current_one(
 
 
 @given(wanted=counts, current=counts, up=tolerances, down=tolerances)
-def test_only_counts_that_no_value_can_reach_are_swallowed(
+def test_only_counts_that_no_value_can_reach_are_suppressed(
     wanted: int, current: int, up: Fraction, down: Fraction
 ) -> None:
     bounds = Bounds(minimum=1, maximum=400, tolerance=HpaTolerance(up, down))
@@ -73,24 +73,24 @@ def test_only_counts_that_no_value_can_reach_are_swallowed(
 
 @given(wanted=counts, current=counts, status=st.integers(0, 500))
 def test_an_hpa_without_tolerance_gets_every_count(wanted: int, current: int, status: int) -> None:
-    paced = Paced(wanted, None)
+    paced = Limited(wanted, None)
     assert within_hpa_tolerance(paced, scale(current, status), BOUNDS) is paced
     zero = replace(BOUNDS, tolerance=HpaTolerance(Fraction(0), Fraction(0)))
     assert within_hpa_tolerance(paced, scale(current, status), zero) is paced
 
 
-def test_a_swallowed_step_is_held_and_explained() -> None:
+def test_a_suppressed_step_is_held_and_explained() -> None:
     found = decision(20, "1230m")
-    assert (found.desired, found.held_by, found.swallowed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
+    assert (found.desired, found.held_by, found.suppressed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
     pods, loads = same(20, "1230m")
     assessment, seen = assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads), bounds=COARSE)
     told = explain(assessment, seen, COARSE, NOW)
-    assert "the HPA's tolerance of 10 % swallows the step from 20 to 21" in told
+    assert "the HPA's tolerance of 10 % suppresses the step from 20 to 21" in told
 
 
-def test_with_as_much_tolerance_in_the_policy_nothing_is_swallowed() -> None:
+def test_with_as_much_tolerance_in_the_policy_nothing_is_suppressed() -> None:
     for milli in range(300, 1600, 7):
-        assert decision(20, f"{milli}m", tolerance=Fraction(1, 10)).swallowed == 0
+        assert decision(20, f"{milli}m", tolerance=Fraction(1, 10)).suppressed == 0
 
 
 def test_a_rollout_that_would_ratchet_has_no_answer_even_while_the_policy_rests() -> None:
