@@ -17,8 +17,8 @@ EXAMPLES = ROOT / "docs" / "examples" / "policies.yaml"
 _PREFACE = """\
 Every field of a WatermarkPolicy; in a cluster, `kubectl explain watermarkpolicy.spec --recursive` shows them too. The
 API server rejects a policy that breaks a bound or a rule of this page, with the rule's sentence; `kubectl` rejects
-unknown fields, and other clients get a warning. How usage becomes a count is in [the algorithm](algorithm.md) and in
-[strategies](strategies.md).
+unknown fields, and other clients get a warning. How usage becomes a count is in
+[the decision](decision.md).
 
 An *amount* is a quantity such as `1200m`, `0.5` or `300Mi`, or, for a metric with `of`, a share such as `80%` or `0.8`.
 The examples come from [these policies](examples/policies.yaml).

@@ -9,7 +9,30 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 NOW = datetime(2026, 1, 7, 12, 0, tzinfo=UTC)  # a Wednesday
-MILLI = (0, 20, 50, 100, 150, 200, 300, 350, 380, 396, 397, 400, 500, 700, 900, 1190, 1200, 1212, 1213, 1300, 1500, 2500)
+MILLI = (
+    0,
+    20,
+    50,
+    100,
+    150,
+    200,
+    300,
+    350,
+    380,
+    396,
+    397,
+    400,
+    500,
+    700,
+    900,
+    1190,
+    1200,
+    1212,
+    1213,
+    1300,
+    1500,
+    2500,
+)
 AGES = (3, 13, 26, 38, 52, 68, 83, 97, 133, 172, 188, 247, 288, 312, 397, 573, 611, 907, 1793, 1807, 3607, 7207)
 SHORT = (2, 4, 7, 9, 11, 14, 18, 26, 33)
 
@@ -40,7 +63,9 @@ class Generator:
         kind = self.pick("cpu", "cpu", "load", "load", "rate", "total", "memory" if strategy != "Step" else "load")
         relative = self.chance(25) and not absolute and kind != "total"
         if kind in ("cpu", "memory"):
-            source: dict[str, Any] = {"resource": {"name": kind} | self.maybe(100 * relative, relativeTo=self.pick("Limit", "Request"))}
+            source: dict[str, Any] = {
+                "resource": {"name": kind} | self.maybe(100 * relative, relativeTo=self.pick("Limit", "Request"))
+            }
             source["resource"] |= self.maybe(10, containers=["app"])
         else:
             source = {"query": {"name": f"{kind}-{name}"}}
@@ -55,7 +80,12 @@ class Generator:
         if strategy != "Watermark":
             keys = ["target"]
         else:
-            keys = self.pick(["highWatermark", "lowWatermark"], ["highWatermark", "lowWatermark"], ["highWatermark"], ["lowWatermark"])
+            keys = self.pick(
+                ["highWatermark", "lowWatermark"],
+                ["highWatermark", "lowWatermark"],
+                ["highWatermark"],
+                ["lowWatermark"],
+            )
             keys = ["highWatermark", "lowWatermark"] if self.chance(60) else keys
         if kind == "total" and strategy == "Watermark" and self.chance(15):
             return {"name": name, "floor": True, **source, "highWatermark": shown["highWatermark"]}
@@ -74,8 +104,12 @@ class Generator:
         out = self.maybe(60, replaceAfterSeconds=self.pick(0, 0, 30)) | self.maybe(8, replace=False)
         spec["pulledOut"] = out | self.maybe(10, minAgeSeconds=self.pick(0, 120)) | self.maybe(20, deleteFirst=True)
         if strategy == "Step":
-            percent = self.chance(40) or any("resource" in one and "relativeTo" not in one["resource"] for one in metrics)
-            percent = percent or not all(one[kind].get("relativeTo") for one in metrics for kind in ("resource", "query") if kind in one)
+            percent = self.chance(40) or any(
+                "resource" in one and "relativeTo" not in one["resource"] for one in metrics
+            )
+            percent = percent or not all(
+                one[kind].get("relativeTo") for one in metrics for kind in ("resource", "query") if kind in one
+            )
             step = {"tolerance": self.pick(10, 20, 30)} | self.maybe(100 * percent, toleranceUnit="Percent")
             step |= self.maybe(30, trigger=self.pick("AnyPod", "Average")) | self.maybe(30, up=self.pick(0, 1, 3))
             spec["step"] = step | self.maybe(30, down=self.pick(1, 3)) | self.maybe(30, minPods=self.pick(1, 3, 6))
@@ -87,20 +121,42 @@ class Generator:
                 spec["convergeTowards"] = towards
         if strategy != "Step":
             spec |= self.maybe(10, replicaMultiple=self.pick(2, 3, 4))
-        spec |= self.maybe(12, minServingPercent=self.pick(0, 30, 80, 100)) | self.maybe(10, acceptZeroUsage=self.chance(60))
+        spec |= self.maybe(12, minServingPercent=self.pick(0, 30, 80, 100)) | self.maybe(
+            10, acceptZeroUsage=self.chance(60)
+        )
         spec |= self.maybe(15, saturationFactor=self.pick("1", "1.5", "2"))
-        spec |= self.maybe(12, velocity=self.maybe(80, scaleUpPercent=self.pick(0, 1, 20, 50)) | self.maybe(80, scaleDownPercent=self.pick(0, 1, 10, 40)))
-        spec |= self.maybe(12, cooldown=self.maybe(80, scaleUpSeconds=self.pick(60, 180)) | self.maybe(80, scaleDownSeconds=self.pick(60, 300)))
-        spec |= self.maybe(10, delay=self.maybe(80, scaleUpSeconds=self.pick(30, 60)) | self.maybe(80, scaleDownSeconds=self.pick(60, 120)))
-        spec |= self.maybe(15, fallback={"replicas": self.pick(3, 8, 25)} | self.maybe(60, afterSeconds=self.pick(0, 120, 600)))
+        spec |= self.maybe(
+            12,
+            velocity=self.maybe(80, scaleUpPercent=self.pick(0, 1, 20, 50))
+            | self.maybe(80, scaleDownPercent=self.pick(0, 1, 10, 40)),
+        )
+        spec |= self.maybe(
+            12,
+            cooldown=self.maybe(80, scaleUpSeconds=self.pick(60, 180))
+            | self.maybe(80, scaleDownSeconds=self.pick(60, 300)),
+        )
+        spec |= self.maybe(
+            10,
+            delay=self.maybe(80, scaleUpSeconds=self.pick(30, 60))
+            | self.maybe(80, scaleDownSeconds=self.pick(60, 120)),
+        )
+        spec |= self.maybe(
+            15, fallback={"replicas": self.pick(3, 8, 25)} | self.maybe(60, afterSeconds=self.pick(0, 120, 600))
+        )
         if self.chance(12):
             spec["schedules"] = [self.schedule(f"s{i}") for i in range(self.pick(1, 2))]
         spec |= self.maybe(6, mode=self.pick("Observe", "Paused"))
         return spec
 
     def schedule(self, name: str) -> dict[str, Any]:
-        cron = self.pick("0 11 * * *", "30 8 * * 1-5", "0 12 * * WED", "50 11 7 1 *", "*/30 9-11 * * *", "0 22 * * *", "0 11 * * SUN")
-        bounds = self.pick({"minReplicas": self.pick(2, 9, 14)}, {"maxReplicas": self.pick(4, 8, 12)}, {"minReplicas": 5, "maxReplicas": 9})
+        cron = self.pick(
+            "0 11 * * *", "30 8 * * 1-5", "0 12 * * WED", "50 11 7 1 *", "*/30 9-11 * * *", "0 22 * * *", "0 11 * * SUN"
+        )
+        bounds = self.pick(
+            {"minReplicas": self.pick(2, 9, 14)},
+            {"maxReplicas": self.pick(4, 8, 12)},
+            {"minReplicas": 5, "maxReplicas": 9},
+        )
         zone = self.maybe(20, timeZone=self.pick("UTC", "Asia/Shanghai", "America/New_York"))
         return {"name": name, "cron": cron, "durationSeconds": self.pick(600, 3600, 7200, 14400), **zone, **bounds}
 
@@ -115,10 +171,23 @@ class Generator:
         spec, running = [{"name": "app", "resources": asked}], {"running": {"startedAt": at(7300)}}
         status: list[dict[str, Any]] = [{"name": "app", "state": running}]
         if asked and self.chance(6):
-            status[0]["resources"] = {"limits": {"cpu": self.pick("1", "1500m", "3"), "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "1Gi"}}
+            status[0]["resources"] = {
+                "limits": {"cpu": self.pick("1", "1500m", "3"), "memory": "1Gi"},
+                "requests": {"cpu": "500m", "memory": "1Gi"},
+            }
         if self.chance(6):
-            spec.append({"name": "side", "resources": {"limits": {"cpu": "100m", "memory": "1Gi"}, "requests": {"cpu": "50m", "memory": "64Mi"}}})
-            status.append({"name": "side", "state": running if self.chance(70) else {"waiting": {"reason": "PodInitializing"}}})
+            spec.append(
+                {
+                    "name": "side",
+                    "resources": {
+                        "limits": {"cpu": "100m", "memory": "1Gi"},
+                        "requests": {"cpu": "50m", "memory": "64Mi"},
+                    },
+                }
+            )
+            status.append(
+                {"name": "side", "state": running if self.chance(70) else {"waiting": {"reason": "PodInitializing"}}}
+            )
         return spec, status
 
     def pod(self, number: int, kind: str) -> dict[str, Any]:
@@ -165,10 +234,29 @@ class Generator:
             meta["ownerReferences"] = [owner | {"kind": "Job", "name": "web-job"}]
         elif kind == "label":
             meta["labels"] = {"app": "other"}
-        return {"metadata": meta, "spec": {"containers": spec} | ({"readinessGates": gates} if gates else {}), "status": status}
+        return {
+            "metadata": meta,
+            "spec": {"containers": spec} | ({"readinessGates": gates} if gates else {}),
+            "status": status,
+        }
 
     def pods(self, count: int) -> list[dict[str, Any]]:
-        rare = ("new", "new", "back", "unready", "gate", "crash", "booting", "pending", "gone", "finished", "annotated", "annotated", "foreign", "label")
+        rare = (
+            "new",
+            "new",
+            "back",
+            "unready",
+            "gate",
+            "crash",
+            "booting",
+            "pending",
+            "gone",
+            "finished",
+            "annotated",
+            "annotated",
+            "foreign",
+            "label",
+        )
         trouble = self.pick(0, 0, 5, 20, 60)
         same = self.pick(*rare)
         made = []
@@ -181,8 +269,12 @@ class Generator:
 
     def registry(self, spec: dict[str, Any], document: dict[str, Any]) -> None:
         spec["registry"] = {"name": "prod", "service": "web"}
-        spec["registry"] |= self.maybe(10, registrationGraceSeconds=self.pick(0, 60, 400)) | self.maybe(10, absenceConfirmationSeconds=self.pick(0, 120))
-        spec["registry"] |= self.maybe(10, treatUnhealthyAsOut=False) | self.maybe(10, anyInstanceOut=True) | self.maybe(10, port=8080)
+        spec["registry"] |= self.maybe(10, registrationGraceSeconds=self.pick(0, 60, 400)) | self.maybe(
+            10, absenceConfirmationSeconds=self.pick(0, 120)
+        )
+        spec["registry"] |= (
+            self.maybe(10, treatUnhealthyAsOut=False) | self.maybe(10, anyInstanceOut=True) | self.maybe(10, port=8080)
+        )
         age, registered, absent = self.pick(2, 2, 2, 4, 40, 97, 290, 311, 1790, 1811), [], {}
         share, out = self.pick(0, 0, 10, 30, 55, 100), self.pick(0, 0, 10, 30, 100)
         items: list[dict[str, Any]] = [{"ip": "10.9.9.9", "port": 8080}] if self.chance(20) else []
@@ -197,8 +289,17 @@ class Generator:
             for _ in range(self.pick(1, 1, 1, 1, 2)):
                 item: dict[str, Any] = {"ip": ip, "port": self.pick(8080, 8080, 8080, 9090)}
                 if self.chance(out):
-                    item |= self.pick({"enabled": False}, {"weight": 0}, {"status": "OUT_OF_SERVICE"}, {"status": "DOWN"}, {"isolated": True}, {"healthy": False})
-                item |= self.maybe(5, podUid=self.pick(uid, "uid-other")) | self.maybe(10, registeredAt=at(self.pick(30, 500, 8000)))
+                    item |= self.pick(
+                        {"enabled": False},
+                        {"weight": 0},
+                        {"status": "OUT_OF_SERVICE"},
+                        {"status": "DOWN"},
+                        {"isolated": True},
+                        {"healthy": False},
+                    )
+                item |= self.maybe(5, podUid=self.pick(uid, "uid-other")) | self.maybe(
+                    10, registeredAt=at(self.pick(30, 500, 8000))
+                )
                 items.append(item)
         if self.chance(92):
             document["instances"] = {"at": at(age), "items": items} | self.maybe(10, protected=True)
@@ -222,7 +323,9 @@ class Generator:
 
     def load(self) -> tuple[int, int]:
         """The usual values of a document: a centre and how far pods are from it."""
-        return self.pick(0, 50, 100, 200, 300, 350, 400, 500, 800, 1000, 1190, 1213, 1300, 1500, 1480, 2500), self.pick(0, 0, 10, 50)
+        return self.pick(0, 50, 100, 200, 300, 350, 400, 500, 800, 1000, 1190, 1213, 1300, 1500, 1480, 2500), self.pick(
+            0, 0, 10, 50
+        )
 
     def value(self, centre: int, spread: int) -> int:
         if self.chance(4):
@@ -237,9 +340,22 @@ class Generator:
                 continue
             own = self.pick(87, 93, 200) if self.chance(3) else age
             names = [one["name"] for one in pod["status"].get("containerStatuses", [])]
-            used = {name: {"cpu": f"{self.value(centre, spread)}m" if name == "app" else "0", "memory": f"{self.pick(300, 900, 1700)}Mi"} for name in names}
+            used = {
+                name: {
+                    "cpu": f"{self.value(centre, spread)}m" if name == "app" else "0",
+                    "memory": f"{self.pick(300, 900, 1700)}Mi",
+                }
+                for name in names
+            }
             containers = [{"name": name, "usage": one} for name, one in used.items() if not self.chance(2)]
-            document["usage"].append({"metadata": {"name": pod["metadata"]["name"]}, "timestamp": at(own), "window": self.pick("15s", "30s"), "containers": containers})
+            document["usage"].append(
+                {
+                    "metadata": {"name": pod["metadata"]["name"]},
+                    "timestamp": at(own),
+                    "window": self.pick("15s", "30s"),
+                    "containers": containers,
+                }
+            )
         if self.chance(3):
             document["usageSource"] = {"error": "timed out"}
 
@@ -258,11 +374,16 @@ class Generator:
             entry |= self.maybe(60, full=full)
             if self.chance(60):
                 ages = [x for x in (15, 31, 47, 61.5, 77, 119, 131, 900, 3590) if self.chance(60)]
-                counts = [[at(x), full - (self.pick(1, 2, 3) if self.chance(short / 2) else 0)] for x in sorted(ages, reverse=True)]
+                counts = [
+                    [at(x), full - (self.pick(1, 2, 3) if self.chance(short / 2) else 0)]
+                    for x in sorted(ages, reverse=True)
+                ]
                 self.memory.setdefault("medians", {})[metric["name"]] = counts
         if kind == "total":
             total = self.pick(0, 1, centre * len(pods), centre * len(pods), centre * len(pods))
-            return entry | {"total": f"{total}m"} | self.maybe(15, readsPods=[name for name in pods if not self.chance(5)])
+            return (
+                entry | {"total": f"{total}m"} | self.maybe(15, readsPods=[name for name in pods if not self.chance(5)])
+            )
         lost = self.pick(0, 0, 5, 30, 100)
         values: dict[str, Any] = {name: f"{self.value(centre, spread)}m" for name in pods if not self.chance(lost)}
         for name in values:
@@ -272,23 +393,43 @@ class Generator:
 
     def remember(self, spec: dict[str, Any], document: dict[str, Any], current: int) -> None:
         memory, pods = self.memory, [pod["metadata"]["uid"] for pod in document["pods"]]
-        memory |= self.maybe(25, startedAt=at(self.pick(20, 50, 83, 172, 3000))) | self.maybe(20, roseAt=at(self.pick(10, 50, 83, 172, 700)))
-        memory |= self.maybe(25, changedAt=at(self.pick(10, 50, 83, 172, 700))) | self.maybe(30, errorSince=at(self.pick(10, 130, 310, 601, 4000)))
-        memory |= self.maybe(40, lastReplicas=current if self.chance(70) else self.pick(current + 1, max(0, current - 1), 9))
+        memory |= self.maybe(25, startedAt=at(self.pick(20, 50, 83, 172, 3000))) | self.maybe(
+            20, roseAt=at(self.pick(10, 50, 83, 172, 700))
+        )
+        memory |= self.maybe(25, changedAt=at(self.pick(10, 50, 83, 172, 700))) | self.maybe(
+            30, errorSince=at(self.pick(10, 130, 310, 601, 4000))
+        )
+        memory |= self.maybe(
+            40, lastReplicas=current if self.chance(70) else self.pick(current + 1, max(0, current - 1), 9)
+        )
         if self.chance(60):
             share = self.pick(10, 50, 100)
-            away = {uid: {"since": at(self.pick(*AGES)), "state": self.pick("pulledOut", "doubtful")} for uid in pods if self.chance(share)}
+            away = {
+                uid: {"since": at(self.pick(*AGES)), "state": self.pick("pulledOut", "doubtful")}
+                for uid in pods
+                if self.chance(share)
+            }
             memory |= {"away": away} if away else {}
         if self.chance(25):
             memory["inServiceSince"] = {uid: at(self.pick(5, 28, 61, 83, 700)) for uid in pods if self.chance(20)}
         for metric in spec["metrics"]:
             if self.chance(45):
                 share, centre = self.pick(20, 100), self.pick(*MILLI)
-                uids = [uid for uid in pods if self.chance(share)] + [f"uid-left-{i}" for i in range(self.pick(0, 0, 1, 2, 5))]
-                last = {uid: {"at": at(self.pick(6, 14, 32, 58, 83, 133, 288, 307)), "bound": f"{centre if self.chance(90) else 20000}m"} for uid in uids}
+                uids = [uid for uid in pods if self.chance(share)] + [
+                    f"uid-left-{i}" for i in range(self.pick(0, 0, 1, 2, 5))
+                ]
+                last = {
+                    uid: {
+                        "at": at(self.pick(6, 14, 32, 58, 83, 133, 288, 307)),
+                        "bound": f"{centre if self.chance(90) else 20000}m",
+                    }
+                    for uid in uids
+                }
                 memory.setdefault("last", {})[metric["name"]] = last
             if self.chance(25):
-                beyond = self.maybe(70, up=at(self.pick(20, 45, 70, 100, 300))) | self.maybe(70, down=at(self.pick(20, 45, 70, 100, 300)))
+                beyond = self.maybe(70, up=at(self.pick(20, 45, 70, 100, 300))) | self.maybe(
+                    70, down=at(self.pick(20, 45, 70, 100, 300))
+                )
                 memory.setdefault("beyondSince", {})[metric["name"]] = beyond
 
     def document(self) -> dict[str, Any]:
@@ -317,10 +458,19 @@ class Generator:
             reason = self.pick("ReplicaSetUpdated", "NewReplicaSetAvailable", "ProgressDeadlineExceeded")
             status = "False" if reason == "ProgressDeadlineExceeded" else "True"
             condition = {"type": "Progressing", "status": status, "reason": reason}
-            document["target"] = {"kind": "Deployment", "metadata": {"name": "web"}, "status": {"conditions": [condition]}}
+            document["target"] = {
+                "kind": "Deployment",
+                "metadata": {"name": "web"},
+                "status": {"conditions": [condition]},
+            }
         meta: dict[str, Any] = {"name": "web", "namespace": "shop"}
         meta |= self.maybe(3, annotations={"effective-load.io/hold-until": at(self.pick(-60, 60))})
-        document["policy"] = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "metadata": meta, "spec": spec}
+        document["policy"] = {
+            "apiVersion": "effective-load.io/v1alpha1",
+            "kind": "WatermarkPolicy",
+            "metadata": meta,
+            "spec": spec,
+        }
         object_ = {
             "describedObject": {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"},
             "metric": {"name": "desired_replicas"},
@@ -331,11 +481,20 @@ class Generator:
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "minReplicas": least,
             "maxReplicas": 1000 if self.chance(85) else max(1, least, self.pick(6, 12)),
-            "behavior": {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "0", "stabilizationWindowSeconds": 60}},
+            "behavior": {
+                "scaleUp": {"tolerance": "0"},
+                "scaleDown": {"tolerance": "0", "stabilizationWindowSeconds": 60},
+            },
             "metrics": [{"type": "Object", "object": object_}],
         }
         scaled = self.maybe(20, status={"lastScaleTime": at(self.pick(-30, 20, 100, 170, 250, 900))})
-        document["hpa"] = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web", "namespace": "shop"}, "spec": hpa_spec, **scaled}
+        document["hpa"] = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": hpa_spec,
+            **scaled,
+        }
         size = current if self.chance(85) else current + self.pick(0, 1, 3)
         document["scale"] = {"spec": {"replicas": current}, "status": {"replicas": size, "selector": "app=web"}}
         return document

@@ -8,9 +8,9 @@ import yaml
 
 from tests.reference.model import decide
 
-VECTORS: list[dict[str, Any]] = yaml.load(
-    (Path(__file__).parent / "vectors.yaml").read_text(), yaml.CSafeLoader
-)["vectors"]
+VECTORS: list[dict[str, Any]] = yaml.load((Path(__file__).parent / "vectors.yaml").read_text(), yaml.CSafeLoader)[
+    "vectors"
+]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
