@@ -117,8 +117,8 @@ class MetricAssessment:
     source gives one number for the service, `total_value`, at most `total_bound`. `lower` are the readings of the lower
     bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at` is
     the time of the oldest sample that counts; the oldest window began at `began_at`, less one poll; after `stale_at`
-    the first sample no longer counts. `delayed`: in these directions the delay still runs. `is_ignored_zero`: the usage is
-    exactly 0, which is not accepted.
+    the first sample no longer counts. `delayed`: in these directions the delay still runs. `is_ignored_zero`: the usage
+    is exactly 0, which is not accepted.
     """
 
     name: str
@@ -226,8 +226,8 @@ class Decision:
     `desired` and `served` (the metric value in milli-units, `hpa_value.served_value`) are None on error. The count
     moves only as far as it must to be between `lower_bound` and `upper_bound` (None: no such bound); what follows the
     metrics (schedules, velocity, cooldown, the HPA's bounds) may move it again. `verdict` is that of the winning
-    metric, whose `outcome` it is; `outcomes` has those of all metrics with an answer. `suppressed`: the step that the HPA's own
-    tolerance suppresses (negative: downward).
+    metric, whose `outcome` it is; `outcomes` has those of all metrics with an answer. `suppressed`: the step that
+    the HPA's own tolerance suppresses (negative: downward).
     """
 
     desired: int | None = None

@@ -121,15 +121,12 @@ def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> 
     limited = reader
     if metric.of is not Capacity.LIMIT:
         limited = MetricReader(replace(metric, resource=replace(source, of=Capacity.LIMIT)), Samples(), 0.0)
-    # Pods of one template have the same.
-    bases = {(limited.basis(pod)[0], reader.basis(pod)[0]) for pod in pods}
-    if any(limit is None or size is None for limit, size in bases):
-        return None
-    most = [
-        Fraction(NANO * limit.larger, size.smaller) if metric.of is not None else Fraction(limit.larger)
-        for limit, size in bases
-        if limit is not None and size is not None
-    ]
+    most = []
+    for pod in pods:
+        limit, size = limited.basis(pod)[0], reader.basis(pod)[0]
+        if limit is None or size is None:
+            return None
+        most.append(Fraction(NANO * limit.larger, size.smaller) if metric.of is not None else Fraction(limit.larger))
     return max(most, default=None)
 
 

@@ -117,6 +117,8 @@ def after_instances(
     is_new = before is None or at > before
     for pod in pods:
         remembered = memory.pod(pod.uid)
+        if pod.uid in listed and remembered.registered and remembered.absent_since is None:
+            continue
         if pod.uid in listed:
             is_late = before is not None and pod.is_ready and pod.ready_since <= before and is_new
             back = now if is_late and not remembered.registered else remembered.back_since
@@ -139,6 +141,9 @@ def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, 
         if each.state in GONE:
             continue
         was = memory.pod(each.pod.uid)
+        if was.state is each.state is PodState.SERVING and not was.was_out:
+            pods[each.pod.uid] = was
+            continue
         was_out = each.state is PodState.PULLED_OUT or (was.was_out and each.state is PodState.DOUBTFUL)
         turned_at = was.turned_at if each.state in AWAY else None
         if each.state in AWAY and was.state is not None and was.state not in AWAY:

@@ -326,8 +326,7 @@ def _assess_total(
     if point.count:
         medians.append((now, point.count))
     after = MetricMemory(medians=_thinned(medians))
-    n, in_count = len(groups.serving), [*groups.serving, *groups.doubtful]
-    error = None
+    in_count, error = [*groups.serving, *groups.doubtful], None
     if now - at > source.max_age:
         error = source_error(metric, inputs.samples)
     elif point.count == 1:
@@ -356,6 +355,22 @@ def _assess_total(
         return assessment, after
     if point.value == 0 and not band.accepts_zero:
         return replace(assessment, is_ignored_zero=True), after
+    return _range_of_total(assessment, inputs, metric, groups, medians), after
+
+
+def _range_of_total(
+    assessment: MetricAssessment,
+    inputs: AssessmentInputs,
+    metric: Metric,
+    groups: PodGroups,
+    medians: Sequence[tuple[float, int]],
+) -> MetricAssessment:
+    """The assessment with the range of counts that a service total allows."""
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
+    source, band = query_samples(metric, inputs.samples), band_of(policy, metric, total=True)
+    point, bound, began = source.total, assessment.total_bound, assessment.began_at or now
+    assert point is not None
+    n, in_count = len(groups.serving), [*groups.serving, *groups.doubtful]
     readings = [_share(point.value, len(in_count), band, policy, groups.replaceable)]
     if groups.doubtful and n:
         readings.append(_share(point.value, n, band, policy, groups.replaceable + len(groups.doubt_replaceable)))
@@ -395,7 +410,7 @@ def _assess_total(
         whole = loads._replace(known=point.value, gaps=int(is_unread or bound != point.value))
         drifting = drift(policy.converge_towards, sums, whole, band, policy.multiple_of, groups.starting)
     verdict = _verdict(assessment.usage, readings, upper, band)
-    return replace(assessment, lower=tuple(readings), upper=upper, drift=drifting, verdict=verdict), after
+    return replace(assessment, lower=tuple(readings), upper=upper, drift=drifting, verdict=verdict)
 
 
 def _bound_of_total(

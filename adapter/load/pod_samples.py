@@ -72,6 +72,8 @@ class MetricReader:
         started_at: float | None = None,
     ) -> None:
         self._metric, self._now, self._accepts_zero = metric, now, accepts_zero
+        self._of, self._is_throttled, self._resource = metric.of, metric.is_throttled, metric.resource_name
+        self._is_whole = not metric.source.containers
         self._memory = memory or MetricMemory()
         self._started_at = started_at
         self._source = source = source_of(metric, samples)
@@ -135,10 +137,9 @@ class MetricReader:
 
     def _measured(self, name: str) -> tuple[int, float, float, str]:
         """Value, time, window of a pod's resource usage, and why there is none."""
-        usage, value = self._usages.get(name), 0
+        usage, value, resource = self._usages.get(name), 0, self._resource
         if usage is None:
             return 0, 0.0, 0.0, "no sample"
-        resource = self._metric.resource_name
         for container in self._names or usage.containers:
             amount = usage.amount(container, resource)
             if amount is None:
@@ -184,14 +185,14 @@ class MetricReader:
         if pod.containers is not self._containers:
             chosen = _chosen(self._metric, pod)
             self._containers, self._names = pod.containers, [container.name for container in chosen]
-            limits = _sizes(Capacity.LIMIT, self._metric, chosen)[0] if self._metric.is_throttled else None
-            self._basis = *_sizes(self._metric.of, self._metric, chosen), limits.larger if limits is not None else 0
+            limits = _sizes(Capacity.LIMIT, self._metric, chosen)[0] if self._is_throttled else None
+            self._basis = *_sizes(self._of, self._metric, chosen), limits.larger if limits is not None else 0
         sizes, lack, limit = self._basis
-        if not self._metric.source.containers:
+        if self._is_whole and (pod.pod_limits or pod.pod_requests):
             own: Sizes | None
-            if self._metric.of is not None and (own := _own_sizes(self._metric.of, self._metric, pod)):
+            if self._of is not None and (own := _own_sizes(self._of, self._metric, pod)):
                 sizes, lack = own, ""
-            if self._metric.is_throttled and (own := _own_sizes(Capacity.LIMIT, self._metric, pod)):
+            if self._is_throttled and (own := _own_sizes(Capacity.LIMIT, self._metric, pod)):
                 limit = own.larger
         return sizes, lack, limit
 

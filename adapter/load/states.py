@@ -92,10 +92,9 @@ def registry_problem(policy: Policy, pods: Sequence[Pod], memory: Memory, roster
 
 def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
     """The state by the pod itself; SERVING where only a registry can say more."""
-    if pod.deleting:
-        return PodAssessment(pod, PodState.TERMINATING, "it is being deleted")
-    if pod.phase in FINISHED_PHASES:
-        return PodAssessment(pod, PodState.FINISHED, f"its phase is {pod.phase}")
+    if pod.deleting or pod.phase in FINISHED_PHASES:
+        gone = PodState.TERMINATING if pod.deleting else PodState.FINISHED
+        return PodAssessment(pod, gone, "it is being deleted" if pod.deleting else f"its phase is {pod.phase}")
     if not pod.is_ready or pod.started_at is None:
         return _not_ready(pod)
     if pod.pulled_out_annotation:
@@ -142,16 +141,21 @@ def _by_registry(
     if not roster.absence_counts:
         return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
     if not remembered.registered:
-        if in_grace and roster.at >= pod.ready_since:
-            return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
-        reason = "never registered" if roster.at >= pod.ready_since else "Ready only after the registry's last answer"
-        return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
+        return _never_registered(pod, roster, in_grace=in_grace)
     since = remembered.absent_since
     if not doubt and (since is None or roster.at - since < registry.absent):
         doubt = "not confirmed yet"
     if doubt:
         return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
     return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+
+
+def _never_registered(pod: Pod, roster: Roster, *, in_grace: bool) -> PodAssessment:
+    is_newer = roster.at >= pod.ready_since
+    if in_grace and is_newer:
+        return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
+    reason = "never registered" if is_newer else "Ready only after the registry's last answer"
+    return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
 
 
 def _registered(

@@ -1,62 +1,32 @@
 """The reference model: the page of the decision as plain, slow, exact code that shares nothing with the adapter.
 
 `decide(document)` takes a `decide` document and returns the answer. The sections named are those of the page.
+README.md lists the keys of the document and where the page leaves a choice.
 """
 
-import ipaddress
-import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from fractions import Fraction as F
-from functools import cache
 from math import ceil, floor
-from typing import Any
-from zoneinfo import ZoneInfo
 
-Json = dict[str, Any]
-ZERO, EPOCH = F(0), datetime(1970, 1, 1, tzinfo=UTC)
-SUFFIX = {"n": F(1, 10**9), "u": F(1, 10**6), "m": F(1, 1000), "": F(1), "k": F(1000)}
-SUFFIX |= {letter: F(1000) ** i for i, letter in enumerate("MGTPE", 2)}
-SUFFIX |= {f"{letter}i": F(1024) ** i for i, letter in enumerate("KMGTPE", 1)}
+from tests.reference.documents import (
+    ZERO,
+    F,
+    Json,
+    Pod,
+    belongs,
+    capacity,
+    condition,
+    is_active,
+    quantity,
+    records_of,
+    running,
+    seconds,
+)
+
 OUT_STATUS = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
 
 
-@cache
-def seconds(text: str | None) -> F:
-    """A time since 1970; 0 where there is none."""
-    gone = datetime.fromisoformat(text.replace("Z", "+00:00")) - EPOCH if text else timedelta()
-    return F(gone // timedelta(microseconds=1), 10**6)
-
-
-@cache
-def quantity(text: Any) -> F:
-    found = re.fullmatch(r"([+-]?[0-9.]+)(?:[eE]([+-]?[0-9]+))?([a-zA-Z]*)(%?)", str(text))
-    assert found, text
-    number, exponent, suffix, percent = found.groups()
-    return F(number) * F(10) ** int(exponent or 0) * SUFFIX[suffix] / (100 if percent else 1)
-
-
-def condition(thing: Json, kind: str) -> Json:
-    return next((c for c in thing.get("status", {}).get("conditions", []) if c["type"] == kind), {})
-
-
-class Pod:
-    def __init__(self, raw: Json) -> None:
-        self.raw, self.meta, self.spec, self.status = raw, raw["metadata"], raw["spec"], raw["status"]
-        self.name, self.uid, ready = self.meta["name"], self.meta["uid"], condition(raw, "Ready")
-        self.created, self.start = seconds(self.meta.get("creationTimestamp")), seconds(self.status.get("startTime"))
-        self.ready, self.turned = ready.get("status") == "True", seconds(ready.get("lastTransitionTime"))
-        self.notes = self.meta.get("annotations") or {}
-        self.owner = next((o for o in self.meta.get("ownerReferences", []) if o.get("controller")), None)
-        self.containers = self.status.get("containerStatuses", [])
-        self.state, self.since, self.away = "", ZERO, ZERO  # in service since, out or doubtful since
-        self.registered = self.young = False
-
-
 @dataclass
-class Samples:
-    """What one metric's source says, by UID."""
-
+class Samples:  # by UID
     value: dict[str, F] = field(default_factory=dict)
     bound: dict[str, F] = field(default_factory=dict)
     last: dict[str, tuple[F, F]] = field(default_factory=dict)  # moment of the look, bound
@@ -73,10 +43,8 @@ class Samples:
 
 @dataclass
 class Result:
-    """What one metric says: no lower bound is 0, no upper bound is None."""
-
-    lower: int = 0
-    upper: int | None = None
+    lower: int = 0  # 0: no proposal
+    upper: int | None = None  # None: unlimited
     held: str | None = None
     error: str | None = None
 
@@ -104,7 +72,7 @@ class World:
         self.changed = self.now if self.current != before else max(self.changed, self.rose)
         self.registry, self.answer = self.spec.get("registry") or {}, doc.get("instances") or {}
         self.named = self.registry.get("name", "kubernetes") != "kubernetes"
-        self.all = [p for p in map(Pod, doc["pods"]) if self.belongs(p)]
+        self.all = [p for p in map(Pod, doc["pods"]) if belongs(p, doc["scale"]["status"]["selector"], self.target)]
         self.pods = [p for p in self.all if not p.meta.get("deletionTimestamp")]
         self.pods = [p for p in self.pods if p.status.get("phase") not in ("Failed", "Succeeded")]
         classify(self)
@@ -120,30 +88,8 @@ class World:
     def of(self, *states: str) -> list[Pod]:
         return [p for p in self.pods if p.state in states]
 
-    def belongs(self, p: Pod) -> bool:
-        labels = [f"{key}={value}" for key, value in p.meta["labels"].items()]
-        if any(part not in labels for part in self.doc["scale"]["status"]["selector"].split(",")):
-            return False
-        if p.owner is None or (p.owner["kind"], p.owner["name"]) == (self.target["kind"], self.target["name"]):
-            return True
-        templated = re.fullmatch(re.escape(self.target["name"]) + "-[a-z0-9]+", p.owner["name"])
-        return p.owner["kind"] in ("ReplicaSet", "ReplicationController") and bool(templated)
-
 
 # §1: states
-
-
-def records_of(p: Pod, w: World) -> list[Json]:
-    addresses = {p.status.get("podIP"), *(one["ip"] for one in p.status.get("podIPs", []))} - {None}
-    own, port, found = {ipaddress.ip_address(ip) for ip in addresses}, w.registry.get("port"), []
-    for one in w.answer.get("items", []):
-        named = one.get("podUid", p.uid) == p.uid and one.get("podName", p.name) == p.name
-        stale = "registeredAt" in one and seconds(one["registeredAt"]) < p.start
-        if named and not stale and ipaddress.ip_address(one["ip"]) in own and port in (None, one.get("port")):
-            found.append(one)
-    begun = max(seconds(c["state"].get("running", {}).get("startedAt")) for c in p.containers) if found else ZERO
-    newer = [one for one in found if "registeredAt" not in one or seconds(one["registeredAt"]) >= begun]
-    return newer if any("registeredAt" in one for one in newer) else found
 
 
 def says_out(one: Json, w: World) -> bool:
@@ -192,7 +138,7 @@ def classify(w: World) -> None:
     for p in w.pods:
         p.registered = p.uid in w.memory.get("registered", []) or before.get(p.uid, {}).get("state") == "pulledOut"
         if w.answer and w.named:
-            listed[p.uid] = records_of(p, w)
+            listed[p.uid] = records_of(p, w.answer, w.registry.get("port"))
             if listed[p.uid]:
                 if not p.registered and p.ready and p.uid in absent_since:
                     late.add(p.uid)
@@ -203,9 +149,8 @@ def classify(w: World) -> None:
     half, at = 2 * absent >= sum(p.ready for p in w.pods), seconds(w.answer.get("at"))
     for p in w.pods:
         p.state = state_of(p, w, listed[p.uid], at - seconds(absent_since.get(p.uid)), half)
-    if not w.of("serving", "doubtful"):
-        for p in w.of("pulledOut"):
-            p.state = "doubtful"
+    for p in [] if w.of("serving", "doubtful") else w.of("pulledOut"):
+        p.state = "doubtful"
     for p in w.pods:
         was = before.get(p.uid)
         back = p.state == "serving" and was is not None and was["state"] == "pulledOut"
@@ -213,28 +158,11 @@ def classify(w: World) -> None:
         p.since, p.away = max(p.start, p.turned, came), min(seconds(was["since"]), w.now) if was else w.now
         unsure = p.state in ("starting", "unready") or (p.state == "doubtful" and not p.registered)
         p.young = unsure and w.now - max(p.created, p.turned) < 300
-    for p in w.all:
-        if p not in w.pods:
-            p.state = "terminating" if p.meta.get("deletionTimestamp") else "finished"
+    for p in [p for p in w.all if p not in w.pods]:
+        p.state = "terminating" if p.meta.get("deletionTimestamp") else "finished"
 
 
 # §2: samples
-
-
-def running(p: Pod, named: list[str] | None) -> list[str]:
-    return named or [c["name"] for c in p.containers if "running" in c["state"]]
-
-
-def capacity(p: Pod, named: list[str] | None, kind: str, resource: str) -> tuple[F, F] | None:
-    """The smaller and the larger of what the spec says and what is in force, summed over containers."""
-    spec = {c["name"]: c.get("resources", {}).get(kind, {}) for c in p.spec.get("containers", [])}
-    live = {c["name"]: c.get("resources", {}).get(kind, {}) for c in p.containers}
-    asked = [spec.get(name, {}).get(resource) for name in running(p, named)]
-    real = [live.get(name, {}).get(resource, x) for name, x in zip(running(p, named), asked, strict=True)]
-    if not real or None in real:
-        return None
-    sums = sum((quantity(a or r) for a, r in zip(asked, real, strict=True)), ZERO), sum(map(quantity, real), ZERO)
-    return min(sums), max(sums)
 
 
 def read(w: World, metric: Json) -> Samples:
@@ -272,8 +200,7 @@ def read(w: World, metric: Json) -> Samples:
     s.last = {u: (seconds(x["at"]), quantity(x["bound"])) for u, x in w.memory.get("last", {}).get(name, {}).items()}
     s.last = {u: x for u, x in s.last.items() if now - x[0] < 300}
     if "total" in source:
-        s.error = "too old" if now - total_at > max_age else None
-        s.reads = source.get("readsPods")
+        s.error, s.reads = "too old" if now - total_at > max_age else None, source.get("readsPods")
         s.total, s.begun, s.newest = quantity(source["total"]), total_at - window - poll, total_at
         c = min((F(counts[p.name]) for p in sure), default=full)
         s.total_bound = s.total if c >= full else s.total * full / (c - 1) if c >= 2 else None
@@ -312,11 +239,10 @@ def average(pods: list[Pod], capacities: dict[str, F]) -> F:
 
 def replaced(w: World, pods: list[Pod], left_out: list[Pod]) -> int:
     spec = w.spec.get("pulledOut") or {}
-    if not spec.get("replace", True) or w.rollout:
-        return 0
     old = [p for p in w.of("pulledOut") if w.now - p.away >= spec.get("replaceAfterSeconds", 60)]
     old += [p for p in left_out if w.now - p.away >= 300]
     count = sum(w.now - p.created > spec.get("minAgeSeconds", 600) for p in old)
+    count *= spec.get("replace", True) and not w.rollout
     return max(0, min(count, w.current - len(pods) - len(w.of("starting"))))
 
 
@@ -411,7 +337,7 @@ def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None,
 
 
 def step_down(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None, bool]:
-    serving, spec, held = w.of("serving"), w.spec.get("step") or {}, hold(w, s)
+    serving, spec, held = w.of("serving"), w.spec.get("step", {}), hold(w, s)
     if held:
         return w.current, held, False
     shown = [s.bound[p.uid] / s.small.get(p.uid, F(1)) for p in serving if p.uid in s.value]
@@ -467,9 +393,9 @@ def one_metric(w: World, metric: Json) -> tuple[Result, Samples]:
     limits.accept = spec.get("acceptZeroUsage", s.total is not None)
     limits.factor = quantity(spec.get("saturationFactor", "1.25"))
     if strategy == "Step":
-        percent, target, points = step.get("toleranceUnit") == "Percent", high or ZERO, F(step.get("tolerance", 15))
-        relative = (metric.get("resource") or metric.get("query") or {}).get("relativeTo")
-        margin = target * points / 100 if percent else points / 100 if relative else points
+        relative, target = (metric.get("resource") or metric["query"]).get("relativeTo"), high or ZERO
+        unit = target / 100 if step.get("toleranceUnit") == "Percent" else F(1, 100) if relative else F(1)
+        margin = unit * step.get("tolerance", 15)
         limits.top, limits.bottom = target + margin, target - margin
         limits.each = s.total is None and step.get("trigger", "AnyPod") == "AnyPod"
     rise, above = lower(w, s, limits, metric)
@@ -490,25 +416,6 @@ def one_metric(w: World, metric: Json) -> tuple[Result, Samples]:
 
 
 # §4: after the metrics
-
-
-def fits(part: str, value: int) -> bool:
-    """A field of a cron expression: `*`, numbers, ranges and steps."""
-    for one in part.split(","):
-        span, _, every = one.partition("/")
-        first, last = (int(x) for x in ("0-99" if span == "*" else f"{span}-{span}").split("-")[:2])
-        if first <= value <= last and (value - first) % int(every or 1) == 0:
-            return True
-    return False
-
-
-def is_active(schedule: Json, now: F) -> bool:
-    fields, zone = schedule["cron"].split(), ZoneInfo(schedule.get("timeZone", "UTC"))
-    for age in range(schedule["durationSeconds"] // 60):
-        t = (EPOCH + timedelta(minutes=int(now) // 60 - age)).astimezone(zone)
-        if all(map(fits, fields, (t.minute, t.hour, t.day, t.month, (t.weekday() + 1) % 7))):
-            return True
-    return False
 
 
 def combined(w: World) -> Result:
@@ -558,7 +465,7 @@ def decide(document: Json) -> Json:
         asked = stage(least, "Schedule")
     fallback, since = spec.get("fallback"), min(seconds(w.memory.get("errorSince")) or now, now)
     if failed and fallback and result.error != "is scaled to zero" and now - since >= fallback.get("afterSeconds", 300):
-        asked = stage(fallback["replicas"], "Fallback") if fallback["replicas"] > max(current, asked or 0) else asked
+        asked = stage(fallback["replicas"], "MetricError") if fallback["replicas"] > max(current, asked or 0) else asked
     if asked is not None:
         # 3: velocity
         velocity, cooldown, step = spec.get("velocity", {}), spec.get("cooldown", {}), spec.get("strategy") == "Step"
@@ -572,8 +479,8 @@ def decide(document: Json) -> Json:
         pause = cooldown.get("scaleUpSeconds", 180 if step else 0) if asked > current else pause
         last = max(min(seconds(hpa.get("status", {}).get("lastScaleTime")), now), w.changed)
         asked = stage(current if asked != current and last and now - last < pause else asked, "Cooldown")
-        # a schedule's floor ignores both; 5: the HPA's bounds
-        asked = stage(max(asked, least), "Schedule")
+        asked = stage(max(asked, least), "Schedule")  # a schedule's floor ignores both
+        # 5: the HPA's bounds
         asked = stage(min(max(asked, w.minimum), hpa["spec"]["maxReplicas"]), "Bounds")
     until = (document["policy"].get("metadata", {}).get("annotations") or {}).get("effective-load.io/hold-until")
     if spec.get("mode", "Active") != "Active" or now < seconds(until):  # 6
