@@ -179,6 +179,8 @@ class Generator:
             uid, ip = pod["metadata"]["uid"], pod["status"].get("podIP", "10.8.8.8")
             if self.chance(85):
                 registered.append(uid)
+            elif self.chance(30):
+                absent[uid] = at(age + 20)
             if self.chance(share):
                 absent |= {uid: at(age + self.pick(2, 20, 44, 46, 130))} if self.chance(80) else {}
                 continue
@@ -188,7 +190,7 @@ class Generator:
                 item |= self.some(podUid=(5, uid, "uid-other"), registeredAt=(10, at(31), at(507), at(8001)))
                 items.append(item)
         if self.chance(92):
-            document["instances"] = {"at": at(age), "items": items} | self.some(protected=(10, True))
+            document["instances"] = {"at": at(age), "items": items} | self.some(protected=(10, True), onlyOut=(3, True))
         self.memory |= self.some(registered=(85, registered), absentSince=(85 if absent else 0, absent))
 
     def kubernetes(self, document: Json) -> None:
@@ -199,6 +201,7 @@ class Generator:
             one["conditions"] = {"ready": serves, "serving": serves}
             endpoints.append(one | {"targetRef": {"kind": "Pod", "name": meta["name"], "uid": meta["uid"]}})
         meta = {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}}
+        document |= self.some(assessed=(10, {"endpointSlicesSilent": True}))
         document["endpointSlices"] = [{"metadata": meta, "addressType": "IPv4", "endpoints": endpoints}]
 
     def values(self, pods: list[str]) -> dict[str, str]:
