@@ -16,6 +16,7 @@ from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.ahead_dates import AheadDates
 from adapter.usage.polling import PollGroup, interval_shares, retry_delay, with_last_answer
 from adapter.usage.prometheus_api import PrometheusClient
 from adapter.usage.promql import parse_inputs
@@ -75,6 +76,7 @@ class Prometheus:
         self._all_times: dict[InstantQuery, int] = {}
         """How often each query will still ask for the times of all series at once."""
         self._windows: dict[InstantQuery, Windows] = {}
+        self._ahead: dict[InstantQuery, AheadDates] = {}
         self._log_once = LogOnce()
         self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
         self._wanted: frozenset[WorkloadQuery] = frozenset()
@@ -122,13 +124,14 @@ class Prometheus:
         by_pod = resolved.by_pod
         if by_pod is None and state.result is not None and state.result.counts:
             by_pod = state.result.by_pod
-        nothing = QuerySamples(max_age=resolved.max_age)
+        nothing = QuerySamples(max_age=resolved.max_age, interval=resolved.interval)
         samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
         fetched_at = state.result.fetched_at if state.result else None
         return replace(
             samples,
             window=resolved.window,
             behind=resolved.behind,
+            interval=resolved.interval,
             by_pod=by_pod,
             error=with_last_answer(state.cause, fetched_at) if state.cause else samples.error,
         )
@@ -175,7 +178,7 @@ class Prometheus:
                         self._pollers.pop(query).cancel()
                     for query in self._states.keys() - self._users.keys():
                         self._log_once.clear(query)
-                    for by_query in (self._states, self._all_times, self._windows):
+                    for by_query in (self._states, self._all_times, self._windows, self._ahead):
                         for query in by_query.keys() - self._users.keys():
                             del by_query[query]
                     await self._changed.wait()
@@ -278,7 +281,8 @@ class Prometheus:
             windows.refuse(error)
         if windows.refusal is not None and self._log_once.is_new(str(windows.refusal), windows):
             _log.warning("windows cannot be asked for", source=source, query=query.text, error=str(windows.refusal))
-        return await build_result(query, vector, times, self._clock(), slices, windows=windows, last=last)
+        ahead = self._ahead.setdefault(query, AheadDates())
+        return await build_result(query, vector, times, self._clock(), slices, windows=windows, last=last, ahead=ahead)
 
     async def _values(
         self,

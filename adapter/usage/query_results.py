@@ -5,10 +5,11 @@ Each value has the time of the samples that it was computed from, not the time o
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.concurrency import Slices
+from adapter.usage.ahead_dates import AheadDates
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import SampleTimes
@@ -154,6 +155,7 @@ async def build_result(
     *,
     windows: Windows | None = None,
     last: QueryResult | None = None,
+    ahead: AheadDates | None = None,
 ) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped.
 
@@ -162,6 +164,8 @@ async def build_result(
     dates = await times.column(vector.sets, slices)
     partial = {} if windows is None else await windows.column(vector.sets, vector.values, dates, slices)
     columns = await _columns(vector, dates, partial, slices)
+    if ahead is not None:
+        columns = replace(columns, times=ahead.clamped(range(len(columns.times)), columns.times, fetched_at))
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
     if shape is None or shape.undated != undated or shape.sets != vector.sets:

@@ -24,6 +24,7 @@ from adapter.runtime.decoding import Decoder, Uncut, array, pieces, shared
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.ahead_dates import AheadDates
 from adapter.usage.polling import interval_shares, retry_delay, with_last_answer
 from adapter.usage.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
@@ -192,6 +193,7 @@ class ResourceMetrics:
         self._on_change = on_change
         self._metrics = metrics
         self._states: dict[str, _NamespaceState] = {}
+        self._ahead: dict[str, AheadDates] = {}
         self._log_once = LogOnce()
         self._pollers: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_REQUESTS)
@@ -203,6 +205,7 @@ class ResourceMetrics:
         return ResourceSamples(
             pods=state.pods,
             max_age=self.settings.max_age_seconds,
+            interval=self.settings.interval_seconds,
             error=with_last_answer(state.cause, state.fetched_at) if state.cause else None,
             fetched_at=state.fetched_at,
         )
@@ -224,6 +227,7 @@ class ResourceMetrics:
                     for namespace in self._pollers.keys() - wanted:
                         self._pollers.pop(namespace).cancel()
                         self._states.pop(namespace, None)
+                        self._ahead.pop(namespace, None)
                         self._log_once.clear(namespace)
                     self._changed.clear()
                     await wait_for_event(self._changed, CHECK_SECONDS)
@@ -276,4 +280,5 @@ class ResourceMetrics:
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
+        pods.ats = self._ahead.setdefault(namespace, AheadDates()).clamped(pods.rows, pods.ats, now)
         return _NamespaceState(pods, now)
