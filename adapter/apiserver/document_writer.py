@@ -202,6 +202,7 @@ def pod_object(pod: Pod) -> Object:
         startTime=_time(pod.started_at),
         podIPs=[{"ip": ip} for ip in pod.ips] or None,
         hostIP=pod.host_ip or None,
+        resources=_resources(pod.pod_requests_in_force or {}, pod.pod_limits_in_force or {}) or None,
     )
     return {"metadata": metadata, "spec": spec, "status": status}
 
@@ -226,12 +227,14 @@ def _states(containers: Iterable[Container], restarted_at: float | None) -> Iter
     if restarted_at is not None:
         running, restarts = {"running": {"startedAt": format_micro_time(restarted_at)}}, {"restartCount": 1}
     for container in containers:
+        in_force = {}
+        if container.requests_in_force is not None or container.limits_in_force is not None:
+            in_force = {"resources": _resources(container.requests_in_force or {}, container.limits_in_force or {})}
         if container.crash_looping:
-            yield {"name": container.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+            yield {"name": container.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}} | in_force
         elif container.running is not None:
-            yield {"name": container.name, "state": running if container.running else {}} | (
-                restarts if container.running else {}
-            )
+            state = {"name": container.name, "state": running if container.running else {}}
+            yield state | in_force | (restarts if container.running else {})
 
 
 def endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:

@@ -185,7 +185,7 @@ class Evaluator:
         before, memory = self._memories.get(key, (None, Memory()))
         if before is not None and before.uid == policy.uid:
             # Another registry, or another service, knows nothing of what the pods were registered as before.
-            return memory if service_of(before) == service_of(policy) else replace(memory, pods={}, instances_at=None)
+            return memory if service_of(before) == service_of(policy) else replace(memory, pods={})
         memory = Memory()
         if decoded.memory:
             try:

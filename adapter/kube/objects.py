@@ -295,6 +295,7 @@ class _ContainerStatus(KubeObject, frozen=True):
     name: str = ""
     state: ContainerState | None = None
     restart_count: int | None = None
+    resources: msgspec.Raw = NULL
 
 
 class _PodIp(KubeObject, frozen=True):
@@ -309,6 +310,7 @@ class PodStatus(KubeObject, frozen=True):
     conditions: list[Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
+    resources: Resources | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
     pod_ips: list[_PodIp] | None = msgspec.field(name="podIPs", default=None)
     host_ip: str | None = msgspec.field(name="hostIP", default=None)

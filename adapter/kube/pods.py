@@ -62,7 +62,9 @@ class PodDecoder:
         )
         self._containers = _Shared(
             _containers,
-            lambda raws: sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws),
+            lambda raws: sum(
+                sum(map(len, (raw.name, raw.image, raw.resources, raw.in_force, raw.ports))) for raw in raws
+            ),
         )
         self._owners: _Shared[bytes, Owner | None] = _Shared(
             lambda body: next(
@@ -114,6 +116,8 @@ class PodDecoder:
             containers=self._containers.once(_raw_containers(spec, status)),
             pod_requests=resource_amounts(spec.resources.requests if spec.resources else None),
             pod_limits=resource_amounts(spec.resources.limits if spec.resources else None),
+            pod_requests_in_force=resource_amounts(status.resources.requests) if status.resources else None,
+            pod_limits_in_force=resource_amounts(status.resources.limits) if status.resources else None,
         )
 
 
@@ -145,11 +149,12 @@ class _Shared(Generic[K, V]):
 
 
 class _RawContainer(NamedTuple):
-    """The decoded parts of a container; `resources` and `ports` are still JSON."""
+    """The decoded parts of a container; `resources`, those `in_force` and `ports` are still JSON."""
 
     name: str
     image: str
     resources: bytes
+    in_force: bytes
     ports: bytes
     running: bool | None
     crash_looping: bool
@@ -176,6 +181,7 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
         (sidecars, status.init_container_statuses),
     ):
         states = {each.name: each.state or ContainerState() for each in statuses or ()}
+        in_force = {each.name: _bounded(each.resources) for each in statuses or ()}
         for container in containers:
             state = states.get(container.name)
             waiting = state.waiting if state is not None else None
@@ -184,6 +190,7 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
                     name=container.name,
                     image=container.image,
                     resources=_bounded(container.resources),
+                    in_force=in_force.get(container.name, b"null"),
                     ports=_bounded(container.ports),
                     running=None if state is None else state.running is not None,
                     crash_looping=waiting is not None and waiting.reason == "CrashLoopBackOff",
@@ -195,12 +202,14 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
 def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
     containers = []
     for raw in raws:
-        resources = _RESOURCES.decode(raw.resources)
+        resources, in_force = _RESOURCES.decode(raw.resources), _RESOURCES.decode(raw.in_force)
         containers.append(
             Container(
                 name=shared(raw.name),
                 requests=resource_amounts(resources.requests if resources else None),
                 limits=resource_amounts(resources.limits if resources else None),
+                requests_in_force=resource_amounts(in_force.requests) if in_force else None,
+                limits_in_force=resource_amounts(in_force.limits) if in_force else None,
                 running=raw.running,
                 crash_looping=raw.crash_looping,
                 ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),

@@ -9,12 +9,8 @@ from adapter.load.matching import registrations
 from adapter.load.memory import after_instances, after_scale, after_states, lasting
 from adapter.load.metric import assess_metric
 from adapter.load.pod_groups import group_pods
-from adapter.load.pods import PodState
 from adapter.load.schedule import schedule_windows
 from adapter.load.states import classify, registry_problem, service_registry
-
-_ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
-"""The pods that `minServingPercent` is a share of."""
 
 
 def assess(inputs: AssessmentInputs) -> Assessment:
@@ -33,7 +29,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     groups = group_pods(policy, target, pods, memory, now)
     assessed = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
     metrics = tuple(metric for metric, _ in assessed)
-    established = sum(groups.counts.get(state, 0) for state in _ESTABLISHED)
     memory = replace(
         memory,
         metrics={metric.name: of_metric for metric, of_metric in assessed},
@@ -50,7 +45,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         pods=pods,
         counts=groups.counts,
         metrics=metrics,
-        may_shrink=len(groups.serving) * 100 >= established * policy.min_serving_percent,
         windows=schedule_windows(policy.schedules, now),
         conditions=conditions,
         memory=memory,

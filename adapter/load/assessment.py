@@ -13,7 +13,7 @@ from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Window
-from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.load.spec import Bounds, Converge, Policy, Scale, Target
 
 
 class Verdict(StrEnum):
@@ -90,6 +90,15 @@ class StepDown(NamedTuple):
     fewest: int
 
 
+class Drift(NamedTuple):
+    """A step inside the band toward a watermark: `load` of `pods` pods, which must not pass the `limit` (nano-units)."""
+
+    towards: Converge
+    pods: int
+    load: Fraction
+    limit: Fraction
+
+
 class Upper(NamedTuple):
     """The upper bound of one metric, after each rule that may raise it: the rule, and the count (None: no limit).
 
@@ -115,8 +124,8 @@ class MetricAssessment:
     of all running pods (nano-units, exact). `missing` pods lack a sample, the windows of `partial` ones hold fewer
     samples than a full one, `young` ones may serve soon. Of the missing, `overdue` should have one by now. `total`: the
     source gives one number for the service, `total_value`, at most `total_bound`. `lower` are the readings of the lower
-    bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at` is
-    the time of the oldest sample that counts; the oldest window began at `began_at`, less one poll; after `stale_at`
+    bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at` and
+    `newest_at` are the times of the oldest and the newest sample that count; the oldest window began at `began_at`, less one poll; after `stale_at`
     the first sample no longer counts. `delayed`: in these directions the delay still runs. `is_ignored_zero`: the usage
     is exactly 0, which is not accepted.
     """
@@ -139,10 +148,11 @@ class MetricAssessment:
     verdict: Verdict = Verdict.ERROR
     lower: tuple[Reading, ...] = ()
     upper: Upper = NO_UPPER
-    drift: int = 0
+    drift: Drift | None = None
     delayed: frozenset[Verdict] = frozenset()
     is_ignored_zero: bool = False
     sampled_at: float | None = None
+    newest_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
@@ -155,8 +165,7 @@ class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
     `target` names the scale target for sentences. `pods` are without their usage, which is in the `metrics`;
-    `with_usage` adds it to the few that are shown. `may_shrink` is False where too few pods serve
-    (`minServingPercent`). `windows` are the current and the next window of each schedule. `conditions` are findings for
+    `with_usage` adds it to the few that are shown. `windows` are the current and the next window of each schedule. `conditions` are findings for
     the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
     """
 
@@ -166,7 +175,6 @@ class Assessment:
     pods: Sequence[PodAssessment] = ()
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
-    may_shrink: bool = True
     windows: tuple[Window, ...] = ()
     conditions: Mapping[ConditionType, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)

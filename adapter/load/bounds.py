@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import HeldBy, Reading, Upper
+from adapter.load.assessment import Drift, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.spec import Average, Converge
 
@@ -43,27 +43,19 @@ class Band:
     rounds_up: bool = False
     saturation: Fraction | None = None
     unit: int = 1
-    mean_size: Fraction = Fraction(1)
 
     @property
     def is_absolute(self) -> bool:
         """Whether the watermarks are for the whole service."""
         return self.average is Average.TOTAL
 
-    def larger(self, sample: PodSample) -> Fraction | int:
-        """What the pod's usage is divided by for the lower bound."""
-        return sample.sizes.larger if sample.sizes is not None else self.mean_size
-
-    def smaller(self, sample: PodSample) -> Fraction | int:
-        """What the pod's usage is divided by for the upper bound."""
-        return sample.sizes.smaller if sample.sizes is not None else self.mean_size
-
     def exceeds(self, sample: PodSample) -> bool:
         """Whether the pod shows more than the high watermark: then it serves."""
         return (
             self.high is not None
             and sample.usage is not None
-            and (sample.usage * self.unit > self.high * self.larger(sample))
+            and sample.sizes is not None
+            and sample.usage * self.unit > self.high * sample.sizes.larger
         )
 
 
@@ -89,21 +81,23 @@ class Sums(NamedTuple):
         return Fraction(self.usage, self.limit) if self.limit else None
 
 
-def sums_of(samples: Iterable[PodSample], band: Band) -> Sums:
-    """The sums over these pods, for the lower bound."""
-    pods = sampled = usage = 0
+def sums_of(samples: Iterable[PodSample]) -> Sums:
+    """The sums over these pods, for the lower bound. A pod without a capacity has the average one of the others."""
+    pods = sampled = usage = sized = size = 0
     limit: int = 0
-    size: Fraction | int = 0
     is_limited = True
     for sample in samples:
         pods += 1
-        size += band.larger(sample)
+        if sample.sizes is not None:
+            sized += 1
+            size += sample.sizes.larger
         limit += sample.limit
         is_limited = is_limited and bool(sample.limit)
         if sample.usage is not None:
             sampled += 1
             usage += sample.usage
-    return Sums(pods, sampled, usage, size, limit if is_limited else 0)
+    whole = size if sized == pods else Fraction(size * pods, sized or 1)
+    return Sums(pods, sampled, usage, whole, limit if is_limited else 0)
 
 
 def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
@@ -184,21 +178,18 @@ def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
     return max(least, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-def drift(towards: Converge, sums: Sums, loads: Loads, band: Band, multiple: int, starting: int) -> int:
-    """A step inside the band toward a watermark that does not carry usage past it: `multiple` pods more or fewer, or 0.
+def drift_of(towards: Converge, sums: Sums, loads: Loads, band: Band) -> Drift | None:
+    """A step inside the band toward a watermark; None where there may be none.
 
-    One down is only taken where nothing is missing, young, doubtful or partial.
+    One down is only taken where nothing is missing, young, doubtful or partial, and nobody left.
     """
-    usage = sums.average(band)
-    if towards is Converge.LOW:
-        pods = sums.pods + starting
-        if band.low is None or usage * pods / (pods + multiple) < band.low:
-            return 0
-        return multiple
-    is_whole = not loads.gaps and not loads.doubtful and not loads.left
-    if band.high is None or not is_whole or loads.known != sums.usage or sums.pods <= multiple:
-        return 0
-    return 0 if usage * sums.pods / (sums.pods - multiple) > band.high else -multiple
+    load = sums.average(band) * sums.pods
+    if band.is_absolute or (towards is Converge.LOW and band.low is not None):
+        return None if band.is_absolute or band.low is None else Drift(towards, sums.pods, load, band.low)
+    is_whole = not loads.gaps and not loads.doubtful and not loads.departed and loads.known == sums.usage
+    if towards is Converge.LOW or band.high is None or not is_whole:
+        return None
+    return Drift(towards, sums.pods, load, band.high)
 
 
 def departed_load(lasts: Sequence[int], serving: Sequence[PodSample], newcomers: Fraction | int) -> Fraction | int:

@@ -6,14 +6,14 @@ The count moves only as far as it must to be between the lower and the upper bou
 
 from dataclasses import replace
 
-from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Reading, Verdict
+from adapter.load.assessment import Assessment, Decision, Drift, HeldBy, MetricAssessment, Outcome, Reading, Verdict
 from adapter.load.explanation import metric_errors
 from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.memory import Memory, after_scale, last_scaled
 from adapter.load.pods import GONE, PodState
 from adapter.load.rate_limits import Limited, limit_rate, raise_to_floor
 from adapter.load.schedule import ScheduleLimits, limits_at
-from adapter.load.spec import Bounds, Policy, Scale
+from adapter.load.spec import Bounds, Converge, Policy, Scale
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -43,9 +43,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Limited(0, None), best, outcomes)
     wanted = Limited(best.proposal, best.held_by)
-    if best.proposal < current and not assessment.may_shrink:
-        wanted = Limited(current, HeldBy.MIN_SERVING)
-    elif best.proposal < current and len(deciding) < sum(not metric.floor for metric in assessment.metrics):
+    if best.proposal < current and len(deciding) < sum(not metric.floor for metric in assessment.metrics):
         wanted = Limited(current, HeldBy.METRIC_ERROR)
     if floor is not None and floor.proposal > wanted.desired:
         wanted, best = Limited(floor.proposal, None), floor
@@ -72,11 +70,10 @@ def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Boun
             if metric.total_value is not None
         )
     starting = assessment.counts.get(PodState.STARTING, 0)
-    is_settled = current == sum(count for state, count in assessment.counts.items() if state not in GONE)
     return tuple(
         _floor(metric, current, policy.multiple_of)
         if metric.floor
-        else _outcome(policy, metric, memory, current, starting, bounds, is_settled=is_settled)
+        else _outcome(policy, metric, memory, current, starting, bounds)
         for metric in assessment.metrics
         if metric.error is None
     )
@@ -89,20 +86,14 @@ def _outcome(
     current: int,
     starting: int,
     bounds: Bounds,
-    *,
-    is_settled: bool,
 ) -> Outcome:
-    """What a metric proposes: the count nearest to the current one that its load allows. Up beats down.
-
-    `is_settled`: as many pods exist as are asked for; only then the count drifts inside the band.
-    """
+    """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
     multiple, began = policy.multiple_of, metric.began_at
-    changed = began is not None and memory.changed_at is not None and memory.changed_at > began
+    changed = began is not None and memory.changed_at is not None and memory.changed_at >= began
     lower, reading, replaced = _lower(metric, current, starting, multiple)
     upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)
-    if metric.drift and is_settled and not changed and lower is None and upper is None:
-        step = -(-(current + metric.drift) // multiple) * multiple if metric.drift > 0 else current + metric.drift
-        lower, upper = (step, None) if metric.drift > 0 else (None, max(1, -(-step // multiple) * multiple))
+    if metric.drift is not None and not changed and lower is None and upper is None:
+        lower, upper = _drifted(metric.drift, current, multiple)
     outcome = Outcome(
         metric=metric,
         proposal=current,
@@ -116,7 +107,7 @@ def _outcome(
         if Verdict.ABOVE in metric.delayed:
             return _proposing(outcome, current, HeldBy.DELAY)
         all_in = _count(metric.lower[0], current, starting, multiple) if metric.lower else None
-        is_by_doubt = reading is not None and lower > max(current, all_in or 0) and not metric.drift
+        is_by_doubt = reading is not None and lower > max(current, all_in or 0) and metric.drift is None
         return _proposing(outcome, lower, HeldBy.DOUBT if is_by_doubt else None)
     if metric.verdict is Verdict.ABOVE:
         return _proposing(outcome, current, HeldBy.MISSING if metric.missing else None)
@@ -124,7 +115,7 @@ def _outcome(
         is_kept = metric.verdict is Verdict.BELOW and cause is None
         return _proposing(outcome, current, _why_kept(metric) if is_kept else cause)
     hold = metric.upper.hold
-    if hold is None and began is not None and memory.rose_at is not None and memory.rose_at > began:
+    if hold is None and began is not None and memory.rose_at is not None and memory.rose_at >= began:
         hold = HeldBy.WARMING_UP
     if hold is None and Verdict.BELOW in metric.delayed:
         hold = HeldBy.DELAY
@@ -135,6 +126,17 @@ def _outcome(
 
 def _proposing(outcome: Outcome, proposal: int, held_by: HeldBy | None) -> Outcome:
     return replace(outcome, proposal=proposal, held_by=held_by)
+
+
+def _drifted(drift: Drift, current: int, multiple: int) -> tuple[int | None, int | None]:
+    """The bounds that move the count by one step inside the band: the next multiple, unless that passes the watermark."""
+    if drift.towards is Converge.LOW:
+        wanted = (current // multiple + 1) * multiple
+        pods = drift.pods + wanted - current
+        return (wanted, None) if pods > 0 and drift.load / pods >= drift.limit else (None, None)
+    wanted = (-(-current // multiple) - 1) * multiple
+    pods = drift.pods + wanted - current
+    return (None, wanted) if pods > 0 and wanted > 0 and drift.load / pods <= drift.limit else (None, None)
 
 
 def _why_kept(metric: MetricAssessment) -> HeldBy | None:
@@ -172,14 +174,16 @@ def _upper(
 ) -> tuple[int | None, HeldBy | None]:
     """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
     upper = metric.upper
-    if upper.zero and bounds.minimum == 0:
+    needs_none = upper.zero and bounds.minimum == 0
+    if needs_none and upper.step is None:
         return 0, None
     if upper.step is not None:
         if has_changed:
             return None, HeldBy.DEPARTED
-        least = max(1, upper.step.least)
+        least = upper.step.least if needs_none else max(1, upper.step.least)
         count = min(current, -(-max(least, current - upper.step.by) // multiple) * multiple)
-        return (count if upper.step.serving - (current - count) >= upper.step.fewest else None), None
+        is_carried = needs_none or upper.step.serving - (current - count) >= upper.step.fewest
+        return (count if is_carried else None), None
     before, cause = current, None
     for index, (rule, justified) in enumerate(upper.stages):
         rounded = None if justified is None else -(-justified // multiple) * multiple

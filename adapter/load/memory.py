@@ -30,7 +30,7 @@ class LastSample(NamedTuple):
 
 
 class PodMemory(NamedTuple):
-    """The memory of one pod: its state and since when it has that.
+    """The memory of one pod: its state, and since when it has that, or is pulled out or doubtful.
 
     `registered`: a list of the registry had it since its UID exists. `absent_since`: the first of the lists in a row
     that lacked it while it was Ready. `was_out`: it was pulled out, and has only been doubtful since. `turned_at`: when
@@ -79,8 +79,7 @@ NEW_METRIC = MetricMemory()
 class Memory:
     """The memory of one policy. `assess` returns the next one; `decide` never changes it.
 
-    `started_at`: when this process took the policy over (None: it has watched for long). `instances_at`: the time of
-    the latest valid list of instances. `changed_at`, `rose_at`: when the watched count last changed, and rose.
+    `started_at`: when this process took the policy over (None: it has watched for long). `changed_at`, `rose_at`: when the watched count last changed, and rose.
     `error_since`: since when nothing can be decided; `zero_since`: since when usage is exactly 0 and ignored.
     """
 
@@ -88,7 +87,6 @@ class Memory:
     departed: Mapping[str, Departed] = field(default_factory=dict)
     metrics: Mapping[str, MetricMemory] = field(default_factory=dict)
     started_at: float | None = None
-    instances_at: float | None = None
     last_replicas: int | None = None
     changed_at: float | None = None
     rose_at: float | None = None
@@ -113,22 +111,21 @@ def after_instances(
     """
     if roster is None or not roster.valid:
         return memory
-    before, at, after = memory.instances_at, min(roster.at, now), dict(memory.pods)
-    is_new = before is None or at > before
+    at, after = min(roster.at, now), dict(memory.pods)
     for pod in pods:
         remembered = memory.pod(pod.uid)
         if pod.uid in listed and remembered.registered and remembered.absent_since is None:
             continue
         if pod.uid in listed:
-            is_late = before is not None and pod.is_ready and pod.ready_since <= before and is_new
-            back = now if is_late and not remembered.registered else remembered.back_since
+            is_late = remembered.absent_since is not None and not remembered.registered
+            back = now if is_late else remembered.back_since
             remembered = remembered._replace(registered=True, absent_since=None, back_since=back)
         elif not pod.is_ready or at < pod.ready_since:
             remembered = remembered._replace(absent_since=None)
         elif remembered.absent_since is None or remembered.absent_since < pod.ready_since:
             remembered = remembered._replace(absent_since=at)
         after[pod.uid] = remembered
-    return replace(memory, pods=after, instances_at=at if is_new else before)
+    return replace(memory, pods=after)
 
 
 def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, longest_window: float) -> Memory:
@@ -151,7 +148,7 @@ def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, 
         is_back = (was.was_out or was.state is PodState.PULLED_OUT) and not was_out
         pods[each.pod.uid] = was._replace(
             state=each.state,
-            since=was.since if was.state is each.state else now,
+            since=was.since if was.state is each.state or {was.state, each.state} <= AWAY else now,
             was_out=was_out,
             turned_at=turned_at,
             back_since=now if is_back else was.back_since,
@@ -208,5 +205,12 @@ def remembering_away(away: Mapping[str, tuple[float, PodState]]) -> dict[str, Po
     memory = {}
     for uid, (since, state) in away.items():
         is_out = state is PodState.PULLED_OUT
-        memory[uid] = PodMemory(state, since, registered=is_out, absent_since=since if is_out else None, was_out=is_out)
+        memory[uid] = PodMemory(
+            state,
+            since,
+            registered=is_out,
+            absent_since=since if is_out else None,
+            was_out=is_out,
+            turned_at=since,
+        )
     return memory

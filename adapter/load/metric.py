@@ -8,7 +8,7 @@ from typing import Any
 
 from adapter.load import step
 from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Reading, Upper, Verdict
-from adapter.load.bounds import Band, Loads, Sums, departed_load, drift, reading_of, sums_of, upper_of
+from adapter.load.bounds import Band, Loads, Sums, departed_load, drift_of, reading_of, sums_of, upper_of
 from adapter.load.memory import LAST_SAMPLE_SECONDS, MEDIANS_SECONDS, LastSample, Memory, MetricMemory, lasting
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import (
@@ -17,7 +17,6 @@ from adapter.load.pod_samples import (
     absent_container_sentence,
     in_service_since,
     is_service_total,
-    mean_size,
     no_capacity_sentence,
     query_samples,
     source_error,
@@ -26,7 +25,7 @@ from adapter.load.pod_samples import (
 )
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
-from adapter.load.samples import Point, QuerySamples
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples
 from adapter.load.spec import Average, Metric, Policy, Strategy
 
 NO_POD_SERVES = "no pod serves"
@@ -35,10 +34,10 @@ FIRST_SAMPLE_SECONDS = 120.0
 """How long after a metric's window a new pod may have no sample: of scrapes, polls and clocks."""
 
 
-def band_of(policy: Policy, metric: Metric, *, total: bool, mean: Fraction = Fraction(1)) -> Band:
+def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
     """The watermarks of a metric, or its target as both, with the tolerance around them.
 
-    `mean` is the average capacity of the pods. By default a service total of 0 is accepted.
+    By default a service total of 0 is accepted.
     """
     high, low = (metric.high, metric.low) if metric.target is None else (metric.target, metric.target)
     tolerance = policy.tolerance_of(metric)
@@ -52,7 +51,6 @@ def band_of(policy: Policy, metric: Metric, *, total: bool, mean: Fraction = Fra
         rounds_up=policy.strategy is not Strategy.WATERMARK,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
         unit=1 if metric.of is None or total else NANO,
-        mean_size=mean,
     )
 
 
@@ -72,16 +70,17 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     else:
         assessment, memory = _assess_pods(of_spec, inputs, metric, groups, before)
     above, below = _proposes(assessment)
+    newest = inputs.now if assessment.newest_at is None else assessment.newest_at
     memory = replace(
         memory,
-        above_since=lasting(before.above_since, inputs.now, holds=above),
-        below_since=lasting(before.below_since, inputs.now, holds=below),
+        above_since=lasting(before.above_since, newest, holds=above),
+        below_since=lasting(before.below_since, newest, holds=below),
     )
     delays = (
         (Verdict.ABOVE, memory.above_since, metric.delay.up),
         (Verdict.BELOW, memory.below_since, metric.delay.down),
     )
-    delayed = frozenset(side for side, since, delay in delays if since is not None and inputs.now - since < delay)
+    delayed = frozenset(side for side, since, delay in delays if since is not None and newest - since < delay)
     return (replace(assessment, delayed=delayed) if delayed else assessment), memory
 
 
@@ -89,6 +88,7 @@ def _proposes(assessment: MetricAssessment) -> tuple[bool, bool]:
     """Whether the metric proposes more, and fewer pods."""
     upper = assessment.upper
     is_below = upper.step is not None or bool(upper.stages and upper.stages[-1][1] is not None)
+    is_below = is_below and upper.hold is None
     return any(reading.needed is not None for reading in assessment.lower), is_below
 
 
@@ -109,7 +109,7 @@ def _assess_pods(
         for pods in (groups.serving, groups.doubtful, groups.idle, groups.out)
     )
     everything = [*serving, *doubtful, *idle, *out]
-    band = band_of(policy, metric, total=False, mean=mean_size(everything) if metric.of is not None else Fraction(1))
+    band = band_of(policy, metric, total=False)
     counted = [sample for sample in chain(serving, doubtful, out) if sample.usage is not None]
     began = min((sample.began for sample in counted), default=now) - source.interval
     medians = [each for each in before.medians if now - each[0] <= MEDIANS_SECONDS]
@@ -121,9 +121,9 @@ def _assess_pods(
         gap_at=reader.gaps(everything),
     )
     all_in = [*serving, *doubtful]
-    sums = sums_of(all_in, band)
+    sums = sums_of(all_in)
     whole = [sample for sample in everything if sample.usage is not None]
-    raw = sums_of(whole, band)
+    raw = sums_of(whole)
     oldest = min(counted, key=lambda sample: sample.at, default=None)
     assessment = MetricAssessment(
         **of_spec,
@@ -136,6 +136,7 @@ def _assess_pods(
         raw=raw.average(band) if whole else None,
         total=is_service_total(metric, inputs.samples),
         sampled_at=None if oldest is None else oldest.at,
+        newest_at=max((sample.at for sample in counted), default=None),
         began_at=began,
         stale_at=None if oldest is None else oldest.at + source.max_age,
         window=None if oldest is None else oldest.window or None,
@@ -153,25 +154,23 @@ def _assess_pods(
     if doubtful:
         groups_read.append(([*serving, *hot], groups.replaceable + len(groups.doubt_replaceable & left_out)))
     if policy.strategy is Strategy.STEP:
-        readings = [step.reading(pods, band, policy.step, replaceable) for pods, replaceable in groups_read]
+        readings = [step.reading(pods, serving, band, policy.step, replaceable) for pods, replaceable in groups_read]
         upper = step.upper(serving, loads, band, policy.step, has_changed=_turned_since(groups, memory, began))
     else:
-        readings = [reading_of(sums_of(pods, band), band, replaceable) for pods, replaceable in groups_read]
+        readings = [reading_of(sums_of(pods), band, replaceable) for pods, replaceable in groups_read]
         upper = upper_of(loads, band)
-    hold = _hold(memory, began)
+    hold = _hold(memory, groups, began)
     if hold is None and _are_moving(medians, now, (assessment.window or 0.0) + source.interval):
         hold = HeldBy.WINDOWS
     if hold is None and not any(sample.usage is not None for sample in serving):
         hold = HeldBy.MISSING if serving else HeldBy.DOUBT
-    step_inside = 0
-    if policy.converge_towards is not None and not any(reading.needed is not None for reading in readings):
-        step_inside = drift(policy.converge_towards, sums, loads, band, policy.multiple_of, groups.starting)
+    towards = policy.converge_towards
     return (
         replace(
             assessment,
             lower=tuple(readings),
             upper=upper._replace(hold=hold),
-            drift=step_inside,
+            drift=None if towards is None else drift_of(towards, sums, loads, band),
             verdict=_verdict(assessment.usage, readings, upper, band),
         ),
         after,
@@ -181,7 +180,7 @@ def _assess_pods(
 def _usage(samples: Sequence[PodSample], band: Band) -> Fraction | None:
     """The usage that people are shown: of the pods with a sample alone."""
     sampled = [sample for sample in samples if sample.usage is not None]
-    return sums_of(sampled, band).average(band) if sampled else None
+    return sums_of(sampled).average(band) if sampled else None
 
 
 def _verdict(usage: Fraction | None, readings: Sequence[Reading], upper: Upper, band: Band) -> Verdict:
@@ -216,8 +215,11 @@ def _loads(
     missing = [sample for sample in serving if sample.bound is None]
     unsure = [sample for sample in doubtful if sample.bound is None or sample.pod.uid in groups.young]
     young = [sample for sample in idle if sample.pod.uid in groups.young]
+    counted = [*serving, *doubtful, *young, *out]
+    sizes = [sample.sizes.smaller for sample in counted if sample.sizes is not None]
+    mean = Fraction(sum(sizes), len(sizes) or 1)  # of a pod without a capacity
     for sample in chain(missing, unsure, young):  # D2
-        fill = max(full * band.smaller(sample), Fraction(sample.last))
+        fill = max(full * (mean if sample.sizes is None else sample.sizes.smaller), Fraction(sample.last))
         filled, gaps = filled + fill, gaps + 1
         if max(sample.pod.created_at, since[sample.pod.uid] if sample.pod.is_ready else 0.0) >= began:
             newcomers += fill
@@ -225,7 +227,8 @@ def _loads(
     away = [sample for sample in doubtful if sample.bound is not None and sample.pod.uid not in groups.young]
     out_uids = {sample.pod.uid for sample in out}
     for sample in chain(away, out):  # D3
-        own, one_pod = sample.bound or 0, 0 if band.is_absolute else low * band.smaller(sample)
+        size = mean if sample.sizes is None else sample.sizes.smaller
+        own, one_pod = sample.bound or 0, 0 if band.is_absolute else low * size
         turned_at, is_out = memory.pod(sample.pod.uid).turned_at, sample.pod.uid in out_uids
         has_turned = turned_at is not None and turned_at >= began
         if groups.deletes_out_first and is_out:  # D4
@@ -235,13 +238,12 @@ def _loads(
         doubt += 0 if is_out else max(0, one_pod - own)
         if has_turned:
             shifted += min(own, one_pod) if sample.bound is not None else sample.last
-    counted = [*serving, *doubtful, *young, *out]
     left = [departed for departed in memory.departed.values() if departed.at >= began]
     lasts = [departed.last.get(metric.name, 0) for departed in left]
     return Loads(
         pods=len(counted),
         serving=len(serving),
-        size=sum(band.smaller(sample) for sample in counted),
+        size=sum(sizes) + mean * (len(counted) - len(sizes)),
         known=known,
         doubt=doubt,
         filled=filled,
@@ -261,9 +263,13 @@ def _turned_since(groups: PodGroups, memory: Memory, began: float) -> bool:
     )
 
 
-def _hold(memory: Memory, began: float) -> HeldBy | None:
-    """Whether this process has watched for too short a time: nothing shrinks on samples from before it started."""
-    return HeldBy.WARMING_UP if memory.started_at is not None and memory.started_at > began else None
+def _hold(memory: Memory, groups: PodGroups, began: float) -> HeldBy | None:
+    """Why nothing shrinks, whatever the load: too few pods serve, or the samples began before a start or a rise."""
+    if not groups.may_shrink:
+        return HeldBy.MIN_SERVING
+    started, rose = memory.started_at, memory.rose_at
+    is_warming = (started is not None and started > began) or (rose is not None and rose >= began)
+    return HeldBy.WARMING_UP if is_warming else None
 
 
 def _are_moving(medians: Sequence[tuple[float, int]], now: float, seconds: float) -> bool:
@@ -323,14 +329,12 @@ def _assess_total(
     at = point.at + source.behind if metric.floor else point.at
     began = at - source.window - source.interval
     medians = [each for each in before.medians if now - each[0] <= MEDIANS_SECONDS]
-    if point.count:
+    if point.count is not None and point.count > 0:
         medians.append((now, point.count))
     after = MetricMemory(medians=_thinned(medians))
     in_count, error = [*groups.serving, *groups.doubtful], None
     if now - at > source.max_age:
         error = source_error(metric, inputs.samples)
-    elif point.count == 1:
-        error = f"{source_name(metric)} has no fresh sample: its window holds one sample, which gives no rate"
     bound = None if error else _bound_of_total(point, medians, memory, now, source.window)
     is_fresh = error is None
     if is_fresh and groups.running and not in_count and not metric.floor:
@@ -346,6 +350,7 @@ def _assess_total(
         total_bound=bound,
         verdict=Verdict.INSIDE if error is None else Verdict.ERROR,
         sampled_at=at,
+        newest_at=at,
         began_at=began,
         stale_at=at + source.max_age if is_fresh else None,
         window=source.window or None,
@@ -398,19 +403,19 @@ def _range_of_total(
         upper = step.upper_of_total(of_pods, band, policy.step, has_changed=_turned_since(groups, memory, began))
     else:
         upper = upper_of(loads, band)
-    hold = _hold(memory, began)
+    hold = _hold(memory, groups, began)
     if hold is None and (bound is None or is_unread):
         hold = HeldBy.MISSING
     if hold is None and _are_moving(medians, now, source.window + source.interval):
         hold = HeldBy.WINDOWS
     upper = upper._replace(hold=hold, zero=band.low is not None and point.value == 0 and bound == 0)
-    drifting = 0
-    if policy.converge_towards is not None and readings[0].needed is None:
+    drift, towards = None, policy.converge_towards
+    if towards is not None:
         sums = Sums(len(in_count), len(in_count), point.value, len(in_count), 0)
         whole = loads._replace(known=point.value, gaps=int(is_unread or bound != point.value))
-        drifting = drift(policy.converge_towards, sums, whole, band, policy.multiple_of, groups.starting)
+        drift = drift_of(towards, sums, whole, band)
     verdict = _verdict(assessment.usage, readings, upper, band)
-    return replace(assessment, lower=tuple(readings), upper=upper, drift=drifting, verdict=verdict)
+    return replace(assessment, lower=tuple(readings), upper=upper, drift=drift, verdict=verdict)
 
 
 def _bound_of_total(
@@ -419,8 +424,10 @@ def _bound_of_total(
     """The most that a service total may be, which a window with a gap hides; None where nobody can tell."""
     if point.count is None:
         return point.value
-    if point.count == 0:
+    if point.count == UNCOUNTED:
         return None if memory.started_at is not None and now - memory.started_at <= window else point.value
+    if point.count in {0, 1}:
+        return None
     full = point.full or max((median for _, median in medians), default=0)
     return point.value if point.count >= full else -(-point.value * full // (point.count - 1))
 

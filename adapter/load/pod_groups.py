@@ -11,7 +11,10 @@ from adapter.load.states import is_young
 
 LONG_DOUBT_SECONDS = 300.0
 """A pod that has been doubtful for this long is replaced where it is taken for out."""
-_SETTLED = "NewReplicaSetAvailable"
+_SETTLED = frozenset({"", "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused"})
+"""Reasons of the Progressing condition of a target whose rollout does not progress; Kubernetes ends a stuck one."""
+_ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
+"""The pods that `minServingPercent` is a share of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,8 @@ class PodGroups:
     """The pods of a target. `idle` ones start or are not Ready, `out` are pulled out. `young` has UIDs.
 
     `replaceable` counts the pulled-out pods that may be replaced, `doubt_replaceable` has the UIDs of doubtful ones.
-    `deletes_out_first`: a scale-down deletes the pulled-out pods first.
+    `deletes_out_first`: a scale-down deletes the pulled-out pods first. `may_shrink` is False where too few pods serve
+    (`minServingPercent`).
     """
 
     assessed: Sequence[PodAssessment]
@@ -32,6 +36,7 @@ class PodGroups:
     replaceable: int
     doubt_replaceable: frozenset[str]
     deletes_out_first: bool
+    may_shrink: bool
 
     @property
     def running(self) -> int:
@@ -52,7 +57,7 @@ def group_pods(
     for each in assessed:
         by_state[each.state].append(each.pod)
     pulled_out = policy.pulled_out
-    may_replace = pulled_out.replace and (target is None or target.progressing in {"", _SETTLED})
+    may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
 
     def is_replaced(pod: Pod, after: float) -> bool:
         is_old = now - pod.created_at >= pulled_out.min_age
@@ -70,6 +75,8 @@ def group_pods(
         replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
         doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
         deletes_out_first=_deletes_out_first(policy, target, assessed),
+        may_shrink=100 * len(by_state[PodState.SERVING])
+        >= policy.min_serving_percent * sum(len(by_state[state]) for state in _ESTABLISHED),
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from adapter.load.memory import LAST_SAMPLE_SECONDS, MEDIANS_SECONDS, MetricMemory, PodMemory
 from adapter.load.pods import Container, Pod
-from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, time_text
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
 
 IGNORED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
@@ -96,7 +96,7 @@ class MetricReader:
         counts = [
             point.count
             for name, point in self._points.items()
-            if point.count and name in in_service and in_service[name] <= point.at - (self._window or 0.0)
+            if (point.count or 0) > 0 and name in in_service and in_service[name] <= point.at - (self._window or 0.0)
         ]
         self.median = median_low(counts) if counts else None
         recent = [median for at, median in self._memory.medians if self._now - at <= MEDIANS_SECONDS]
@@ -126,8 +126,8 @@ class MetricReader:
             reason = "its last sample is from before it came into service"
         if not reason and self._warms and at - window < in_service:
             reason = "warming up: the window of its last sample began before it came into service"
-        if not reason and point is not None and point.count == 1:
-            reason = "its window holds one sample, which gives no rate"
+        if not reason and point is not None and point.count in {0, 1}:
+            reason = "its window holds fewer than two samples, which give no rate"
         if reason or lack:
             return PodSample(pod, None, reason or lack, None, sizes, limit, last)
         bound = value if point is None else self._bound(pod, point, remembered.at if remembered else None)
@@ -155,7 +155,7 @@ class MetricReader:
         """
         if point.count is None:
             return point.value
-        if point.count == 0:
+        if point.count == UNCOUNTED:
             unsure = [at for at in (self._started_at, self._gap_at(pod, point.at, last_at)) if at is not None]
             return None if any(self._now - at <= (self._window or 0.0) for at in unsure) else point.value
         full = point.full or self.full
@@ -171,7 +171,7 @@ class MetricReader:
         gaps = {}
         for sample in samples:
             point, before = self._points.get(sample.pod.name), self._memory.last.get(sample.pod.uid)
-            if point is not None and point.count == 0:
+            if point is not None and point.count == UNCOUNTED:
                 at = self._gap_at(sample.pod, point.at, before.at if before is not None else None)
                 if at is not None and self._now - at <= (self._window or 0.0):
                     gaps[sample.pod.uid] = at
@@ -201,12 +201,6 @@ def in_service_since(pod: Pod, remembered: PodMemory) -> float:
     """When the pod came into service: it started, turned Ready, was last seen back from being out, or registered."""
     ready_since = pod.ready.since if pod.ready is not None else None
     return max(pod.started_at or 0.0, ready_since or 0.0, remembered.back_since or 0.0)
-
-
-def mean_size(samples: Iterable[PodSample]) -> Fraction:
-    """The average capacity of the pods that have one, which stands for the others."""
-    sizes = [sample.sizes.larger for sample in samples if sample.sizes is not None]
-    return Fraction(sum(sizes), len(sizes)) if sizes else Fraction(1)
 
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
@@ -277,7 +271,7 @@ def _sizes(of: Capacity | None, metric: Metric, chosen: Sequence[Container]) -> 
             else (container.requests, container.requests_in_force)
         )
         amount = spec.get(resource)
-        actual = amount if status is None else status.get(resource)
+        actual = amount if status is None else status.get(resource) or amount
         if not amount or not actual:
             return None, f"container {container.name} has no {resource} {of.value.lower()}"
         wanted += amount

@@ -43,11 +43,15 @@ class PodUsage:
         return self.containers[container].get(resource) if container in self.containers else None
 
 
+UNCOUNTED = -1
+"""The number of samples in a window that nobody can count, such as that of a subquery."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A value and the time of its sample; for a rate and the like how many samples its window holds.
 
-    `count` is None where that does not matter, and 0 where the server cannot say it. `full`: how many a window without
+    `count` is None where that does not matter, and UNCOUNTED where the server cannot say it. `full`: how many a window without
     a gap holds; None: the memory knows.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from adapter.load.matching import Mismatch, Registrations, match_registrations
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import FINISHED_PHASES, Pod, PodAssessment, PodState
+from adapter.load.pods import FINISHED_PHASES, GONE, Pod, PodAssessment, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import time_text
 from adapter.load.spec import Policy, Registry
@@ -41,7 +41,7 @@ def classify(
     registry = service_registry(policy)
     assessed = [_by_kubernetes(pod, memory.pod(pod.uid)) for pod in pods]
     if registry is not None:
-        ready = [each.pod for each in assessed if each.state is PodState.SERVING]
+        ready = [each.pod for each in assessed if each.pod.is_ready and each.state not in GONE]
         absent = sum(memory.pod(pod.uid).registered and pod.uid not in listed for pod in ready)
         doubt = "half or more of the pods vanished from the registry" if 2 * absent >= len(ready) else ""
         if roster is not None and roster.valid and now - roster.at > ABSENCE_TRUSTED_SECONDS:
@@ -97,6 +97,8 @@ def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
         return PodAssessment(pod, gone, "it is being deleted" if pod.deleting else f"its phase is {pod.phase}")
     if not pod.is_ready or pod.started_at is None:
         return _not_ready(pod)
+    if any(container.crash_looping for container in pod.containers):
+        return PodAssessment(pod, PodState.UNREADY, "a container crash-loops")
     if pod.pulled_out_annotation:
         return PodAssessment(pod, PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
     was_away = remembered.state in {PodState.PULLED_OUT, PodState.DOUBTFUL}
@@ -140,22 +142,17 @@ def _by_registry(
         return _registered(pod, instances, registry, roster, now)
     if not roster.absence_counts:
         return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
+    if in_grace and roster.at >= pod.ready_since:
+        return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
     if not remembered.registered:
-        return _never_registered(pod, roster, in_grace=in_grace)
+        reason = "never registered" if roster.at >= pod.ready_since else "Ready only after the registry's last answer"
+        return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
     since = remembered.absent_since
     if not doubt and (since is None or roster.at - since < registry.absent):
         doubt = "not confirmed yet"
     if doubt:
         return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
     return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
-
-
-def _never_registered(pod: Pod, roster: Roster, *, in_grace: bool) -> PodAssessment:
-    is_newer = roster.at >= pod.ready_since
-    if in_grace and is_newer:
-        return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
-    reason = "never registered" if is_newer else "Ready only after the registry's last answer"
-    return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
 
 
 def _registered(

@@ -15,16 +15,25 @@ from adapter.load.pod_samples import PodSample
 from adapter.load.spec import Step, Trigger
 
 
-def reading(samples: Sequence[PodSample], band: Band, step: Step, replaceable: int) -> Reading:
-    """What these pods need at the target, which is both watermarks of the band, and `step.up` pods more."""
-    sums = sums_of(samples, band)
+def reading(
+    samples: Sequence[PodSample], serving: Sequence[PodSample], band: Band, step: Step, replaceable: int
+) -> Reading:
+    """What these pods need at the target, which is both watermarks of the band, and `step.up` pods more.
+
+    One of the `serving` pods among them is enough to act, or their average must be beyond the limit.
+    """
+    sums = sums_of(samples)
     found = reading_of(sums, band, replaceable)
     if found.usage is None or band.beyond is None or band.high is None:
         return found
-    most = max(Fraction(s.usage * band.unit) / band.larger(s) for s in samples if s.usage is not None)
+    shown = [
+        Fraction(s.usage * band.unit, s.sizes.larger) for s in serving if s.usage is not None and s.sizes is not None
+    ]
+    most = max(shown, default=Fraction(0))
     extreme = most if most > band.beyond and step.trigger is Trigger.ANY_POD else None
-    if found.needed is None and extreme is None:
-        return found
+    is_above = extreme is not None or found.saturation is not None
+    if not is_above and (found.needed is None or step.trigger is Trigger.ANY_POD):
+        return found._replace(needed=None)
     needed = math.ceil(sums.pods * found.usage / band.high) if found.needed is None else found.needed
     return found._replace(needed=needed + step.up, extreme=extreme)
 
@@ -33,7 +42,9 @@ def upper(serving: Sequence[PodSample], loads: Loads, band: Band, step: Step, *,
     """The step down, where one serving pod (or the average) is below its limit and the others can carry the load."""
     if band.under is None or band.beyond is None or not loads.serving:
         return Upper()
-    usages = [Fraction(s.bound * band.unit) / band.smaller(s) for s in serving if s.bound is not None]
+    usages = [
+        Fraction(s.bound * band.unit, s.sizes.smaller) for s in serving if s.bound is not None and s.sizes is not None
+    ]
     if not usages:
         return Upper()
     average = sum(usages) / len(usages)

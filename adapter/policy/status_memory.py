@@ -36,7 +36,11 @@ def to_status(memory: Memory) -> dict[str, Any]:
     away = away_pods(memory)
     kept = nsmallest(MOST_AWAY, away, key=lambda uid: (away[uid].since, uid))
     data: dict[str, Any] = {
-        uid: {"since": format_micro_time(away[uid].since), "state": str(away[uid].state)} for uid in kept
+        uid: {
+            "since": format_micro_time(away[uid].since),
+            "state": str(PodState.PULLED_OUT if away[uid].was_out else PodState.DOUBTFUL),
+        }
+        for uid in kept
     }
     return ({"away": data} if data else {}) | (
         {} if memory.error_since is None else {"errorSince": format_micro_time(memory.error_since)}

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from adapter.load.samples import UNCOUNTED
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import QueryRejected, WrongAnswer
@@ -56,7 +57,7 @@ Place = tuple[str, str]
 """A namespace and a pod."""
 
 
-UNKNOWN = Fill(0, None)
+UNKNOWN = Fill(UNCOUNTED, None)
 _NEVER = range(0)
 _SHARE = attrgetter("share")
 

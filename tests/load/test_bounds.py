@@ -11,7 +11,7 @@ from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.decide import decide
 from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import Container, Pod, PodState
-from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples, Samples
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, PulledOut, Query, ResourceMetric
 from tests.load.kit import (
     BOUNDS,
@@ -250,7 +250,7 @@ class TestWindows:
         self, ago: float, held_by: HeldBy | None
     ) -> None:
         pods, _ = same(10, None)
-        samples = counted({one.name: ("10m", 0) for one in pods})
+        samples = counted({one.name: ("10m", UNCOUNTED) for one in pods})
         memory = Memory(started_at=NOW - ago)
         decision = assess_and_decide(policy(RPS), pods, samples, memory=memory)[1]
         assert (decision.desired == 10) is (held_by is not None)

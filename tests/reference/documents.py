@@ -60,16 +60,19 @@ def belongs(p: Pod, selector: str, target: Json) -> bool:
     return p.owner["kind"] in ("ReplicaSet", "ReplicationController") and templated
 
 
+SLACK = 30  # seconds that the clock of a registry may be behind
+
+
 def records_of(p: Pod, answer: Json, port: int | None) -> list[Json]:
     addresses = {p.status.get("podIP"), *(one["ip"] for one in p.status.get("podIPs", []))} - {None}
     own, found = {address(ip) for ip in addresses}, []
     for one in answer.get("items", []):
         named = one.get("podUid", p.uid) == p.uid and one.get("podName", p.name) == p.name
-        stale = "registeredAt" in one and seconds(one["registeredAt"]) < p.start
+        stale = "registeredAt" in one and seconds(one["registeredAt"]) < p.start - SLACK
         if named and not stale and address(one["ip"]) in own and port in (None, one.get("port")):
             found.append(one)
     begun = max(seconds(c["state"].get("running", {}).get("startedAt")) for c in p.containers) if found else ZERO
-    newer = [one for one in found if "registeredAt" not in one or seconds(one["registeredAt"]) >= begun]
+    newer = [one for one in found if "registeredAt" not in one or seconds(one["registeredAt"]) >= begun - SLACK]
     return newer if any("registeredAt" in one for one in newer) else found
 
 

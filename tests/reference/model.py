@@ -103,23 +103,26 @@ def state_of(p: Pod, w: World, listed: list[Json] | None, absent_for: F, half_ab
     at, only_out = seconds(w.answer.get("at")), w.answer.get("onlyOut", False)
     if p.status.get("phase") == "Pending" or not p.start or not condition(p.raw, "Ready"):
         return "starting"
-    if not p.ready and (p.turned < p.start + 30 or p.turned <= p.created):
+    looping = "CrashLoopBackOff" in [c["state"].get("waiting", {}).get("reason") for c in p.containers]
+    if not p.ready and not looping and (p.turned < p.start + 30 or p.turned <= p.created):
         return "starting"
     lacking = w.named and listed == [] and not only_out and at > p.turned
-    if p.ready and lacking and w.now - p.turned < w.registry.get("registrationGraceSeconds", 180):
+    if p.ready and not looping and lacking and w.now - p.turned < w.registry.get("registrationGraceSeconds", 180):
         return "starting"
     gate = "False" in [condition(p.raw, g["conditionType"]).get("status") for g in p.spec.get("readinessGates", [])]
+    if looping:
+        return "unready"
     if not p.ready:
         return "pulledOut" if gate and condition(p.raw, "ContainersReady").get("status") == "True" else "unready"
-    if "CrashLoopBackOff" in [c["state"].get("waiting", {}).get("reason") for c in p.containers]:
-        return "unready"
     if p.notes.get("effective-load.io/pulled-out") == "true" or (gate and not w.named):
         return "pulledOut"
     if not w.named:
         ends = [one for piece in w.doc.get("endpointSlices", []) for one in piece["endpoints"]]
         serves = [one["conditions"]["serving"] for one in ends if one["targetRef"].get("uid", p.uid) == p.uid]
         silent = (w.doc.get("assessed") or {}).get("endpointSlicesSilent")
-        return "serving" if not serves or any(serves) else "doubtful" if silent else "pulledOut"
+        if silent and (p.uid in w.memory.get("away", {}) or (serves and not any(serves))):
+            return "doubtful"
+        return "serving" if not serves or any(serves) else "pulledOut"
     if listed is None:
         return "doubtful"
     outs = [says_out(one, w) for one in listed]
@@ -143,12 +146,15 @@ def classify(w: World) -> None:
                 if not p.registered and p.ready and p.uid in absent_since:
                     late.add(p.uid)
                 p.registered = True
+            elif p.ready and seconds(w.answer["at"]) < p.turned:
+                absent_since.pop(p.uid, None)  # absent before it was Ready: that says nothing
+                absent += p.registered
             elif p.ready:
                 absent_since.setdefault(p.uid, w.answer["at"])
                 absent += p.registered
     half, at = 2 * absent >= sum(p.ready for p in w.pods), seconds(w.answer.get("at"))
     for p in w.pods:
-        p.state = state_of(p, w, listed[p.uid], at - seconds(absent_since.get(p.uid)), half)
+        p.state = state_of(p, w, listed[p.uid], at - (seconds(absent_since.get(p.uid)) or at), half)
     for p in [] if w.of("serving", "doubtful") else w.of("pulledOut"):
         p.state = "doubtful"
     for p in w.pods:
@@ -156,6 +162,7 @@ def classify(w: World) -> None:
         back = p.state == "serving" and was is not None and was["state"] == "pulledOut"
         came = w.now if back or p.uid in late else seconds(w.memory.get("inServiceSince", {}).get(p.uid))
         p.since, p.away = max(p.start, p.turned, came), min(seconds(was["since"]), w.now) if was else w.now
+        p.shifted = p.away if was or w.memory else ZERO  # a file without a memory: as if it had watched for long
         unsure = p.state in ("starting", "unready") or (p.state == "doubtful" and not p.registered)
         p.young = unsure and w.now - max(p.created, p.turned) < 300
     for p in [p for p in w.all if p not in w.pods]:
@@ -170,7 +177,7 @@ def read(w: World, metric: Json) -> Samples:
     s, name, now, resource = Samples(), metric["name"], w.now, metric.get("resource")
     what = resource or metric["query"]
     source = (w.doc.get("usageSource") if resource else (w.doc.get("samples") or {}).get(name)) or {}
-    if source.get("error") or (not resource and "total" not in source and "pods" not in source):
+    if not resource and "total" not in source and "pods" not in source:
         s.error = source.get("error") or "no answer"
         return s
     poll, max_age, counts = source.get("intervalSeconds", 15), source.get("maxAgeSeconds", 90), source.get("counts", {})
@@ -213,7 +220,12 @@ def read(w: World, metric: Json) -> Samples:
             s.small[p.uid], s.large[p.uid] = caps
         value, at, width, c = found.get(p.uid, (ZERO, ZERO, ZERO, None))
         windowed = width or (resource and what["name"] == "cpu")
-        if p.uid not in found or now - at > max_age or (windowed and at - width < p.since) or (c is not None and c < 2):
+        if (
+            p.uid not in found
+            or now - at > max_age
+            or at - (width if windowed else 0) < p.since
+            or (c is not None and c < 2)
+        ):
             continue
         doubted = value == 0 and not w.spec.get("acceptZeroUsage", False) and s.last.get(p.uid, (0, 0))[1] > 0
         if not doubted and (caps or not of):
@@ -270,7 +282,8 @@ def lower(w: World, s: Samples, limits: Limits, metric: Json) -> tuple[int, bool
         if all(caps):
             limit = sum((x[1] for x in caps if x), ZERO)
             if total >= limit * F(97, 100):
-                needs.append(limits.factor * n * usage / min(limits.high * scale, limit if w.absolute else limit / n))
+                most = min(limits.high * scale, limit if w.absolute else limit / n)
+                needs.append(limits.factor * n * usage / most + extra)
         if needs:
             best, above = max(best, w.current, ceil(max(needs)) + replaced(w, pods, rest)), True
     return best, above
@@ -285,6 +298,7 @@ def hold(w: World, s: Samples) -> str | None:
     if not s.steady:
         return "Windows"
     unread = bool(s.reads) and any(p.name not in (s.reads or []) for p in active)
+    unread = unread and not (len(active) > 2 and sum(p.name in (s.reads or []) for p in active) == 1)  # a leader
     if unread or (s.total_bound is None if s.total is not None else not any(p.uid in s.value for p in serving)):
         return "Missing"
     return "MinServing" if len(serving) * 100 < w.spec.get("minServingPercent", 50) * len(seen) else None
@@ -308,7 +322,7 @@ def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None,
         return w.current if held else None, held, False
     if s.total is not None and s.total_bound is not None:
         filled, counted = [], serving + doubtful + kept
-        load, scale = s.total_bound + limits.low * (len(doubtful) + len(kept)), F(1)
+        load, scale = s.total_bound + (0 if w.absolute else limits.low * (len(doubtful) + len(kept))), F(1)
         least -= s.total == 0 and w.minimum == 0
     else:
         filled = [p for p in w.pods if p.young or (p.state in ("serving", "doubtful") and p.uid not in s.value)]
@@ -316,23 +330,26 @@ def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None,
         sampled = [s.bound[p.uid] for p in serving if p.uid in s.value]
         load, mean, scale = sum(sampled, ZERO), sum(sampled, ZERO) / len(sampled), average(counted, s.small)  # D1
         fills = [max(limits.top * s.small.get(p.uid, scale), s.last.get(p.uid, (0, ZERO))[1]) for p in filled]  # D2
-        came = sum((fill for p, fill in zip(filled, fills, strict=True) if p.young or p.since >= b), ZERO)
+        came = sum(
+            (f for p, f in zip(filled, fills, strict=True) if max(p.created, p.since if p.ready else 0) >= b), ZERO
+        )
         for p in [p for p in doubtful + out if p not in filled]:  # D3, D4
-            one, last = limits.low * s.small.get(p.uid, scale), s.last.get(p.uid, (0, ZERO))[1]
+            one, last = (0 if w.absolute else limits.low) * s.small.get(p.uid, scale), s.last.get(p.uid, (0, ZERO))[1]
             if p.uid not in s.value:
-                load += one + (last if p.away >= b else 0)
+                load += one + (last if p.shifted >= b else 0)
             elif p.state == "pulledOut" and w.delete_first:
                 load += s.bound[p.uid]
             else:
-                load += s.bound[p.uid] + one if p.away >= b else max(s.bound[p.uid], one)
+                load += s.bound[p.uid] + one if p.shifted >= b else max(s.bound[p.uid], one)
         load += sum(fills, ZERO) + max(ZERO, sum((max(mean, last) for last in left), ZERO) - came)  # D5
-    if filled and (w.absolute or limits.high is None):
+    if (filled and (w.absolute or limits.high is None)) or (w.absolute and doubtful):
         return w.current if w.absolute else None, "Missing", False
     n, low = len(counted), limits.low * (F(1) if w.absolute else scale)
     if (load if w.absolute else load / n) >= limits.bottom / limits.low * low:
         why = "Missing" if filled else "Doubt" if doubtful or out else "Departed" if left else None
         return None, why if known < low * len(serving) else None, False
-    needed = (n + len(left)) * load / low if w.absolute else load / low
+    gone = len(left) if s.total is None else 0
+    needed = (len(serving) + gone) * load / low + len(kept) if w.absolute else load / low  # which it keeps as they are
     return max(least, ceil(needed) if w.spec.get("strategy") == "Ratio" else floor(needed)), None, True
 
 
@@ -349,8 +366,9 @@ def step_down(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | N
     aim = max(spec.get("minPods", 2), w.current - spec.get("down", 2))
     left = n - (w.current - aim)
     unsure = any(p.young for p in w.pods) or w.of("doubtful") or (s.total is None and len(shown) < n)
-    if unsure or w.changed >= s.begun or left < 1 or known / left > limits.top * scale:
-        return w.current, "Missing" if unsure else "WarmingUp" if w.changed >= s.begun else None, True
+    shifted = departed(w, s) or any(p.shifted >= s.begun for p in w.of("pulledOut"))
+    if unsure or shifted or w.changed >= s.begun or left < 1 or known / left > limits.top * scale:
+        return w.current, "Missing" if unsure else "Departed" if shifted or w.changed >= s.begun else None, True
     return aim, None, True
 
 
@@ -362,13 +380,15 @@ def converge(w: World, s: Samples, limits: Limits) -> tuple[int, int | None]:
     if w.absolute or (total == 0 and not limits.accept):
         return 0, None
     if towards == "Low" and limits.low is not None:
+        if w.changed >= b:
+            return 0, None
         to = (w.current // k + 1) * k
         n = len(active) + to - w.current
         return (to, None) if n > 0 and total / n >= limits.low * average(active, s.large) else (0, None)
     to = (-(-w.current // k) - 1) * k
     n = len(serving) + to - w.current
     unsure = w.of("doubtful") or any(p.young for p in w.pods) or departed(w, s) or w.changed >= b or hold(w, s)
-    unsure = unsure or any(p.since >= b for p in serving) or any(p.away >= b for p in w.of("pulledOut"))
+    unsure = unsure or any(p.since >= b for p in serving) or any(p.shifted >= b for p in w.of("pulledOut"))
     unsure = unsure or (s.total is None and any(s.value.get(p.uid, -1) != s.bound.get(p.uid) for p in serving))
     if towards != "High" or limits.high is None or unsure or s.total != s.total_bound or n < 1 or to < 1:
         return 0, None
@@ -403,7 +423,7 @@ def one_metric(w: World, metric: Json) -> tuple[Result, Samples]:
     result, direction = Result(rise, fall, held), "up" if above else "down" if below else None
     delay = (spec.get("delay") or {}) | (metric.get("delay") or {})
     since = seconds(w.memory.get("beyondSince", {}).get(metric["name"], {}).get(direction)) or s.newest
-    if direction and s.newest - since < delay.get("scaleUpSeconds" if above else "scaleDownSeconds", 0):
+    if direction and max(s.newest - since, ZERO) < delay.get("scaleUpSeconds" if above else "scaleDownSeconds", 0):
         result = Result(0, fall if above else None, "Delay")
     k = spec.get("replicaMultiple", 1)
     if not direction and strategy == "Watermark" and spec.get("convergeTowards"):
@@ -465,7 +485,8 @@ def decide(document: Json) -> Json:
         asked = stage(least, "Schedule")
     fallback, since = spec.get("fallback"), min(seconds(w.memory.get("errorSince")) or now, now)
     if failed and fallback and result.error != "is scaled to zero" and now - since >= fallback.get("afterSeconds", 300):
-        asked = stage(fallback["replicas"], "MetricError") if fallback["replicas"] > max(current, asked or 0) else asked
+        least = max(least, fallback["replicas"])  # which ignores both as well
+        asked = stage(least, "MetricError") if least > max(current, asked or 0) else asked
     if asked is not None:
         # 3: velocity
         velocity, cooldown, step = spec.get("velocity", {}), spec.get("cooldown", {}), spec.get("strategy") == "Step"

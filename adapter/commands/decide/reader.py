@@ -302,7 +302,8 @@ class DocumentReader:
             for name, value in pods.items()
         }
         total = given.get("total")
-        whole = None if total is None else self._point(total, moment, (*at, "total"))
+        fewest = min((count for count in counts.values() if isinstance(count, int)), default=None)
+        whole = None if total is None else self._point(total, moment, (*at, "total"), fewest, full)
         window = 0.0  # of a named query, and of PromQL that cannot be read
         with contextlib.suppress(PromqlError):
             window = parse_inputs(query.prom_ql).window if query is not None else 0.0
