@@ -271,7 +271,8 @@ def _sizes(of: Capacity | None, metric: Metric, chosen: Sequence[Container]) -> 
             else (container.requests, container.requests_in_force)
         )
         amount = spec.get(resource)
-        actual = amount if status is None else status.get(resource) or amount
+        actual = (status or {}).get(resource) or amount
+        amount = amount or actual
         if not amount or not actual:
             return None, f"container {container.name} has no {resource} {of.value.lower()}"
         wanted += amount

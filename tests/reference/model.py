@@ -154,7 +154,8 @@ def classify(w: World) -> None:
                 absent += p.registered
     half, at = 2 * absent >= sum(p.ready for p in w.pods), seconds(w.answer.get("at"))
     for p in w.pods:
-        p.state = state_of(p, w, listed[p.uid], at - (seconds(absent_since.get(p.uid)) or at), half)
+        since = seconds(absent_since.get(p.uid)) or at
+        p.state = state_of(p, w, listed[p.uid], at - (since if since >= p.turned else at), half)
     for p in [] if w.of("serving", "doubtful") else w.of("pulledOut"):
         p.state = "doubtful"
     for p in w.pods:

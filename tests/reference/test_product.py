@@ -1,0 +1,53 @@
+"""The product decides every document as the reference model does, which shares no code with it."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter.load.assess import assess
+from adapter.load.decide import decide
+from tests.reference.generator import document
+from tests.reference.model import decide as decided_by_model
+from tests.reference.translation import case_of
+
+DOCUMENTS = 4000
+STEP = 250
+HERE = Path(__file__).parent
+
+
+def answers(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the model and the product answer: the count, the served value, whether it is an error, the pods."""
+    model, case = decided_by_model(given), case_of(given)
+    assessment = assess(case.inputs)
+    decision = decide(assessment, case.scale, case.inputs.bounds, case.now)
+    keys = ("desiredReplicas", "served", "pods")
+    product = {
+        "desiredReplicas": decision.desired,
+        "served": decision.served,
+        "pods": {each.pod.name: each.state.value for each in assessment.pods},
+        "error": decision.error is not None,
+    }
+    return {key: model[key] for key in keys} | {"error": model["error"] is not None}, product
+
+
+@pytest.mark.parametrize("first", range(0, DOCUMENTS, STEP))
+def test_random_documents_are_decided_as_by_the_model(first: int) -> None:
+    for seed in range(first, first + STEP):
+        model, product = answers(document(seed))
+        assert product == model, f"seed {seed}"
+
+
+@cache
+def vectors() -> dict[str, dict[str, Any]]:
+    table = yaml.load((HERE / "vectors.yaml").read_text(), yaml.CSafeLoader)["vectors"]
+    return {vector["name"]: json.loads(json.dumps(vector["document"])) for vector in table}
+
+
+def test_the_pages_vectors_are_decided_as_by_the_model() -> None:
+    for name, given in vectors().items():
+        model, product = answers(given)
+        assert product == model, name
