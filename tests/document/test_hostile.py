@@ -70,10 +70,8 @@ WRONG = [
     (("usage", 1, "window"), "1s" * 100_000, "usage[1].window: '1s1s1s"),
     (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
     (("now",), 10**4300, "now: '10000000000000000000…': is a number of 4301 digits"),
-    (("memory",), {"rosters": -1}, "memory.rosters: -1: must be a whole number that is not negative"),
-    (("memory",), {"pods": {"u": {"listing": "x"}}}, "memory.pods.u.listing: 'x': must be one of In, Out, Absent"),
-    (("memory",), {"lastReplicas": "x"}, "memory.lastReplicas: 'x': must be of type int"),
-    (("memory",), {"holdUntil": "9999-12-31T23:59:59Z"}, "memory.holdUntil: '9999-12-31T23:59:59Z': must be a time"),
+    (("memory",), {"errorSince": "soon"}, "memory: errorSince is 'soon'; it must be a time"),
+    (("memory",), {"away": {"u": {"since": "2026-01-01T12:00:00Z", "state": "x"}}}, "memory: away.u.state is 'x'"),
     (("policy", "metadata", "name"), "\ud800", "policy.metadata.name: '\\ud800': holds half a character"),
 ]
 
@@ -108,8 +106,8 @@ def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value
 )
 def test_a_wrong_value_of_a_registration_is_named(key: str, value: object, advice: str) -> None:
     given = vector()
-    given["roster"] = {"at": given["now"], "instances": [{"ip": "10.0.0.1", "port": 80, key: value}]}
-    assert faults_of(json.dumps(given)) == [f"roster.instances[0].{key}: {value!r}: {advice}"]
+    given["instances"] = {"at": given["now"], "instances": [{"ip": "10.0.0.1", "port": 80, key: value}]}
+    assert faults_of(json.dumps(given)) == [f"instances.instances[0].{key}: {value!r}: {advice}"]
 
 
 def test_a_pod_or_its_usage_twice_is_named() -> None:
@@ -216,10 +214,10 @@ def test_of_thousands_of_faults_a_hundred_are_told(key: str) -> None:
 @pytest.mark.parametrize(
     "memory",
     [
-        {"pods": {f"u{n}": {"served": True} for n in range(80_000)}},
-        {"lastValid": {"at": "2026-01-01T11:00:00Z", "instances": [{}] * 200_000}},
+        {"away": {f"u{n}": {"since": "2026-01-01T11:00:00Z", "state": "doubtful"} for n in range(80_000)}},
+        {"observed": {"pods": {f"u{n}": ["serving"] for n in range(80_000)}}},
     ],
-    ids=["pods", "registrations"],
+    ids=["away", "observed"],
 )
 def test_a_memory_of_more_than_there_can_be_is_refused_soon(memory: dict[str, Any]) -> None:
     (fault,) = faults_of(json.dumps(vector() | {"memory": memory}))
