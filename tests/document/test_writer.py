@@ -71,8 +71,9 @@ def test_documents_of_the_steps_of_a_vector_decide_as_their_inputs_do(files: lis
 def inputs_of(service: Service) -> AssessmentInputs:
     loads = {name: None if load is None else f"{load}m" for name, load in service.loads.items() if name in service.pods}
     listed = roster(*(one.ips[0] for one in service.pods.values()), at=service.now - 1)
+    pods = [replace(one, labels={"app": "web", "pod-template-hash": "abc"}) for one in service.pods.values()]
     return AssessmentInputs(
-        policy=service.rule, pods=list(service.pods.values()), samples=usage(loads, at=service.now - 10), roster=listed,
+        policy=service.rule, pods=pods, samples=usage(loads, at=service.now - 10), roster=listed,
         scale=scale(service.current), bounds=BOUNDS, target=TARGET, memory=service.memory, now=service.now,
     )  # fmt: skip
 

@@ -36,7 +36,6 @@ MEMORY_CALLS = 50_000
 """Read once, when a policy is first assessed: 200 pods."""
 
 
-
 def judged(read: Callable[[], Any], most: int = STEP_CALLS) -> bool:
     """Whether the document is valid; otherwise each fault is one short line with its place."""
     try:
