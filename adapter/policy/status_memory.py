@@ -51,6 +51,8 @@ def from_status(data: Mapping[str, Any]) -> Memory:
         memory = msgspec.convert(data, _StatusMemory)
     except msgspec.ValidationError as error:
         raise MemoryDecodeError(str(error)) from error
+    if len(memory.away) > MOST_AWAY:
+        raise MemoryDecodeError(f"away has {len(memory.away)} items; at most {MOST_AWAY} are read")
     away = {}
     for uid, pod in memory.away.items():
         if pod.state not in {PodState.PULLED_OUT, PodState.DOUBTFUL}:

@@ -39,9 +39,7 @@ def test_a_a_registry_that_changes_its_word_never_lowers_the_count(service: Serv
     for _ in range(3):
         words = st.sampled_from([True, True, False, None])
         said = {name: data.draw(words) for name in service.pods}
-        later = replace(
-            later, now=later.now + 30, listed={name: word for name, word in said.items() if word is not None}
-        )
+        later = replace(later, now=later.now + 30, listed={name: word for name, word in said.items() if word is not None})
         memory, decision = later.step()
         assert (later.current if decision.desired is None else decision.desired) >= count
         later = replace(later, memory=memory)
