@@ -47,12 +47,11 @@ NEEDS = {
 
 
 AMOUNTS = {
-    "LITERAL_DOCUMENTS": ("2000", "30000"),
     "EFFECTIVE_LOAD_LOOPS": ("12", "300"),
     "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
     "EFFECTIVE_LOAD_STRANGE_EVERY": ("8", "1"),
 }
-"""Random documents of `tests/literal`, random loops of `tests/simulation`, decisions of the real controller in
+"""Random loops, decisions of the real controller in
 `tests/replay/hpa`, and which of the strange values and drawn cases of `tests/fuzz` are tried, without and with
 `--exhaustive`."""
 

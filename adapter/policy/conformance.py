@@ -30,7 +30,7 @@ class Flaw(NamedTuple):
 class Wiring:
     """A policy and its HPA.
 
-    `has_tolerance`: whether the cluster's HPAs have the field `tolerance`; None where that is unknown. `swallowed`: a
+    `has_tolerance`: whether the cluster's HPAs have the field `tolerance`; None where that is unknown. `suppressed`: a
     sentence about the step that the HPA's tolerance suppresses now; empty where it suppresses none.
     """
 
@@ -38,7 +38,7 @@ class Wiring:
     hpa: Hpa
     neighbours: Neighbours = field(default_factory=Neighbours)
     has_tolerance: bool | None = None
-    swallowed: str = ""
+    suppressed: str = ""
 
 
 def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
@@ -131,8 +131,8 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
             f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a policy "
             f"with tolerance {percent_text(max(tolerance)).replace(' ', '')} asks for no such steps",
         )
-    if wiring.swallowed:
-        yield Flaw(Reason.TOLERANCE, wiring.swallowed)
+    if wiring.suppressed:
+        yield Flaw(Reason.TOLERANCE, wiring.suppressed)
 
 
 def _instability(wiring: Wiring) -> Iterator[Flaw]:

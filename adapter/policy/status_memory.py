@@ -12,9 +12,11 @@ import msgspec
 
 from adapter.load.memory import Memory, away_pods, remembering_away
 from adapter.load.pods import PodState
+from adapter.runtime.faults import shorten
 from adapter.runtime.times import format_micro_time, parse_time
 
 MOST_AWAY = 200
+MOST_UID = 63
 
 
 class MemoryDecodeError(ValueError):
@@ -53,11 +55,15 @@ def from_status(data: Mapping[str, Any]) -> Memory:
         memory = msgspec.convert(data, _StatusMemory)
     except msgspec.ValidationError as error:
         raise MemoryDecodeError(str(error)) from error
+    if len(memory.away) > MOST_AWAY:
+        raise MemoryDecodeError(f"away has {len(memory.away)} items; at most {MOST_AWAY} are read")
     away = {}
     for uid, pod in memory.away.items():
         if pod.state not in {PodState.PULLED_OUT, PodState.DOUBTFUL}:
-            raise MemoryDecodeError(f"away.{uid}.state is {pod.state!r}; it must be pulledOut or doubtful")
-        away[uid] = _time(f"away.{uid}.since", pod.since), PodState(pod.state)
+            raise MemoryDecodeError(
+                f"away.{uid[:MOST_UID]}.state is {shorten(pod.state)}; it must be pulledOut or doubtful"
+            )
+        away[uid] = _time(f"away.{uid[:MOST_UID]}.since", pod.since), PodState(pod.state)
     error_since = None if memory.error_since is None else _time("errorSince", memory.error_since)
     return Memory(pods=remembering_away(away), error_since=error_since)
 
@@ -65,5 +71,5 @@ def from_status(data: Mapping[str, Any]) -> Memory:
 def _time(path: str, text: str) -> float:
     seconds = parse_time(text)
     if seconds is None:
-        raise MemoryDecodeError(f"{path} is {text!r}; it must be a time such as 2026-01-01T12:00:00Z")
+        raise MemoryDecodeError(f"{path} is {shorten(text)}; it must be a time such as 2026-01-01T12:00:00Z")
     return seconds

@@ -81,7 +81,7 @@ class MetricRow:
 class PolicyRow:
     """The values of a policy's series.
 
-    `minimum` and `maximum` are the HPA's bounds. `swallowed` is None if the HPA has no tolerance. `decision_age` is in
+    `minimum` and `maximum` are the HPA's bounds, `lower` and `upper` those of the load. `suppressed` is None if the HPA has no tolerance. `decision_age` is in
     seconds. `held_by` is empty if no stage changed the count, `error` (a reason in one word) if there is none. `pods`
     is by state, `conditions` by name.
     """
@@ -93,7 +93,9 @@ class PolicyRow:
     current: float | None = None
     minimum: float | None = None
     maximum: float | None = None
-    swallowed: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    suppressed: float | None = None
     decision_age: float | None = None
     mode: str = ""
     verdict: str = ""
@@ -146,13 +148,15 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
         "sample_age_seconds", lambda m: m.sample_age, "Age of the oldest sample that the metric's usage comes from"
     ),
     _of_policy("desired_replicas", lambda r: r.desired, "The count the policy asks for"),
+    _of_policy("lower_bound", lambda r: r.lower, "The fewest pods that the known load needs at the high watermark"),
+    _of_policy("upper_bound", lambda r: r.upper, "The most pods that the possible load justifies at the low watermark"),
     _of_policy("current_replicas", lambda r: r.current, "The count the target is set to"),
     _of_policy("min_replicas", lambda r: r.minimum, "The HPA's lowest count"),
     _of_policy("max_replicas", lambda r: r.maximum, "The HPA's highest count"),
     _of_policy(
-        "swallowed_replicas",
-        lambda r: r.swallowed,
-        "By how much the count would be more, or less, if the HPA's own tolerance let it be set",
+        "suppressed_replicas",
+        lambda r: r.suppressed,
+        "The step that the HPA's own tolerance suppresses (negative: downward)",
     ),
     _family("pods", "Pods of the target by state", "state", lambda r: r.pods.items()),
     _of_policy("decision_age_seconds", lambda r: r.decision_age, "Time since the policy was last assessed"),

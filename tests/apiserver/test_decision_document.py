@@ -83,6 +83,8 @@ async def test_the_answer_names_the_policy_and_its_decision_from_the_live_scale(
         "error": None,
         "verdict": "Above",
         "heldBy": "Velocity",
+        "lowerBound": 10,
+        "upperBound": None,
     }
     case = read_document(json.dumps(envelope["document"]))
     assert (case.inputs.now, case.now, case.inputs.scale.replicas) == (NOW, NOW + 4, 5)

@@ -6,6 +6,8 @@ from typing import Any
 from adapter.companion import plan
 from adapter.companion.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
 from adapter.companion.state import Context, Notification, State, WrittenStatus
+from adapter.load.assessment import AssessmentInputs
+from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target
@@ -45,9 +47,14 @@ def context(
     assessment, decision = assess_and_decide(
         rule, those, heard, current=replicas, bounds=limits, target=target, now=now, memory=memory, listed=listed
     )
+    inputs = AssessmentInputs(
+        policy=rule, pods=those, samples=heard, roster=listed, scale=scale(replicas), bounds=limits, target=target,
+        memory=memory or Memory(), now=now,
+    )  # fmt: skip
     view = PolicyView(
-        policy=rule, target=target, scale_path=scale_path, scale=scale(replicas), bounds=limits, assessment=assessment
-    )
+        policy=rule, target=target, scale_path=scale_path, scale=scale(replicas), bounds=limits, assessment=assessment,
+        inputs=inputs,
+    )  # fmt: skip
     base = Context(
         key=KEY,
         now=now,

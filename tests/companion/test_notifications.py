@@ -139,12 +139,14 @@ def test_a_mass_pull_out_is_notified_at_once() -> None:
     assert notice.text == "3 of 10 running pods are pulled out; out-0: pulled out by hand"
 
 
-def test_pods_that_a_guard_keeps_doubtful_count_as_a_mass_pull_out() -> None:
+def test_pods_that_are_doubtful_because_all_would_be_out_are_a_mass_pull_out() -> None:
     leader = Leader()
     pods = [replace(one, ips=(f"10.0.0.{n}",)) for n, one in enumerate(same(4, None)[0])]
     listed = roster(disabled=tuple(one.ips[0] for one in pods))
     (notice,) = leader.notices(at(0, pods=pods, listed=listed, rule=replace(RULE, registry=REGISTRY)))
-    assert notice.text.startswith("4 of 4 running pods are pulled out, 4 of them not believed yet; web-0: every pod")
+    assert notice.text.startswith(
+        "4 of 4 running pods are pulled out, 4 of them are kept as doubtful; web-0: every pod"
+    )
 
 
 def test_a_version_mismatch_matters_more_in_production() -> None:

@@ -58,7 +58,8 @@ def test_a_status_says_what_was_found_and_decided() -> None:
         "sampled": 5, "missing": 0, "windowSeconds": 15.0, "verdict": "Above", "proposal": 8,
     }  # fmt: skip
     assert found["decision"].startswith("asks for 8, now 6: cpu: 5 pods use 1500m on average")
-    assert found["memory"]["pods"].keys() == {"uid-o"}
+    assert (found["lowerBound"], "upperBound" in found) == (8, False)
+    assert found["memory"] == {"away": {"uid-o": {"since": "2026-01-01T12:00:00.000000Z", "state": "pulledOut"}}}
     assert conditions(found)["Ready"] == ("True", "Decided")
 
 
@@ -71,13 +72,16 @@ def test_a_policy_that_is_not_answered_says_why_and_asks_for_no_count() -> None:
     assert conditions(action.status)["InputsFresh"][0] == "False"
 
 
+REMEMBERED = {"errorSince": "2026-01-01T00:00:00.000000Z"}
+
+
 def test_a_problem_is_shown_as_the_decision_and_the_memory_stays() -> None:
-    remembered = {"memory": {"lastReplicas": 4}, "assessedAt": "2026-01-01T00:00:00Z"}
+    remembered = {"memory": REMEMBERED, "assessedAt": "2026-01-01T00:00:00Z"}
     state = State(written=WrittenStatus(status=remembered, at=None))
     (action,) = planned(troubled(context(state=state), 404, "NotFound", "the HPA does not exist"))
     assert (action.status["verdict"], action.status["decision"]) == ("Error", "the HPA does not exist")
     assert conditions(action.status)["Ready"] == ("False", "NotFound")
-    assert action.status["memory"] == {"lastReplicas": 4}
+    assert action.status["memory"] == REMEMBERED
     assert action.over == "2026-01-01T00:00:00Z"
 
 

@@ -298,8 +298,8 @@ class TestTolerance:
         assert writer.tolerance.asked_at is not None
 
 
-def test_the_message_names_the_step_that_the_tolerance_swallows() -> None:
+def test_the_message_names_the_step_that_the_tolerance_suppresses() -> None:
     pods, loads = same(20, "1230m")
     _, decision = assess_and_decide(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
     told = finding(context(rule=REPORTED, decision=decision)).message
-    assert "swallows the step from 20 to 21" in told
+    assert "suppresses the step from 20 to 21" in told

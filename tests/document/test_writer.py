@@ -1,17 +1,20 @@
 """A document that the server writes leads to the decision that the server made, whatever it was made from."""
 
+import itertools
 import json
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.document_writer import pieces, pod_object
 from adapter.commands.decide.decision import decided, decision_json
-from adapter.commands.decide.reader import DecisionCase, DocumentReader, read_document
+from adapter.commands.decide.reader import DecisionCase, read_document
 from adapter.kube.pods import PodDecoder
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.explanation import explain
@@ -21,10 +24,8 @@ from adapter.load.quantity import nano_text
 from adapter.load.roster import Instance
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Bounds, HpaTolerance, Policy, Scale
-from tests.literal.generator import sequence
-from tests.load.kit import NOW, REGISTRY, TARGET, cpu, out, pod, policy, queue, roster, usage
-from tests.simulation.closed_loop import ClosedLoop
-from tests.simulation.loops import STRATEGIES, random_loop
+from tests.load.kit import BOUNDS, NOW, REGISTRY, TARGET, cpu, out, pod, policy, queue, roster, scale, usage
+from tests.load.services import Service, calm_services
 
 ANYTHING = {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m"}]}
 
@@ -50,56 +51,49 @@ def told(case: DecisionCase) -> tuple[Any, ...]:
     return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by, sentences
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_documents_of_random_services_decide_as_their_inputs_do(seed: int) -> None:
-    memory = Memory()
-    for data in sequence(seed):
-        case = DocumentReader(data).case()
-        # As in the server, the memory never was JSON.
-        case = case._replace(inputs=replace(case.inputs, memory=memory))
-        again = read_again(case, data["policy"]["spec"])
+VECTORS = Path(__file__).parent.parent / "vectors"
+COURSES = itertools.groupby(sorted(VECTORS.glob("*/[0-9]*.yaml")), lambda file: file.parent)
+
+
+@pytest.mark.parametrize("files", [pytest.param(list(files), id=folder.name) for folder, files in COURSES])
+def test_documents_of_the_steps_of_a_vector_decide_as_their_inputs_do(files: list[Path]) -> None:
+    memory = None
+    for file in files:
+        text = file.read_text()
+        case = read_document(text)
+        if memory is not None:  # as in the server, the memory never was JSON
+            case = case._replace(inputs=replace(case.inputs, memory=memory))
+        again = read_again(case, yaml.safe_load(text)["policy"]["spec"])
         assert decision_json(again) == decision_json(case)
         memory = decided(case)[0].memory
 
 
-class Recorder:
-    """Checks some of the decisions of a closed loop."""
+def inputs_of(service: Service) -> AssessmentInputs:
+    loads = {name: None if load is None else f"{load}m" for name, load in service.loads.items() if name in service.pods}
+    listed = roster(*(one.ips[0] for one in service.pods.values()), at=service.now - 1)
+    pods = [replace(one, labels={"app": "web", "pod-template-hash": "abc"}) for one in service.pods.values()]
+    return AssessmentInputs(
+        policy=service.rule, pods=pods, samples=usage(loads, at=service.now - 10), roster=listed,
+        scale=scale(service.current), bounds=BOUNDS, target=TARGET, memory=service.memory, now=service.now,
+    )  # fmt: skip
 
-    def __init__(self, every: int) -> None:
-        self.every, self.seen, self.checked, self.counts = every, 0, 0, set[int]()
 
-    def follow(self, loop: ClosedLoop) -> None:
-        given = loop.inputs
-
-        def checked(source: Any, memory: Memory) -> AssessmentInputs:
-            self.seen += 1
-            inputs = given(source, memory)
-            if self.seen % self.every == 0:
-                self.check(inputs)
-            return inputs
-
-        loop.inputs = checked  # type: ignore[method-assign]
-
-    def check(self, inputs: AssessmentInputs) -> None:
-        # The HPA asks later, and somebody may have scaled meanwhile.
-        live = replace(inputs.scale, replicas=inputs.scale.replicas + self.seen % 3)
+@given(calm_services(), st.lists(st.tuples(st.integers(1, 90), st.integers(0, 13)), min_size=1, max_size=6))
+def test_documents_of_a_service_that_lives_on_decide_as_the_server_does(
+    service: Service, steps: list[tuple[int, int]]
+) -> None:
+    """Pods lose their sample, or leave, one after another; somebody scales before the HPA asks."""
+    for seconds, index in steps:
+        names = list(service.pods)
+        name = names[index % len(names)]
+        loads = service.loads | ({name: None} if index % 2 else {})
+        pods = service.pods if index % 3 or len(names) == 1 else {n: service.pods[n] for n in names if n != name}
+        service = replace(service, now=service.now + seconds, loads=loads, pods=pods)
+        inputs = inputs_of(service)
+        live = replace(inputs.scale, replicas=inputs.scale.replicas + index % 3)
         case = DecisionCase(inputs, live, inputs.now + 7)
-        before = told(case)
-        assert told(read_again(case)) == before
-        self.checked += 1
-        self.counts.add(before[0])
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_documents_of_closed_loops_decide_as_the_loops_do(strategy: str) -> None:
-    recorder = Recorder(every=7)
-    for seed in range(5):
-        loop = random_loop(seed)
-        STRATEGIES[strategy](loop)
-        recorder.follow(loop)
-        loop.run(1200)
-    assert recorder.checked > 40
-    assert len(recorder.counts) > 10
+        assert told(read_again(case)) == told(case)
+        service = replace(service, memory=decided(case)[0].memory)
 
 
 def case_of(rule: Policy, **changes: Any) -> DecisionCase:
@@ -122,11 +116,11 @@ def test_a_query_that_failed_or_never_answered_is_written_as_that_beside_what_th
     samples: QuerySamples,
 ) -> None:
     bounds = Bounds(minimum=0, maximum=7, last_scale=NOW - 60, tolerance=HpaTolerance(Fraction(1, 10), Fraction(1, 40)))
-    memory = Memory(observing_since=NOW - 100)
+    memory = Memory(started_at=NOW - 100, rose_at=NOW - 50)
     case = case_of(policy(queue("10")), samples=Samples(queries={"queue": samples}), bounds=bounds, memory=memory)
     again = read_again(case).inputs
     assert (again.samples.queries["queue"], again.bounds) == (samples, bounds)
-    assert again.memory.observing_since == NOW - 100
+    assert again.memory == memory
 
 
 def test_samples_of_other_pods_are_left_out_and_still_known_to_exist() -> None:
@@ -142,11 +136,7 @@ def test_registrations_keep_no_metadata_but_the_name_of_their_pod() -> None:
     listed = roster("10.0.0.1")
     secret = Instance(ip="10.0.0.1", port=80, metadata={"pod": "web-0", "token": "s3cret", "password": "hunter2"})
     rule = policy(registry=replace(REGISTRY, pod_name_key="pod"))
-    case = case_of(
-        rule,
-        roster=replace(listed, instances=(secret,)),
-        memory=Memory(last_valid=replace(listed, instances=(secret,))),
-    )
+    case = case_of(rule, roster=replace(listed, instances=(secret,)))
     text = written(case, ANYTHING)
     assert not [word for word in ("s3cret", "hunter2") if word in text]
     assert read_document(text).inputs.roster.instances[0].metadata == {"pod": "web-0"}

@@ -197,7 +197,7 @@ def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", 20)
     place = f'namespace="{workloads.namespace}",policy="web"'
-    assert adapter.metric(f"effective_load_policy_swallowed_replicas{{{place}}}") == 1
+    assert adapter.metric(f"effective_load_policy_suppressed_replicas{{{place}}}") == 1
     wait_told(workloads, "Tolerance", "swallows the step from 20 to 21")
     load.each("web", 138)
     workloads.wait_replicas("web", 23)

@@ -29,7 +29,7 @@ def test_the_page_has_the_count_each_stage_the_pods_left_out_and_the_hpa() -> No
     text = drawn(explained())
     for shown in (
         "asks for 12, now 10",
-        "cpu needs 9 serving pods, 3 more replace pulled-out ones: proposes 12 (now 10)",
+        "cpu allows at least 12 (9 serving pods",
         "✗  out-0",
         "metrics.k8s.io",
         "it sets 12 (now 10) at its next sync",

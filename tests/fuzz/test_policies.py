@@ -29,21 +29,11 @@ METADATA = {
 }
 HEAD = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "metadata": METADATA}
 MEMORY = {
-    "pods": {
-        "u-1": {"seen": TIME, "absentSince": TIME, "absentCount": 2, "lastSample": {"cpu": {"at": TIME, "value": "5m"}}}
-    },
-    "departed": {"u-2": {"at": TIME, "lastSample": {"cpu": {"at": TIME, "value": "5m"}}}},
-    "ahead": {},
-    "lastValid": {"at": TIME, "valid": True, "instances": [], "registryTotal": 4},
-    "rosterAt": TIME,
-    "rosters": 3,
-    "lastScale": TIME,
-    "registered": ["u-1"],
-}  # fmt: skip
-
-
-MEMORY_CALLS = 500_000
-"""Read once, when a policy is first assessed: the samples of 400 pods for 10 metrics."""
+    "away": {"u-1": {"since": TIME, "state": "pulledOut"}, "u-2": {"since": TIME, "state": "doubtful"}},
+    "errorSince": TIME,
+}
+MEMORY_CALLS = 50_000
+"""Read once, when a policy is first assessed: 200 pods."""
 
 
 def judged(read: Callable[[], Any], most: int = STEP_CALLS) -> bool:
@@ -52,7 +42,7 @@ def judged(read: Callable[[], Any], most: int = STEP_CALLS) -> bool:
         found = in_a_step(read, most)
     except FaultyDocument as error:
         faults = first_faults(error.faults)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, status_memory.MemoryDecodeError) as error:
         faults = [Fault("", None, str(error))]
     else:
         repr(found)

@@ -173,8 +173,8 @@ def test_metrics_that_are_there_to_be_read_are_no_targets(name: str, make: Calla
 
 
 def test_the_step_suppressed_now_is_the_last_flaw_of_the_tolerance() -> None:
-    found = replace(WELL, hpa=COARSE, swallowed="the HPA's tolerance swallows the step from 20 to 21")
-    assert [flaw.message for flaw in flaws(found)][-1] == found.swallowed
+    found = replace(WELL, hpa=COARSE, suppressed="the HPA's tolerance swallows the step from 20 to 21")
+    assert [flaw.message for flaw in flaws(found)][-1] == found.suppressed
 
 
 def test_what_stops_everything_comes_first() -> None:

@@ -51,7 +51,7 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         tolerance=Fraction(1, 100),
         metrics=read.metrics,
         registry=None,
-        pulled_out=PulledOut(replace=True, replace_after=60, max_percent=50),
+        pulled_out=PulledOut(replace=True, replace_after=60, min_age=600),
         velocity=Velocity(),
         cooldown=Cooldown(),
         schedules=(),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.pacing import Paced, pace
+from adapter.load.rate_limits import Limited, limit_rate
 from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Fallback, Policy, Schedule, Velocity
 from adapter.policy.behavior import permits, required_behavior
@@ -59,7 +59,7 @@ def test_it_never_binds_before_the_policys_pace(
     schedules = () if floor is None else (lunch(floor),)
     rule = policy(velocity=Velocity(up=up, down=down), schedules=schedules)
     open_now = ScheduleLimits(floor=floor, floor_of="lunch") if floor is not None else ScheduleLimits()
-    desired = pace(Paced(ideal, None), current, rule, open_now, None, NOW).desired
+    desired = limit_rate(Limited(ideal, None), current, rule, open_now, None, NOW).desired
     assert hpa_allows(rule, current, desired) == desired
 
 

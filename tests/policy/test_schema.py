@@ -42,7 +42,7 @@ EVERYTHING: Object = {
         "port": 8080,
         "podNameKey": "pod",
     },
-    "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "maxPercent": 50, "deleteFirst": False},
+    "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "minAgeSeconds": 600, "deleteFirst": False},
     "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
     "delay": {"scaleUpSeconds": 30, "scaleDownSeconds": 600},
     "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from adapter.companion.actions import ActionResult
 from adapter.companion.state import Context, ToleranceField
 from adapter.load.conditions import Reason
-from adapter.load.memory import Memory, Replacement
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds
@@ -162,8 +161,7 @@ def _inputs() -> Iterator[Context]:
     ill = [pod(name, ready=False, ready_for=600.0) for name in ("x", "y")]
     yield at(pods=[*serving, *ill], samples=usage(loads))
     away = [out("a", age=100), out("b", age=100)]
-    memory = Memory(replacement=Replacement(first_step=NOW - 300))
-    yield at(pods=[*serving, *away], samples=usage(loads), memory=memory)
+    yield at(pods=[*serving, *away], samples=usage(loads))
     yield at(rule=rule(metrics=[_BAND, _FLOOR]))
 
 

@@ -10,7 +10,7 @@ from adapter.kube import errors
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
-from adapter.policy import memory_json, status_memory
+from adapter.policy import status_memory
 from adapter.settings.companion import FIELDS, Severity, Topic
 from adapter.telemetry.rows import MODES, VERDICTS
 from tests.companion.kit import Leader
@@ -19,56 +19,7 @@ from tests.recorded.shapes import shape
 from tests.recorded.writes import requests
 
 _AT = "2026-01-01T12:00:00.000000Z"
-_SAMPLES = {"cpu": {"at": _AT, "value": "1"}}
-_AHEAD = {"cpu": {"at": _AT, "value": "1", "firstSeen": _AT}}
-_POD = {
-    "seen": _AT,
-    "absentSince": _AT,
-    "absentCount": 1,
-    "listing": "Out",
-    "outSince": _AT,
-    "byAbsence": True,
-    "doubtSince": _AT,
-    "served": True,
-    "lastSample": _SAMPLES,
-    "ahead": _AHEAD,
-}
-_INSTANCE = {
-    "ip": "10.0.0.1",
-    "port": 1,
-    "healthy": True,
-    "enabled": True,
-    "isolated": False,
-    "podName": "web-0",
-    "podUid": "u",
-    "podNamespace": "shop",
-    "status": "UP",
-    "weight": 1.0,
-    "registeredAt": _AT,
-    "doubtfulUntil": _AT,
-    "metadata": {"version": "1"},
-}
-MEMORY: Mapping[str, Any] = {
-    "pods": {"u": _POD},
-    "departed": {"v": {"at": _AT, "lastSample": _SAMPLES}},
-    "ahead": _AHEAD,
-    "beyond": {"cpu": {"verdict": "Above", "since": _AT, "until": _AT}},
-    "everInRoster": True,
-    "rosterAt": _AT,
-    "lastValid": {"at": _AT, "registryTotal": 1, "reconnectedAt": _AT, "error": "none", "instances": [_INSTANCE]},
-    "rosters": 1,
-    "rostersSince": _AT,
-    "emptySince": _AT,
-    "rosterTotal": 1,
-    "reconnectedAt": _AT,
-    "holdUntil": _AT,
-    "rolloutSince": _AT,
-    "replacement": {"notedAt": _AT, "notedCurrent": 1, "firstStep": _AT},
-    "lastReplicas": 1,
-    "lastScale": _AT,
-    "lastRise": _AT,
-    "errorSince": _AT,
-}
+MEMORY: Mapping[str, Any] = {"away": {"u": {"since": _AT, "state": "pulledOut"}}, "errorSince": _AT}
 """A memory with every key there is, as `decide` and statuses have it."""
 
 
@@ -114,14 +65,8 @@ def _said(action: Action) -> Iterator[str]:
 
 def _memory() -> Iterator[str]:
     """The keys of a memory: all that are read are written."""
-    full = memory_json.MemoryReader().memory(MEMORY, ("memory",))
-    yield from (f"memory {line}" for line in shape({"memory": memory_json.memory_to_json(full)}))
-    travels = {**MEMORY, "ahead": {}, "registered": ["u"], "lastValid": {"at": _AT}}
-    travels["pods"] = {"u": {key: value for key, value in _POD.items() if key != "ahead"}}
-    yield from (
-        f"memory that travels {line}"
-        for line in shape({"memory": status_memory.to_status(status_memory.from_status(travels))})
-    )
+    read = status_memory.to_status(status_memory.from_status(MEMORY))
+    yield from (f"memory {line}" for line in shape({"memory": read}))
 
 
 def label_values() -> Iterator[str]:

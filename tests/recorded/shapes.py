@@ -7,9 +7,7 @@ from typing import Any
 
 _TEXTS = {"title", "description", "message", "externalDocs"}
 _NESTED = {"properties", "items", "additionalProperties", "$ref", "$defs", "oneOf", "anyOf", "allOf", "discriminator"}
-_NAMED = re.compile(
-    r"(memory\.pods|departed|lastSample|ahead|beyond|instances\[\]\.metadata|pods\[\]\.(usage|missing))$"
-)
+_NAMED = re.compile(r"(memory\.away|instances\[\]\.metadata|pods\[\]\.(usage|missing))$")
 """Mappings whose keys are names of pods and metrics, not keys of ours."""
 
 

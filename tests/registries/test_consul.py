@@ -14,7 +14,6 @@ from blockbuster import blockbuster_ctx
 from multidict import CIMultiDict
 
 from adapter.load.pods import PodState
-from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance
 from adapter.registries.consul import source as source_module
 from adapter.registries.consul import wire

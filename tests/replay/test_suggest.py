@@ -29,9 +29,9 @@ from adapter.commands.replay.suggest import (
     yardstick,
 )
 from adapter.commands.replay.suggestion_report import patch_text
+from adapter.load.bounds import SATURATED
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Policy
-from adapter.load.totals import SATURATED
 from adapter.policy.hpa import ScalingPolicy, ScalingRules, parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from tests.replay.services import START, hpa, wandering

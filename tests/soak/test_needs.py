@@ -1,5 +1,6 @@
-"""The fewest pods that a known load allows: never more than what the literal model asks for of fresh samples."""
+"""The fewest pods that a known load allows: never more than what `decide` asks for of fresh samples."""
 
+import json
 from random import Random
 from typing import Any
 
@@ -7,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.commands.decide import decision, reader
 from lab.soak.needs import Known, Metric, Rules, fewest_since, most_since
 from lab.soak.plan import pacing, services
-from tests.literal import model
-from tests.literal.memory import Memory
 
 BAND = Metric("load", high=1200, low=600)
 
@@ -65,7 +65,7 @@ def test_each_metric_reaches_back_by_itself() -> None:
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(10, 3000), st.data())
-def test_the_model_asks_for_neither_fewer_nor_more_of_fresh_true_samples(
+def test_decide_asks_for_neither_fewer_nor_more_of_fresh_true_samples(
     seed: int, count: int, each: int, data: Any
 ) -> None:
     x = count * each / 1000
@@ -74,7 +74,8 @@ def test_the_model_asks_for_neither_fewer_nor_more_of_fresh_true_samples(
         return
     change = pacing(Random(seed), service.spec["strategy"])
     spec = {"strategy": service.spec["strategy"], **change}
-    answer, _ = model.answer(document(service.metrics[0], spec, count, each), Memory())
+    made = document(service.metrics[0], spec, count, each)
+    answer = decision.decision_json(reader.read_document(json.dumps(made)))
     rules = Rules(service.metrics, spec)
     assert answer["desiredReplicas"] >= min(count, rules.fewest(x))
     assert answer["desiredReplicas"] <= max(count, rules.most(x))
@@ -87,8 +88,11 @@ def document(metric: Metric, spec: dict[str, Any], count: int, each: int) -> dic
     old, fresh = "2026-01-01T10:00:00Z", "2026-01-01T11:59:59Z"
     made: dict[str, Any] = {
         "now": "2026-01-01T12:00:00Z",
-        "policy": {"spec": {"metrics": [metric.written()], **spec}},
-        "hpa": {"spec": {"maxReplicas": 100, "scaleTargetRef": {"kind": "Deployment"}}},
+        "policy": {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"metrics": [metric.written()], **spec}},
+        "hpa": {
+            "metadata": {"name": "web"},
+            "spec": {"maxReplicas": 100, "scaleTargetRef": {"kind": "Deployment", "name": "web"}},
+        },
         "scale": {"spec": {"replicas": count}, "status": {"replicas": count}},
         "pods": [
             {

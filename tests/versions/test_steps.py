@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from adapter.hpa.controller import Controller
-from adapter.load.pacing import Paced
-from adapter.load.served import served_value, within_hpa_tolerance
+from adapter.load.hpa_value import served_value, within_hpa_tolerance
+from adapter.load.rate_limits import Limited
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 from adapter.policy.behavior import count_metric, hpa_manifest
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
@@ -94,7 +94,7 @@ def served(step: Step, mode: str) -> int | None:
     """The value that the adapter serves in milli-units; None where it answers with an error."""
     bounds = Bounds(minimum=1, maximum=MAXIMUM, tolerance=TOLERANCE if mode == COARSE else None)
     found = within_hpa_tolerance(
-        Paced(step.wanted, None), Scale(replicas=step.current, status_replicas=step.pods), bounds
+        Limited(step.wanted, None), Scale(replicas=step.current, status_replicas=step.pods), bounds
     )
     return None if isinstance(found, str) else served_value(found.desired, step.pods)
 

@@ -156,7 +156,7 @@ def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
     target = workload.value.reference
     for name in missing:
         yield f"{target.kind} {target.name} has no container {name}{closest(name, names)}; there are {', '.join(names)}"
-    lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[2]
+    lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[1]
     if lack:
         yield (
             f"{lack} in {target.kind} {target.name} ({workload.at.place('spec.template.spec.containers')}), and the "

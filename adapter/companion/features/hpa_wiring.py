@@ -78,7 +78,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         hpa=hpa,
         neighbours=context.neighbours,
         has_tolerance=context.tolerance_field.known,
-        swallowed=suppressed_step(decision, bounds) if decision is not None and bounds is not None else "",
+        suppressed=suppressed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
     troubles = (*_own(context, hpa), *flaws(wiring))
     if troubles:

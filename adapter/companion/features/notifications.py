@@ -9,7 +9,8 @@ from adapter.companion.state import Context, Notification, NotificationState, Po
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
-from adapter.load.pods import PodState
+from adapter.load.pods import PodAssessment, PodState
+from adapter.load.states import service_registry
 from adapter.settings.companion import Severity, Topic
 
 FEWEST_OUT = 2
@@ -149,6 +150,18 @@ def _with_due(
     return replace(state, number=notification.number, due=(*state.due, notification)[-_DUE_AT_MOST:])
 
 
+def _is_doubted(reading: PodAssessment, assessment: Assessment) -> bool:
+    """Whether a pod is doubtful only because too many would be pulled out at once."""
+    if reading.state is not PodState.DOUBTFUL:
+        return False
+    registry, remembered = service_registry(assessment.policy), assessment.memory.pod(reading.pod.uid)
+    if reading.evidence == "absence":
+        since = remembered.absent_since
+        is_confirmed = registry is not None and since is not None and assessment.at - since >= registry.absent
+        return is_confirmed and remembered.registered
+    return bool(reading.evidence) and not assessment.counts.get(PodState.SERVING)
+
+
 def _text(topic: Topic, context: Context, assessment: Assessment, decision: Decision) -> str | None:
     """What a trouble is notified as: empty where there is none, None where that cannot be judged."""
     match topic:
@@ -158,11 +171,12 @@ def _text(topic: Topic, context: Context, assessment: Assessment, decision: Deci
         case Topic.MASS_PULL_OUT:
             running = [reading for reading in assessment.pods if reading.state in _RUNNING]
             out = [reading for reading in running if reading.state is PodState.PULLED_OUT]
-            count = len(out)
+            doubted = [reading for reading in running if _is_doubted(reading, assessment)]
+            count = len(out) + len(doubted)
             if count < FEWEST_OUT or count * 100 < len(running) * context.settings.notifications.mass_pull_out_percent:
                 return ""
-            example = out[0]
-            return f"{count} of {len(running)} running pods are pulled out; {example.pod.name}: {example.reason}"
+            example, kept = (out + doubted)[0], f", {len(doubted)} of them are kept as doubtful" if doubted else ""
+            return f"{count} of {len(running)} running pods are pulled out{kept}; {example.pod.name}: {example.reason}"
         case Topic.DATA_LOST:
             errors = metric_errors(assessment.policy, assessment.metrics)
             lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]

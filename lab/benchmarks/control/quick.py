@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from adapter.load.bounds import SATURATED
-
 from adapter.commands.replay.score import FLAP_SECONDS
 from adapter.commands.replay.service import Summary
+from adapter.load.bounds import SATURATED
 from adapter.load.quantity import NANO
 from lab.benchmarks.control.services import CAPACITY, FIRST_REPLICAS, MAXIMUM, MINIMUM, STEP
 
