@@ -178,7 +178,6 @@ ROWS = (
         r"benchmarks/test_control\.py::test_the_quick_model_is_the_replay",
         "it tests the model of a benchmark: only another model changes its answer",
     ),
-    Left(r"manifests/test_manifests\.py::test_nothing_is_wrong", "`make check` runs each of these checks"),
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
     Left(
         r"fuzz/test_usage\.py::test_a_query_as_long_as",

@@ -1,4 +1,4 @@
-"""The dashboards as files: queries of series that the adapter exposes, links, and the size that `kubectl apply` takes."""
+"""The dashboards as files: queries of series that the adapter exposes, links, and a size that kubectl can apply."""
 
 import json
 import re
