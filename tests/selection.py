@@ -24,7 +24,7 @@ class Left(NamedTuple):
 
 
 SERVERS = (
-    Left(r"e2e/test_upstreams\.py", "KEDA and prometheus-adapter take 12 minutes to build"),
+    Left(r"e2e/test_upstreams\.py", "prometheus-adapter takes two minutes to build"),
     Left(
         r"(registries/test_(eureka_real\.py|contract\.py::.*SpringEureka)|e2e/test_registries\.py.*\[eureka)",
         "Spring's Eureka needs Java and Maven; the Eureka of Polaris speaks the same protocol",

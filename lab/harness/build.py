@@ -1,7 +1,7 @@
 """`python -m lab.harness.build [--all] [NAME ...]`: builds the programs of tests and demo, and prints their paths.
 
 Without names it builds those that `make test` needs; with `--all` also those of `make test-all` and the benchmarks:
-other projects' programs, which may fail (their tests are skipped then), and Spring's Eureka.
+prometheus-adapter, which may fail (its tests are skipped then), and Spring's Eureka.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     except binaries.BuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    programs |= binaries.ensure_possible(*binaries.NEIGHBOURS) if parsed.all else {}
+    programs |= binaries.ensure_possible(binaries.UPSTREAM) if parsed.all else {}
     for name, path in programs.items():
         print(f"{name:26} {path}")
     return 0
