@@ -35,10 +35,6 @@ SERVERS = (
         "a fault of each input runs; the others of its kind take a quarter of a minute each",
     ),
     Left(
-        r"e2e/test_faults\.py::TestBrokenInvariantsAreSeen",
-        "they test the scene: every test on the control plane fails where it does not work",
-    ),
-    Left(
         r"e2e/test_counts\.py::test_a_step_of_one_pod",
         "a step at 20 pods shows that the real HPA makes it; the arithmetic of the others is the literal model's",
         keep=1,
