@@ -1,26 +1,27 @@
 """What is watched all the time of a run: answers, documents, the controller's log. Findings go into one list."""
 
+import copy
 import json
 import os
 import re
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from adapter.commands.decide import decision, reader
 from lab.faults.scene import NAMESPACE
 from lab.faults.watch import LATEST_ANSWER
 from lab.harness.client import ApiError
 from lab.harness.hpa_log import logged_at
-from lab.soak import checks
-from lab.soak.checks import Asked, Given, Spell, Synced
 from lab.soak.plan import Invariant
-from lab.soak.stage import REACH, Stage
+from lab.soak.stage import Stage
+from tests.literal import compare, memory, model
 
 ASK_SECONDS = 0.5
 DOCUMENT_SECONDS = 0.25
@@ -28,10 +29,13 @@ PULSE_SECONDS = 0.1
 ENOUGH = 2.0
 """Processes for each processor with which the limits still hold."""
 RIPE_SECONDS = 3.0
+MOST_SECONDS_TO_SYNC = 3.0
+"""The controller logs its decision this long after it got the answer, at most."""
 STARVED = ("no answer within", "live replica count", "no fresh sample", "last assessed", "not confirmed", "too old")
 """What an error says that too slow a machine may bring about."""
-BUSY_SECONDS = {"metrics": REACH["resource"], "prometheus": REACH["query"]}
+BUSY_SECONDS = {"metrics": 80.0, "prometheus": 25.0, "consul": 0.0}
 """For how long a change of a service itself may leave its policy without an answer."""
+_ANSWER = ("current", "desiredReplicas", "served", "error", "verdict", "heldBy")
 _SYNCED = re.compile(
     rf'"Successfully rescaled" HPA="{NAMESPACE}/([a-z0-9-]+)".* currentReplicas=(\d+) desiredReplicas=(\d+)'
     rf'|"Decided not to scale" scaleTarget="Deployment/{NAMESPACE}/([a-z0-9-]+)" desiredReplicas=(\d+)'
@@ -40,36 +44,48 @@ _SYNCED = re.compile(
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken invariant: which, when (seconds), in words, and the document where there is one."""
+    """A broken invariant: which, in words, and the document where there is one."""
 
     invariant: Invariant
-    at: float
     text: str
     document: dict[str, Any] | None = None
 
 
-@dataclass
-class Counted:
-    """What was looked at: `counts` of documents, answers, errors, syncs, rescaled, shrunk, and not_judged (late answers
-    and errors while this machine had no processor to spare); the changes of counts; the slowest answer in seconds.
-    """
+@dataclass(frozen=True)
+class Given:
+    """An answer that the controller got: when (seconds), about whom, and the count where it had one."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    changes: list[str] = field(default_factory=list)
-    slowest: float = 0.0
+    at: float
+    name: str
+    status: int
+    desired: int | None = None
 
-    def add(self, other: "Counted") -> None:
-        """Adds what was counted later; changes are not kept."""
-        self.counts.update(other.counts)
-        self.slowest = max(self.slowest, other.slowest)
+
+@dataclass(frozen=True)
+class Synced:
+    """A look of the controller at an HPA: when, the count before, and the count that it kept or set."""
+
+    at: float
+    name: str
+    current: int
+    desired: int
+    rescaled: bool
+
+
+@dataclass(frozen=True)
+class Spell:
+    """A time in which what depends on some inputs may be answered by errors. `inputs` None: on anything."""
+
+    begin: float
+    end: float
+    inputs: frozenset[str] | None
+
+    def explains(self, at: float, inputs: frozenset[str]) -> bool:
+        return self.begin <= at <= self.end and (self.inputs is None or bool(self.inputs & inputs))
 
 
 class Machine:
-    """How many processes share one processor of this machine, pulse by pulse.
-
-    An answer takes so many times as long, and a limit of its sources' is passed as early. What is late on that account
-    is not judged, but counted.
-    """
+    """How many processes share one processor of this machine. What is late on that account is counted, not judged."""
 
     def __init__(self) -> None:
         self._shared: deque[tuple[float, float]] = deque(maxlen=1200)
@@ -86,28 +102,26 @@ class Machine:
 
 
 class Observer:
-    """Watches a stage until it is closed."""
+    """Watches a stage until it is closed. `counts`: documents, answers, syncs, rescaled, and not_judged."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.findings: list[Finding] = []
-        self.counted = Counted()
+        self.counts: Counter[str] = Counter()
+        self.slowest = 0.0
+        """Seconds of the slowest answer."""
         self.spells: list[Spell] = []
         """When faults were under way or had just ended."""
-        self.busy: dict[str, list[Spell]] = {name: [] for name in stage.truths}
         self.must_answer = True
-        self.machine = Machine()
-        self.reached: Counter[str] = Counter()
-        """How many documents had each verdict, each reason to hold, and pods of each state."""
+        self._busy: dict[str, list[Spell]] = {name: [] for name in stage.truths}
+        self._changes: list[str] = []
+        self._machine = Machine()
         self._given: deque[Given] = deque(maxlen=5000)
-        self._last: dict[str, Given] = {}
-        self._documents: dict[str, deque[tuple[float, dict[str, Any]]]] = {}
-        """The latest documents of each policy, with the times (seconds) at which they were read."""
         self._ended = threading.Event()
         self._log, self._answers = Appended(stage.cluster.hpa_log.path), Appended(stage.shim / "answers.jsonl")
         self._synced: list[Synced] = []
         watchers: list[tuple[float, Callable[[], None]]] = [
-            (PULSE_SECONDS, self.machine.look),
+            (PULSE_SECONDS, self._machine.look),
             (0.0, self._fetch_documents),
             (0.3, self._read_log),
             *((ASK_SECONDS, partial(self._ask, name)) for name in stage.truths),
@@ -121,21 +135,20 @@ class Observer:
         for thread in self._threads:
             thread.join(10)
 
-    def take(self) -> Counted:
-        """What was counted since the last time."""
-        counted, self.counted = self.counted, Counted()
-        return counted
+    def take_changes(self) -> list[str]:
+        """The counts that changed since the last time."""
+        changes, self._changes = self._changes, []
+        return changes
 
     def changed(self, name: str, seconds: float = 0.0) -> None:
         """Notes that a service itself is changed now: for a while its policy may have no answer."""
-        truth, now = self.stage.truths[name], time.time()
-        seconds = seconds or max(BUSY_SECONDS[one] for one in truth.service.rules.inputs)
-        self.busy[name] = [one for one in self.busy[name] if one.end > now - 60][-200:]
-        self.busy[name].append(Spell(now - 1, now + seconds, None))
+        now, seconds = time.time(), seconds or max(BUSY_SECONDS[one] for one in self.stage.truths[name].service.inputs)
+        self._busy[name] = [one for one in self._busy[name] if one.end > now - 60][-200:]
+        self._busy[name].append(Spell(now - 1, now + seconds, None))
 
     def report(self, invariant: Invariant, text: str, document: dict[str, Any] | None = None) -> None:
         if text:
-            self.findings.append(Finding(invariant, time.time(), text, document))
+            self.findings.append(Finding(invariant, text, document))
 
     # --- threads ---
 
@@ -154,60 +167,51 @@ class Observer:
         at, began = time.time(), time.monotonic()
         try:
             answer = self.stage.ask(name)
-            status, retry_after = answer.status, "retry-after" in map(str.lower, answer.headers)
-            message = "" if status == 200 else ApiError(answer, name).message
+            status, message = answer.status, "" if answer.status == 200 else ApiError(answer, name).message[:300]
+            if "retry-after" in map(str.lower, answer.headers):
+                self.report(
+                    Invariant.IN_TIME, f"{name}: the answer has Retry-After, so the controller waits: {message}"
+                )
         except (OSError, HTTPException) as error:
-            status, message, retry_after = 0, f"{type(error).__name__}: {error}", False
+            status, message = 0, f"{type(error).__name__}: {error}"
         ended = time.monotonic()
-        asked = Asked(at, name, ended - began, status, message, retry_after)
-        must = must and self.must_answer
-        self.counted.counts.update(answers=1, errors=status != 200)
-        if self._starved(asked, began, ended) and not retry_after:
-            self.counted.counts["not_judged"] += 1
-            return
-        if must:
-            self.counted.slowest = max(self.counted.slowest, asked.seconds)
-        self.report(Invariant.IN_TIME, checks.answer_fault(asked, must_answer=must))
+        seconds = ended - began
+        self.counts["answers"] += 1
         if truth.x == 0:
             self.changed(name)
-        if must:
-            fault = checks.error_fault(asked, truth.service.inputs, list(self.spells), list(self.busy[name]))
-            self.report(Invariant.OTHERS, fault)
+        if self._starved(began, ended, status, message):
+            self.counts["not_judged"] += 1
+        elif must and self.must_answer:
+            self.slowest = max(self.slowest, seconds)
+            if status == 0 or seconds > LATEST_ANSWER:
+                self.report(Invariant.IN_TIME, f"{name} after {seconds:.2f} s: {message or status}")
+            excuses = (*list(self.spells), *list(self._busy[name]))
+            if status not in {0, 200} and not any(one.explains(at, truth.service.inputs) for one in excuses):
+                text = f"{name} answered an error while all that it uses was well: {status} {message}"
+                self.report(Invariant.OTHERS, text)
 
-    def _starved(self, asked: Asked, began: float, ended: float) -> bool:
+    def _starved(self, began: float, ended: float, status: int, message: str) -> bool:
         """Whether an answer may be late, or an error, because too many share this machine's processors."""
-        sharing = self.machine.sharing(began, ended)
+        sharing = self._machine.sharing(began, ended)
         if sharing <= ENOUGH:
             return False
-        is_late = LATEST_ANSWER < asked.seconds < LATEST_ANSWER * sharing
-        return is_late or (asked.status not in {0, 200} and any(part in asked.message for part in STARVED))
+        is_late = LATEST_ANSWER < ended - began < LATEST_ANSWER * sharing
+        return is_late or (status not in {0, 200} and any(part in message for part in STARVED))
 
     def _fetch_documents(self) -> None:
         for name in self.stage.truths:
             if self._ended.wait(DOCUMENT_SECONDS):
                 return
             answer = self.stage.ask(name, "decision")
-            if answer.status != 200:
-                continue
-            found = answer.json()
-            self._documents.setdefault(name, deque(maxlen=10)).append((time.time(), found))
-            self.counted.counts["documents"] += 1
-            difference, reached = checks.document_difference(found)
-            self.reached.update(reached)
-            self.report(Invariant.ANSWER, difference, found)
-
-    # --- the controller ---
+            if answer.status == 200:
+                found = answer.json()
+                self.counts["documents"] += 1
+                self.report(Invariant.ANSWER, document_difference(found), found)
 
     def _read_log(self) -> None:
-        for line in self._answers.lines():
-            given = Given(**json.loads(line))
-            self._given.append(given)
-            before = self._last.get(given.name)
-            if before is not None and self.stage.truths[given.name].may_not_shrink_twice:
-                self.report(Invariant.ONCE, checks.shrunk_twice(before, given))
-            self._last[given.name] = given
+        self._given.extend(Given(**json.loads(line)) for line in self._answers.lines())
         self._synced += [synced for synced in map(synced_in, self._log.lines()) if synced is not None]
-        # The answer is noted a moment after it was sent, and where the load went when the pods are looked at next.
+        # The answer is noted a moment after it was sent.
         ripe_at = time.time() - RIPE_SECONDS
         ripe = [synced for synced in self._synced if synced.at < ripe_at]
         self._synced = [synced for synced in self._synced if synced.at >= ripe_at]
@@ -218,26 +222,39 @@ class Observer:
         truth = self.stage.truths.get(synced.name)
         if truth is None:
             return
-        self.counted.counts["syncs"] += 1
+        self.counts.update(syncs=1, rescaled=synced.rescaled)
         if synced.rescaled:
-            self.counted.changes.append(f"{synced.name} {synced.current}→{synced.desired}")
-            self.counted.counts.update(rescaled=1, shrunk=synced.desired < synced.current)
+            self._changes.append(f"{synced.name} {synced.current}→{synced.desired}")
             self.changed(synced.name, 8.0)
-        own = [given for given in self._given if given.name == synced.name and given.at <= synced.at]
-        differences = [checks.sync_difference(synced, own, bounds) for bounds in truth.recent_bounds(synced.at)]
+        own = [given for given in self._given if given.name == synced.name]
+        differences = [sync_difference(synced, own, bounds) for bounds in truth.bounds[-2:]]
         self.report(Invariant.SETS, differences[-1] if all(differences) else "")
-        fault = checks.shrink_difference(synced, truth.fewest(synced.at))
-        self.report(Invariant.SHRINKS, fault, self._document(synced) if fault else None)
-        self.report(Invariant.RISES, checks.rise_difference(synced, truth.most(synced.at)))
 
-    def _document(self, synced: Synced) -> dict[str, Any] | None:
-        """The last one before the controller's look, which led to it more likely than any later one."""
-        known = list(self._documents.get(synced.name, ()))
-        return next((found for at, found in reversed(known) if at <= synced.at), None)
+
+def document_difference(found: Mapping[str, Any]) -> str:
+    """How the decision that a server handed out differs from its document, decided again by both implementations."""
+    document = found["document"]
+    own = decision.decision_json(reader.read_document(json.dumps(document)))
+    for name in _ANSWER:
+        if own[name] != found["decision"][name]:
+            return f"replay: {name}: the document says {own[name]}, the server said {found['decision'][name]}"
+    literal, _ = model.answer(copy.deepcopy(document), memory.load(document.get("memory")))
+    return compare.difference(literal, compare.reduced(own))
+
+
+def sync_difference(synced: Synced, answers: Iterable[Given], bounds: tuple[int, int]) -> str:
+    """How a count that the controller kept or set differs from the last answer that it got. `bounds`: the HPA's."""
+    before = [one for one in answers if synced.at - MOST_SECONDS_TO_SYNC <= one.at <= synced.at]
+    if not before or before[-1].desired is None:
+        return ""  # it decided without a metric: the count was outside the HPA's bounds, or the answer an error
+    desired = before[-1].desired
+    if synced.desired in {desired, min(max(desired, bounds[0]), bounds[1])}:
+        return ""
+    return f"{synced.name}: the answer was {desired}, the controller made it {synced.desired}"
 
 
 def synced_in(line: str) -> Synced | None:
-    """The look of the controller that a line of its log tells of; None for any other line."""
+    """The look of the controller that a line of its log is about; None for any other line."""
     at, match = logged_at(line), _SYNCED.search(line)
     if at is None or match is None:
         return None

@@ -1,7 +1,6 @@
-"""Runs the adapter as `lab.faults.shim` does, notes what the controller is answered, and plants a defect if told to.
+"""Runs the adapter as `lab.faults.shim` does, and notes what the controller is answered.
 
-`python -m lab.soak.shim FOLDER serve …`: FOLDER/answers.jsonl gets a line for each answer to the controller;
-FOLDER/plant may hold the name of a defect (`lab.soak.defects`).
+`python -m lab.soak.shim FOLDER serve …`: FOLDER/answers.jsonl gets a line for each answer to the controller.
 """
 
 import contextvars
@@ -25,16 +24,7 @@ def real_time() -> float:
 
 def main() -> int:
     folder = Path(sys.argv[1])
-
-    def prepare() -> None:
-        record(folder / "answers.jsonl")
-        plant = folder / "plant"
-        if plant.exists() and (name := plant.read_text().strip()):
-            from lab.soak import defects
-
-            defects.plant(name)
-
-    return shim.main(prepare)
+    return shim.main(lambda: record(folder / "answers.jsonl"))
 
 
 def record(file: Path) -> None:
@@ -60,28 +50,11 @@ def record(file: Path) -> None:
         live = await decide(self, view)
         note = _note.get(None)
         if note is not None:
-            note |= {
-                "desired": live.decision.desired,
-                "current": live.decision.current,
-                "goal": max((one.proposal for one in live.decision.outcomes), default=None),
-                "samples": samples_of(view),
-                "generation": view.policy.generation,
-            }
+            note["desired"] = live.decision.desired
         return live
 
     Handler.__call__ = noted  # type: ignore[method-assign]
     MetricsProvider._decision = decided  # type: ignore[method-assign]
-
-
-def samples_of(view: Any) -> str:
-    """Which samples the policy's assessment is of, by their times, and how many pods have none, are out, or may be."""
-    samples, assessment = view.inputs.samples, view.assessment
-    times = {"": {one.at for one in samples.resources.pods.values()}}
-    for name, query in samples.queries.items():
-        times[name] = {one.at for one in query.pods.values()} | ({query.total.at} if query.total else set())
-    unsure = {state.value: count for state, count in assessment.counts.items() if state.value != "serving"}
-    missing = [(one.name, one.missing) for one in assessment.metrics]
-    return repr((sorted((name, sorted(ats)) for name, ats in times.items()), sorted(unsure.items()), missing))
 
 
 if __name__ == "__main__":
