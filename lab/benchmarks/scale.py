@@ -1,47 +1,32 @@
-"""A large cluster at rest and with churn: `python -m lab.benchmarks.scale`, on a real API server with three registries.
+"""A large cluster at rest: `python -m lab.benchmarks.scale`, on a real API server.
 
 2,000 policies and 50,000 pods by default. Requests come at the stock controller's rate, to the adapter and to the
-constant server at the same time. *Churn* replaces 5 % of the pods each minute. It takes six minutes.
+constant server at the same time. It takes four minutes.
 """
 
 import http.client
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from statistics import quantiles
 from typing import Any
 
-from lab.benchmarks import record, scene
-from lab.benchmarks.churn import Churn
+from lab.benchmarks import record
 from lab.benchmarks.measure import Load
 from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
-from lab.benchmarks.registered import Registries
 from lab.benchmarks.stage import Stage
-from lab.harness.binaries import print_to_stderr
 
-CHURN_PER_MINUTE = 0.05
 SYNC_SECONDS = 15.0
 """How often the stock controller asks for each policy."""
 _AGE = "effective_load_policy_decision_age_seconds{"
 
 
 def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
-    """The figures of the start, at rest, and with churn; `seconds` of each measurement."""
-    with ExitStack() as stack:
-        registries = stack.enter_context(Registries(scene.services(policies, pods, namespaces)))
-        print_to_stderr("registries filled")
-        settings = {"registries": registries.settings}
-        stage = Stage(policies, pods, namespaces, python, policy=registries.policy, settings=settings)
-        stack.enter_context(stage)
+    """The figures of the start and at rest; `seconds` of each measurement."""
+    with Stage(policies, pods, namespaces, python) as stage:
         figures: dict[str, Any] = {"scene": {"policies": policies, "pods": pods, "namespaces": namespaces}}
         figures["start"] = _started(stage)
         figures["rest"] = _phase(stage, seconds)
-        etcd = stage.cluster.layout.port("etcd")
-        with Churn(stage.services, etcd, registries, pods * CHURN_PER_MINUTE / 60) as churn:
-            time.sleep(8)
-            figures["churn"] = _phase(stage, seconds)
-            figures["churn"]["replaced"] = churn.replaced
         return {**figures, "mib": memory(stage.pid)}
 
 
