@@ -51,7 +51,7 @@ faults: $(STAMP)  ## Break one thing after the other on the real control plane, 
 soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, compared with the model (SOAK_ARGS="--seed 7 --minutes 30")
 	$(BIN)/python -m lab.soak $(SOAK_ARGS)
 
-endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 20")
+endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 40")
 	$(BIN)/python -m lab.endurance $(ENDURANCE_ARGS)
 
 performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide flood" for some)

@@ -1,7 +1,6 @@
 """The services of the long run on the scene of `faults`: a registry with access control, loads in waves, new pods."""
 
 import contextlib
-import json
 import math
 import random
 import time
@@ -171,14 +170,6 @@ class LongScene(Scene):
             return self.ask(service).status == 200
         except OSError:
             return False
-
-    def kinds_of_tasks(self) -> dict[str, dict[str, int]]:
-        """How many tasks of each process run which coroutine."""
-        kinds: dict[str, dict[str, int]] = {}
-        for name, (_, shim) in self.processes.items():
-            with contextlib.suppress(OSError, ValueError):
-                kinds[name] = json.loads((shim / "kinds-of-tasks").read_text())
-        return kinds
 
     def figures(self) -> dict[str, dict[str, float]]:
         """What each process uses now; one that has ended is left out."""

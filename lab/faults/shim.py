@@ -1,16 +1,14 @@
 """Runs the command line with a clock that a test steps, and tells how many tasks the event loop has.
 
 `python -m lab.faults.shim FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock; FOLDER/tasks gets
-the number of tasks twice a second, FOLDER/kinds-of-tasks how many run which coroutine, and FOLDER/blocks the number of
-Python's memory blocks in use, which follows every object that is kept long before it shows in the resident memory.
+the number of tasks twice a second, and FOLDER/blocks the number of Python's memory blocks in use, which follows every
+object that is kept long before it shows in the resident memory.
 """
 
 import asyncio
 import contextlib
-import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -57,14 +55,8 @@ async def _count(folder: Path) -> None:
     whole = folder / "tasks.new"
     while True:
         with contextlib.suppress(OSError):  # renamed, so that nobody reads an empty file
-            tasks = asyncio.all_tasks()
-            kinds = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in tasks)
-            for name, text in (
-                ("tasks", str(len(tasks) - 1)),
-                ("kinds-of-tasks", json.dumps(dict(sorted(kinds.items())))),
-                ("blocks", str(sys.getallocatedblocks())),
-            ):
-                whole.write_text(text)
+            for name, count in (("tasks", len(asyncio.all_tasks()) - 1), ("blocks", sys.getallocatedblocks())):
+                whole.write_text(str(count))
                 whole.replace(folder / name)
         await asyncio.sleep(PERIOD)
 
