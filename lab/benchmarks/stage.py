@@ -44,27 +44,16 @@ HEADERS = [
 class Stage(Scenery):
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter and of the constant server, `controllers` those that the controller
-    manager runs.
+    `python` is the interpreter of the adapter and of the constant server.
     """
 
-    def __init__(
-        self,
-        policies: int,
-        pods: int,
-        namespaces: int,
-        python: str,
-        *,
-        controllers: str = "",
-    ) -> None:
+    def __init__(self, policies: int, pods: int, namespaces: int, python: str) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
         self._python = python
-        self._controllers = controllers
 
     def _start(self, stack: ExitStack) -> None:
-        chosen = {"controller_manager": bool(self._controllers), "controllers": self._controllers}
-        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=print_to_stderr, **chosen))
+        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=print_to_stderr))
         for name in ("etcd", "kube-apiserver"):
             favour(self.cluster.components[name].pid or 0)
         self._fill()
