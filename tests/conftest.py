@@ -171,11 +171,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             print()
-            needed = [name for name in absent if name != binaries.UPSTREAM]
-            if needed:
-                binaries.ensure(*needed, announce=lambda line: print(line, flush=True))
-            if binaries.UPSTREAM in absent:
-                binaries.ensure_possible(binaries.UPSTREAM, announce=lambda line: print(line, flush=True))
+            binaries.ensure(*absent, announce=lambda line: print(line, flush=True))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -130,8 +130,6 @@ RECIPES: dict[str, Recipe] = {
 API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
 EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "helm")
-UPSTREAM = "prometheus-adapter"
-"""Another project's adapter that ours works in front of; where it cannot be built, the tests with it are skipped."""
 
 
 def print_to_stderr(line: str) -> None:
@@ -169,17 +167,6 @@ def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]
         making = f"building {recipe.name} {recipe.version} once, about {recipe.minutes:g} minutes"
         kept(recipe.key, making, functools.partial(_build, recipe), announce)
     return {name: path_of(name) for name in wanted}
-
-
-def ensure_possible(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
-    """Builds those of the named programs that can be built here; announces why the others cannot."""
-    built: dict[str, Path] = {}
-    for name in names:
-        try:
-            built |= ensure(name, announce=announce)
-        except BuildError as error:
-            announce(f"{name} cannot be built here, its tests are skipped: {error}")
-    return built
 
 
 def kept(

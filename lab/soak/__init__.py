@@ -2,5 +2,5 @@
 
 Random policies, pods, loads, registry changes and faults on the real control plane, with the stock controller. All the
 time every policy's decision is fetched with its document and decided again by the literal model of the rules
-(`tests/literal`), and the counts that the controller set are compared with the answers that it got.
+(`tests/literal`).
 """

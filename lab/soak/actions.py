@@ -81,7 +81,7 @@ class Actions:
         """Somebody changes the count by hand."""
         name = truth.service.name
         count = self._stage.workloads.replicas(name) + by
-        minimum, maximum = truth.bounds[-1]
+        minimum, maximum = truth.bounds
         self._stage.workloads.scale(name, min(max(count, minimum), maximum))
 
     def rollout(self, truth: Truth) -> None:
@@ -119,7 +119,7 @@ class Actions:
         self._stage.cluster.client.patch(f"{_POLICIES}/{truth.service.name}", {"spec": change})
 
     def edit_hpa(self, truth: Truth, minimum: int, maximum: int) -> None:
-        truth.bounds.append((minimum, maximum))
+        truth.bounds = minimum, maximum
         self._stage.cluster.client.patch(
             self._stage.workloads.hpa_path(truth.service.name),
             {"spec": {"minReplicas": minimum, "maxReplicas": maximum}},

@@ -6,7 +6,6 @@ A step never names a pod: `pick` is a share from 0 to 1 of the pods that there a
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
@@ -16,16 +15,6 @@ MEMORY_SHARE = Fraction(1, 2)
 """A pod's worth of memory, as a share of its limit."""
 MOST_PODS = 14
 INTERVALS = (1, 2, 3)
-
-
-class Invariant(StrEnum):
-    """What must hold all the time."""
-
-    ANSWER = "the answer is the model's"
-    SETS = "the controller sets the answer"
-    IN_TIME = "answers in time"
-    OTHERS = "a fault of one input is an error of those who use it"
-    ITSELF = "the soak itself"
 
 
 @dataclass(frozen=True)
@@ -65,12 +54,6 @@ class Service:
     metrics: tuple[Metric, ...]
     spec: dict[str, Any] = field(hash=False)
     registry: bool = False
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """What its answers depend on besides the cluster."""
-        used = {"metrics" if one.is_resource else "prometheus" for one in self.metrics}
-        return frozenset(used | ({"consul"} if self.registry else set()))
 
 
 @dataclass(frozen=True)

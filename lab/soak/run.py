@@ -1,31 +1,27 @@
-"""Plays the groups of a plan on a stage, and prints a line about each."""
+"""Plays the groups of a plan on a stage while every document is compared, and prints a line about each group."""
 
+import copy
 import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
+from adapter.commands.decide import decision, reader
 from lab.faults.scenarios import SCENARIOS, Scenario, may_run
 from lab.soak.actions import Actions
-from lab.soak.observe import Finding, Observer, Spell
-from lab.soak.plan import Group, Invariant, Step, groups
+from lab.soak.plan import Group, groups
 from lab.soak.stage import Stage
+from tests.literal import compare, memory, model
 
-RECOVERY_SECONDS = 20.0
-"""How long after a fault the answers may still be errors, beyond what its scenario says."""
-PREFIXES = {"prometheus": "prometheus", "metrics-server": "metrics", "consul": "consul", "all-pulled-out": "consul"}
-HARMLESS = {"leader-lost", "leader-frozen", "settings-broken", "disk-full"}
+DOCUMENT_SECONDS = 0.25
 LONG = {"front-proxy-rotated", "certificate-rotated", "leader-lost", "leader-frozen"}
 """Faults that take most of a minute by themselves; `python -m lab.faults` has them."""
-
-
-def inputs_of(fault: str) -> frozenset[str] | None:
-    """The inputs that a fault breaks; None where it may break all."""
-    if fault in HARMLESS:
-        return frozenset()
-    return next((frozenset({name}) for prefix, name in PREFIXES.items() if fault.startswith(prefix)), None)
+_ANSWER = ("current", "desiredReplicas", "served", "error", "verdict", "heldBy")
 
 
 def fault_names() -> list[str]:
@@ -34,89 +30,96 @@ def fault_names() -> list[str]:
 
 
 class Run:
-    """One run of a plan. `keep_going`: a finding does not end it."""
+    """One run of a plan. `keep_going`: a difference does not end it. `documents`: how many were compared."""
 
     def __init__(self, stage: Stage, tell: Callable[[str], None], folder: Path, *, keep_going: bool = False) -> None:
         self.stage, self._tell, self._folder, self._keep_going = stage, tell, folder, keep_going
-        self.observer = Observer(stage)
+        self.differences: list[str] = []
+        self.documents = 0
         self._actions = Actions(stage)
-        self._began = time.monotonic()
         self._played: Counter[str] = Counter()
+        self._began = time.monotonic()
 
     def play(self, seed: int, seconds: float, faults: list[str] | None = None) -> None:
-        """Plays the groups of a seed for so long, or until something is found."""
+        """Plays the groups of a seed for so long, or until there is a difference."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._compare, args=(ended,), daemon=True)
+        thread.start()
         for group in groups(seed, fault_names() if faults is None else faults):
             self._play_group(group)
-            found = self.observer.findings
-            if (found and not self._keep_going) or time.monotonic() - self._began > seconds:
+            if (self.differences and not self._keep_going) or time.monotonic() - self._began > seconds:
                 break
-        self.observer.close()
-        if self.observer.findings:
+        ended.set()
+        thread.join(10)
+        if self.differences:
             self._tell(f"the adapter's log:\n{self.stage.adapter.logs(25)}")
 
     def summary(self, seed: int) -> str:
-        """The last lines of a run."""
-        counts, observer = self.observer.counts, self.observer
-        broken = ", ".join(sorted({finding.invariant for finding in observer.findings}))
-        return f"""\
-{"FAILED" if observer.findings else "ok"}  seed {seed}: {self._played["groups"]} groups of {self._played["steps"]} \
-steps, {self._played["faults"]} faults in {(time.monotonic() - self._began) / 60:.1f} minutes
-    {counts["documents"]} documents compared with the model
-    {counts["syncs"]} looks of the controller, {counts["rescaled"]} rescales of them, compared with its answers
-    {counts["answers"]} answers in at most {observer.slowest * 1e3:.0f} ms; {counts["not_judged"]} late or errors on a \
-busy machine
-    {len(observer.findings)} unexplained differences{broken and f": {broken}"}"""
+        """The last line of a run."""
+        played = f"{self._played['groups']} groups of {self._played['steps']} steps, {self._played['faults']} faults"
+        return (
+            f"{'FAILED' if self.differences else 'ok'}  seed {seed}: {played} in "
+            f"{(time.monotonic() - self._began) / 60:.1f} minutes; {self.documents} documents compared with the model, "
+            f"{len(self.differences)} differences"
+        )
 
     def _play_group(self, group: Group) -> None:
-        before = len(self.observer.findings)
+        before = len(self.differences)
         faults: list[Future[None]] = []
         for step in group.steps:
             if step.kind == "fault":
                 scenario = next(one for one in SCENARIOS if one.name == step.arguments["name"])
                 faults.append(self.stage.workers.submit(self._fault, scenario))
             else:
-                self._take(step)
+                self._actions.take(step)
             time.sleep(group.seconds / len(group.steps))
-            if self.observer.findings and not self._keep_going:
+            if self.differences and not self._keep_going:
                 break
         wait(faults, 180)
         self._played.update(groups=1, steps=len(group.steps), faults=len(faults))
-        found = self.observer.findings[before:]
-        self._tell(self._line(group, found))
-        for number, finding in enumerate(found[:5]):
-            if finding.document is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                file = self._folder / f"group-{group.number}-{number}.json"
-                file.write_text(json.dumps(finding.document.get("document", finding.document), indent=1))
-                self._tell(f"        its document: effective-load decide {file}")
-
-    def _take(self, step: Step) -> None:
-        names = [step.service] if step.service else list(self.stage.truths) if step.kind == "reload" else []
-        for name in names:
-            self.observer.changed(name)
-        self._actions.take(step)
-        for name in names:
-            self.observer.changed(name)
+        passed, found = int(time.monotonic() - self._began), self.differences[before:]
+        head = f"{'FAILED' if found else 'ok    '} {group.number:4} {passed // 60:02}:{passed % 60:02}"
+        self._tell("\n        ".join([f"{head}  {', '.join(map(str, group.steps))}", *found[:5]]))
 
     def _fault(self, scenario: Scenario) -> None:
-        inputs = inputs_of(scenario.name)
-        begun = Spell(time.time() - 0.5, float("inf"), inputs)
-        self.observer.spells.append(begun)
-        if not scenario.answers:
-            self.observer.must_answer = False
         try:
             with scenario.broken(self.stage):
                 time.sleep(scenario.hold)
-        except Exception as error:  # noqa: BLE001 - a fault that cannot be made is a finding
-            self.observer.report(Invariant.ITSELF, f"{scenario.name}: {type(error).__name__}: {error}")
-        self.observer.must_answer = True
-        self.observer.spells.remove(begun)
-        self.observer.spells.append(Spell(begun.begin, time.time() + scenario.recovery + RECOVERY_SECONDS, inputs))
+        except Exception as error:  # noqa: BLE001 - the next step may need what is still broken
+            self._tell(f"        {scenario.name}: {type(error).__name__}: {error}")
 
-    def _line(self, group: Group, found: list[Finding]) -> str:
-        passed = int(time.monotonic() - self._began)
-        head = f"{'FAILED' if found else 'ok    '} {group.number:4} {passed // 60:02}:{passed % 60:02}"
-        changes = ", ".join(self.observer.take_changes()[:8]) or "no count changed"
-        first = {finding.invariant: finding for finding in reversed(found)}.values()
-        lines = [f"        {finding.invariant}: {finding.text}" for finding in first]
-        return "\n".join([f"{head}  {', '.join(map(str, group.steps))}: {changes}", *lines])
+    def _compare(self, ended: threading.Event) -> None:
+        """Fetches each policy's decision in turn, and decides its document again."""
+        while not ended.is_set():
+            for name in self.stage.truths:
+                if ended.wait(DOCUMENT_SECONDS):
+                    return
+                try:
+                    answer = self.stage.ask(name, "decision")
+                except (OSError, HTTPException):  # the adapter may be what is broken
+                    continue
+                if answer.status == 200:
+                    self.documents += 1
+                    self._decide(name, answer.json())
+
+    def _decide(self, name: str, found: Mapping[str, Any]) -> None:
+        try:
+            difference = document_difference(found)
+        except Exception as error:  # noqa: BLE001 - a document that cannot be read is a difference
+            difference = f"{type(error).__name__}: {error}"
+        if difference:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = self._folder / f"{len(self.differences)}.json"
+            file.write_text(json.dumps(found["document"], indent=1))
+            self.differences.append(f"{name}: {difference}; its document: effective-load decide {file}")
+
+
+def document_difference(found: Mapping[str, Any]) -> str:
+    """How the decision that a server handed out differs from its document, decided again by both implementations."""
+    document = found["document"]
+    own = decision.decision_json(reader.read_document(json.dumps(document)))
+    for name in _ANSWER:
+        if own[name] != found["decision"][name]:
+            return f"replay: {name}: the document says {own[name]}, the server said {found['decision'][name]}"
+    literal, _ = model.answer(copy.deepcopy(document), memory.load(document.get("memory")))
+    return compare.difference(literal, compare.reduced(own))

@@ -32,8 +32,8 @@ class Truth:
 
     service: Service
     x: float
-    bounds: list[tuple[int, int]] = field(default_factory=lambda: [(1, MOST_PODS)])
-    """The HPA's minimum and maximum, the present ones last."""
+    bounds: tuple[int, int] = (1, MOST_PODS)
+    """The HPA's minimum and maximum."""
     skew: int = 0
     out: set[str] = field(default_factory=set)
     """Pods that are pulled out, by whatever way, and have no load."""
@@ -51,7 +51,6 @@ class Truth:
 class Stage(Scene):
     """The scene with the services of a plan."""
 
-    command = ("-m", "lab.soak.shim")
     watched = ()
 
     def __init__(self, planned: tuple[Service, ...], seed: int = 0) -> None:
@@ -141,7 +140,7 @@ class Stage(Scene):
                 self._register(truth)
             self.exporter.set(series)
         for name, truth in self.truths.items():
-            if "metrics" in truth.service.inputs:
+            if any(metric.is_resource for metric in truth.service.metrics):
                 self._set_usage(name, truth)
 
     def _shares(self, truth: Truth) -> dict[str, float]:

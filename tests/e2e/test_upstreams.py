@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lab.harness import binaries, prometheus_adapter
+from lab.harness import prometheus_adapter
 from lab.harness.adapter import NAMESPACE, AdapterProcess, manifests
 from lab.harness.client import Response, query
 from lab.harness.control_plane import ControlPlane
@@ -21,7 +21,7 @@ from lab.harness.prometheus_adapter import PrometheusAdapter
 from lab.harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
-pytestmark = pytest.mark.builds(binaries.UPSTREAM)
+pytestmark = pytest.mark.builds("prometheus-adapter")
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
 ACCOUNT = "effective-load-upstreams"
 
@@ -47,8 +47,6 @@ def series() -> Iterator[Series]:
 @pytest.fixture(scope="module")
 def other(control_plane: ControlPlane, series: Series) -> Iterator[PrometheusAdapter]:
     """prometheus-adapter, running."""
-    if binaries.missing([binaries.UPSTREAM]):
-        pytest.skip(f"{binaries.UPSTREAM} cannot be built here: the output before the first test says why")
     series.set("default", orders={"any": 1})
     series.prometheus.wait_value("orders", 1)  # it lists it from the start
     with PrometheusAdapter(control_plane, series.prometheus.url, series="orders", external="jobs") as running:

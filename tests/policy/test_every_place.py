@@ -22,7 +22,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "the literal model": tuple(f"tests/literal/{name}.py" for name in ("facts", "memory", "model", "states", "usage")),
     "the literal documents": ("tests/literal/generator.py",),
     "the bounds of the schema, and the fuzz": ("tests/policy/test_schema.py", "tests/policy/wrong.py"),
-    "the soak": tuple(f"lab/soak/{name}.py" for name in ("actions", "observe", "plan", "stage")),
+    "the soak": tuple(f"lab/soak/{name}.py" for name in ("actions", "plan", "stage")),
 }
 _WRITES = {
     "fastScaleUp": "it is about a write of the companion, not about the count",
