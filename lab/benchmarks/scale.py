@@ -4,11 +4,9 @@
 constant server at the same time. It takes four minutes.
 """
 
-import http.client
 import sys
 import time
 from dataclasses import replace
-from statistics import quantiles
 from typing import Any
 
 from lab.benchmarks import record
@@ -18,7 +16,6 @@ from lab.benchmarks.stage import Stage
 
 SYNC_SECONDS = 15.0
 """How often the stock controller asks for each policy."""
-_AGE = "effective_load_policy_decision_age_seconds{"
 
 
 def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
@@ -42,10 +39,9 @@ def _started(stage: Stage) -> dict[str, float]:
 
 
 def _phase(stage: Stage, seconds: float) -> dict[str, Any]:
-    """Processor time and memory without requests; latencies beside the constant server's; ages of decisions."""
+    """Processor time and memory without requests; latencies beside the constant server's."""
     figures: dict[str, Any] = {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]}
     figures["requests"] = _requests(stage, seconds / 2)
-    figures["decision_age_seconds"] = _ages(stage)
     return figures
 
 
@@ -60,20 +56,6 @@ def _requests(stage: Stage, seconds: float) -> dict[str, Any]:
     figures["p99_beyond_ms"] = round(figures["effective_cpu"]["p99_ms"] - figures["constant"]["p99_ms"], 3)
     figures["refused"] = sum(each.refused for each in done.values())
     return figures
-
-
-def _ages(stage: Stage) -> dict[str, float]:
-    """The age of each policy's decision, looked at twice."""
-    ages: list[float] = []
-    for _ in range(2):
-        connection = http.client.HTTPConnection("127.0.0.1", stage.adapter.metrics_port, timeout=60)
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
-        ages += [float(line.rpartition(" ")[2]) for line in lines if line.startswith(_AGE)]
-        time.sleep(3)
-    shares = quantiles(ages, n=100)
-    return {"p50": round(shares[49], 2), "p99": round(shares[98], 2), "max": max(ages)}
 
 
 def main() -> None:

@@ -1,33 +1,38 @@
 """Runs the command line with a clock that a test steps, and tells how many tasks the event loop has.
 
-`python -m lab.faults.shim FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock; FOLDER/tasks gets
-the number of tasks twice a second, and FOLDER/blocks the number of Python's memory blocks in use, which follows every
-object that is kept long before it shows in the resident memory.
+`python -m lab.faults.shim [--short] FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock.
+FOLDER/tasks gets the number of tasks twice a second, and FOLDER/blocks the number of Python's memory blocks in use, which
+follows every object that is kept long before it shows in the resident memory. With `--short` the adapter looks at its
+certificate sooner than once a minute.
 """
 
 import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 PERIOD = 0.5
 
 
-def main(prepare: Callable[[], None] = lambda: None) -> int:
-    """`prepare` runs once the clock is replaced, before anything else of the adapter is loaded."""
-    folder = Path(sys.argv[1])
-    _step_clock(folder / "offset")
-    prepare()
+def main() -> int:
+    arguments = sys.argv[1:]
+    is_short = arguments[0] == "--short"
+    folder, *command = arguments[is_short:]
+    _step_clock(Path(folder, "offset"))
+    if is_short:
+        from lab.harness import short_laws
+
+        short_laws.shorten("adapter.apiserver.certificate_manager")
     from adapter import cli
 
     real = asyncio.run
 
     def counted(main: Coroutine[Any, Any, Any], **more: Any) -> Any:
         async def both() -> Any:
-            counting = asyncio.create_task(_count(folder))
+            counting = asyncio.create_task(_count(Path(folder)))
             try:
                 return await main
             finally:
@@ -36,7 +41,7 @@ def main(prepare: Callable[[], None] = lambda: None) -> int:
         return real(both(), **more)
 
     asyncio.run = counted
-    return cli.main(sys.argv[2:])
+    return cli.main(command)
 
 
 def _step_clock(file: Path) -> None:

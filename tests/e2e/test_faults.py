@@ -20,7 +20,7 @@ times themselves.
 def fault_scene(exhaustive: bool) -> Iterator[Scene]:
     scene = Scene()
     if not exhaustive:
-        scene.command = ("-m", "lab.faults.short_shim")
+        scene.command = ("-m", "lab.faults.shim", "--short")
     with scene:
         scene.watch.latest_answer *= BUSY
         yield scene
