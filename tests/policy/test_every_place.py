@@ -47,6 +47,7 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "the soak": {
         **_WRITES,
         "hpa": "each policy has the HPA of its name",
+        "metrics[]": "the harness writes the list",
         "metrics[].query.promQL": "its queries are those of the settings",
         **dict.fromkeys(("registry.group", "registry.namespace"), "its registry has one of each"),
         **dict.fromkeys(
