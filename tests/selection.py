@@ -24,7 +24,7 @@ class Left(NamedTuple):
 
 
 SERVERS = (
-    Left(r"e2e/test_upstreams\.py", "KEDA and prometheus-adapter take 12 minutes to build"),
+    Left(r"e2e/test_upstreams\.py", "prometheus-adapter takes two minutes to build"),
     Left(
         r"(registries/test_(eureka_real\.py|contract\.py::.*SpringEureka)|e2e/test_registries\.py.*\[eureka)",
         "Spring's Eureka needs Java and Maven; the Eureka of Polaris speaks the same protocol",
@@ -33,10 +33,6 @@ SERVERS = (
         r"e2e/test_faults\.py::test_nothing_shrinks.*\[(?!adapter-killed|leader-lost|api-server-restarted|prometheus-gone|"
         r"prometheus-zeros|metrics-server-gone|consul-frozen|consul-emptied|certificate-rotated)",
         "a fault of each input runs; the others of its kind take a quarter of a minute each",
-    ),
-    Left(
-        r"e2e/test_faults\.py::TestBrokenInvariantsAreSeen",
-        "they test the scene: every test on the control plane fails where it does not work",
     ),
     Left(
         r"e2e/test_counts\.py::test_a_step_of_one_pod",

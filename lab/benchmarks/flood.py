@@ -4,8 +4,7 @@ A real etcd and kube-apiserver hold 10,000 pods, and the adapter runs as its com
 metric of one policy) is sent through the API server, at an even rate; a latency counts from the moment that its request
 was due. Beside it, a new connection with the front proxy's certificate and a probe like the kubelet's are made four
 times a second. All is measured without an attack and then during each attack: `lab.benchmarks.hostile`, from its own
-processes on loopback, which end by themselves and send as fast as the server reads, or thousands of policies of one
-namespace that are made and then patched.
+processes on loopback, which end by themselves and send as fast as the server reads.
 
 The adapter has its own processor if there are two; attackers share the other one with the rest, at the lowest priority.
 Otherwise the scheduler would decide the result, while in a cluster attackers run on other machines. Rounds are
@@ -15,7 +14,6 @@ Exits with status 1 if an attack costs more than 50 ms at the 99th percentile, i
 beyond what it was before that attack, or if a request, a new connection or a probe fails.
 """
 
-import itertools
 import json
 import os
 import socket
@@ -31,14 +29,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.benchmarks import record, scene
+from lab.benchmarks import record
 from lab.benchmarks.measure import Measured, measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory
 from lab.benchmarks.stage import HEADERS, Stage, request
-from lab.harness import objects
 from lab.harness.binaries import print_to_stderr
 from lab.harness.client import tls_context
-from lab.harness.pki import Pair
 
 MOST_MS, MOST_MIB = 50.0, 48.0
 _METRIC = "effective_cpu"
@@ -49,24 +45,13 @@ _PROBE_EVERY = 0.25
 _PROBE_SECONDS = 1.0
 _KUBELET = "127.0.0.2"
 
-_CROWD, _TENANT = "crowd", "tenant"
-_CONTROLLERS = "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller"
-"""They give the role `view` the metrics, end the namespace of the crowd, and make what the harness waits for."""
-_POLICIES = 5000
-_PATCHES_A_SECOND = 25
-
 
 class Attack(NamedTuple):
-    """`kind` is one of `lab.benchmarks.hostile`, in `processes` with so many `connections` each.
-
-    Without processes it is the number of targets that 5,000 policies have; these are made before the measurement, and
-    patched during it.
-    """
+    """`kind` is one of `lab.benchmarks.hostile`, in `processes` with so many `connections` each."""
 
     kind: str
-    processes: int = 0
-    connections: int = 0
-    targets: int = 0
+    processes: int
+    connections: int
 
 
 ATTACKS = {
@@ -77,12 +62,6 @@ ATTACKS = {
     "records after a handshake without a certificate": Attack("records", 8, 1),
     "1,000 connections without a handshake": Attack("silent", 8, 125),
     "1,000 handshakes without a certificate": Attack("idle", 8, 125),
-    "a tenant lists 10,000 pods, 4 connections": Attack("lists", 4, 1),
-    "a tenant lists 10,000 pods, 16 connections": Attack("lists", 16, 1),
-    "a tenant does not read its lists, 190 connections": Attack("unread", 2, 95),
-    "32 scrapers that do not read": Attack("scrapes", 1, 32),
-    "5,000 policies of one target, 25 patches a second": Attack("policies", targets=1),
-    "5,000 policies of 1,000 targets, 25 patches a second": Attack("policies", targets=1000),
 }
 """Attacks by description."""
 
@@ -172,13 +151,10 @@ class Watch:
 
 
 @contextmanager
-def attackers(stage: Stage, attack: Attack, tenant: Pair, seconds: float) -> Iterator[list[int]]:
+def attackers(stage: Stage, attack: Attack, seconds: float) -> Iterator[list[int]]:
     """Runs attacking processes during the body; afterwards the yielded list holds the number of things each did."""
-    api_server = stage.cluster.layout.port("kube-apiserver")
-    ports = {"lists": api_server, "unread": api_server, "scrapes": stage.adapter.metrics_port}
-    port = ports.get(attack.kind, stage.adapter.port)
-    line = [sys.executable, "-m", "lab.benchmarks.hostile", attack.kind, str(port), str(seconds)]
-    line += [str(attack.connections), str(tenant.cert_file), str(tenant.key_file), stage.services[0].namespace]
+    line = [sys.executable, "-m", "lab.benchmarks.hostile", attack.kind, str(stage.adapter.port), str(seconds)]
+    line += [str(attack.connections)]
     done: list[int] = []
     running = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(attack.processes)]
     try:
@@ -190,46 +166,12 @@ def attackers(stage: Stage, attack: Attack, tenant: Pair, seconds: float) -> Ite
             done.append(int(output or 0))
 
 
-@contextmanager
-def crowd(stage: Stage, targets: int) -> Iterator[list[int]]:
-    """5,000 policies of so many targets, made before the body; 25 a second are patched in it."""
-    client, done, over = stage.cluster.client, [0], threading.Event()
-    client.create(objects.namespace(_CROWD))
-    for number in range(targets):
-        client.create(scene.hpa(replace(stage.services[0], namespace=_CROWD, name=f"t{number}")))
-    path = f"/apis/effective-load.io/v1alpha1/namespaces/{_CROWD}/watermarkpolicies"
-    for number in range(_POLICIES):
-        policy = scene.policy(replace(stage.services[0], namespace=_CROWD, name=f"{'p' * 50}-{number}"))
-        policy["spec"]["hpa"] = f"t{number % targets}"
-        client.create(policy)
-
-    def patch() -> None:
-        for number in itertools.count():
-            if over.wait(1 / _PATCHES_A_SECOND):
-                return
-            change = {"spec": {"metrics": [{**policy["spec"]["metrics"][0], "highWatermark": f"{1200 + number % 9}m"}]}}
-            client.patch(f"{path}/{'p' * 50}-{number % _POLICIES}", change)
-            done[0] += 1
-
-    thread = threading.Thread(target=patch, daemon=True)
-    thread.start()
-    try:
-        time.sleep(_LEAD_SECONDS)
-        yield done
-    finally:
-        over.set()
-        thread.join()
-        client.delete(f"/api/v1/namespaces/{_CROWD}", wait=600)  # 5,000 objects; one request for all would time out
-
-
 class Flood:
     """Runs every attack repeatedly."""
 
     def __init__(self, stage: Stage, seconds: float, kinds: list[str]) -> None:
         self.stage, self.seconds = stage, seconds
         self.results = {name: Beside() for name, attack in ATTACKS.items() if not kinds or attack.kind in kinds}
-        self._tenant = stage.cluster.pki.client(_TENANT)
-        stage.cluster.client.apply(_viewer(_TENANT))
         requests = [request(service, _METRIC) for service in stage.services]
         plan = stage.plan_through_api_server(requests, seconds=seconds, rate=_RATE)
         self._plan = replace(plan, tolerant=True)
@@ -243,12 +185,7 @@ class Flood:
         stage, attack = self.stage, ATTACKS[name]
         beside.calm.append(measure(self._plan, stage.pid))
         before, watch = memory(stage.pid)["now"], Watch(stage)
-        under_attack = (
-            attackers(stage, attack, self._tenant, self.seconds + 2 * _LEAD_SECONDS)
-            if attack.processes
-            else crowd(stage, attack.targets)
-        )
-        with under_attack as done:
+        with attackers(stage, attack, self.seconds + 2 * _LEAD_SECONDS) as done:
             cpu, began = cpu_seconds(stage.pid), time.monotonic()
             flooded = measure(self._plan, stage.pid)
             beside.flooded.append(flooded)
@@ -276,17 +213,6 @@ class Flood:
         }
 
 
-def _viewer(user: str) -> scene.Object:
-    """What a tenant may do, in all namespaces: read, metrics included."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"flood-{user}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
-    }
-
-
 def _part(stage: Stage) -> None:
     """Pins the adapter to the last processor, and everything else to the others."""
     processors = sorted(os.sched_getaffinity(0))
@@ -307,8 +233,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], choices=kinds, help="the other rows of FILE stay")
     parser.add_argument("--pods", type=int, default=10_000, help="pods of the scene (default: %(default)s)")
     given = parser.parse_args()
-    # One namespace has all pods, for the tenant's lists.
-    with Stage(50, given.pods, 1, sys.executable, controllers=_CONTROLLERS) as stage:
+    with Stage(50, given.pods, 1, sys.executable) as stage:
         print_to_stderr(f"first answer after {stage.first_answer():.1f} s")
         time.sleep(5)
         _part(stage)

@@ -1,7 +1,6 @@
-"""A model-based test without an end: `python -m lab.soak`.
+"""Random steps without an end, compared with a model: `python -m lab.soak`.
 
 Random policies, pods, loads, registry changes and faults on the real control plane, with the stock controller. All the
 time every policy's decision is fetched with its document and decided again by the literal model of the rules
-(`tests/literal`), the counts that the controller set are compared with the answers that it got, and what the generator
-knows to be true bounds every count from below.
+(`tests/literal`).
 """

@@ -1,22 +1,49 @@
 """`replay --html` and `--suggest`: the page and the suggestions beside the table, and what cannot be made."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 import yaml
 
 from adapter.cli import main
-from lab.harness.replay_picture import MANIFESTS, history
+
+MANIFESTS = """\
+apiVersion: effective-load.io/v1alpha1
+kind: WatermarkPolicy
+metadata: {namespace: shop, name: checkout}
+spec:
+  metrics:
+    - {name: cpu, resource: {name: cpu}, highWatermark: 1200m, lowWatermark: 900m}
+  cooldown: {scaleDownSeconds: 300}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {namespace: shop, name: checkout}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: checkout}
+  minReplicas: 4
+  maxReplicas: 80
+  behavior:
+    scaleUp: {tolerance: "0", stabilizationWindowSeconds: 0}
+    scaleDown: {tolerance: "0", stabilizationWindowSeconds: 300}
+  metrics:
+    - type: Object
+      object:
+        describedObject: {apiVersion: effective-load.io/v1alpha1, kind: WatermarkPolicy, name: checkout}
+        metric: {name: desired_replicas}
+        target: {type: AverageValue, averageValue: "1"}
+"""
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """The arguments for three hours of the picture's week."""
+    """The arguments for three hours, with an hour in which pods are pulled out."""
     policy, table = tmp_path / "policy.yaml", tmp_path / "history.csv"
     policy.write_text(MANIFESTS)
-    lines = list(history(1))
-    table.write_text("\n".join([lines[0], *lines[1:720:16]]) + "\n")
+    rows = (f"{1_788_134_400 + 240 * i},{9 + 4 * math.sin(i / 7):.3f},{3 if 15 <= i < 30 else 0}" for i in range(45))
+    table.write_text("\n".join(["time,cpu,pulled_out", *rows]) + "\n")
     return ["replay", str(policy), "--csv", str(table), "--sync", "60s", "--capacity", "cpu=1500m"]
 
 
