@@ -3,8 +3,8 @@
 import functools
 from collections.abc import Mapping
 
-from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.command import ScenarioResult, play
+from tests.replay.scenarios.catalog import SCENARIOS
+from tests.replay.scenarios.table import ScenarioResult, play
 
 
 @functools.cache

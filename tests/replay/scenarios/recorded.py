@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.command import ScenarioResult, cells, duration, table
+from tests.replay.scenarios.catalog import SCENARIOS
 from tests.replay.scenarios.kit import results
+from tests.replay.scenarios.table import ScenarioResult, cells, duration, table
 
 FILE = Path(__file__).parent / "expected.txt"
 PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
