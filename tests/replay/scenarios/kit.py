@@ -1,4 +1,4 @@
-"""The shipped scenarios as tests see them: each is played once in a process."""
+"""The scenarios as tests see them: each is played once in a process."""
 
 import functools
 from collections.abc import Mapping

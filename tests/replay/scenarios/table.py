@@ -20,7 +20,7 @@ from tests.replay.scenarios.catalog import (
     MILLI,
     MINUTE,
     Contender,
-    ShippedScenario,
+    ReplayScenario,
 )
 
 _PORT = 8080
@@ -58,7 +58,7 @@ class ScenarioResult:
         return (self.asked - self.summary.lost) / self.summary.seconds
 
 
-Played = Sequence[tuple[ShippedScenario, Sequence[ScenarioResult]]]
+Played = Sequence[tuple[ReplayScenario, Sequence[ScenarioResult]]]
 
 
 def table(played: Played) -> Iterator[str]:
@@ -100,7 +100,7 @@ def duration(seconds: float) -> str:
     return f"{whole // MINUTE}m{whole % MINUTE:02d}s" if whole >= MINUTE else f"{whole}s"
 
 
-def play(scenario: ShippedScenario) -> list[ScenarioResult]:
+def play(scenario: ReplayScenario) -> list[ScenarioResult]:
     """Play a scenario with each of its contenders."""
     high = {name: Fraction(value * MILLI) for name, value in scenario.high.items()}
     ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
@@ -124,7 +124,7 @@ def play(scenario: ShippedScenario) -> list[ScenarioResult]:
     return results
 
 
-def _autoscaler(scenario: ShippedScenario, contender: Contender) -> Autoscaler:
+def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:
     hpa = parse_hpa(contender.hpa)
     if contender.policy is None:
         return HpaAutoscaler(hpa, contender.name, effective=contender.effective)
@@ -137,7 +137,7 @@ def _autoscaler(scenario: ShippedScenario, contender: Contender) -> Autoscaler:
 class _WithRegistry:
     """A policy that learns from a registry which pods are pulled out, and not by their annotation."""
 
-    def __init__(self, inner: PolicyAutoscaler, scenario: ShippedScenario) -> None:
+    def __init__(self, inner: PolicyAutoscaler, scenario: ReplayScenario) -> None:
         self.name = inner.name
         self._inner = inner
         self._scenario = scenario

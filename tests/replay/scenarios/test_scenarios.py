@@ -1,4 +1,4 @@
-"""The shipped scenarios: the recorded counts, and what matters in each."""
+"""The scenarios: the recorded counts, and what matters in each."""
 
 from dataclasses import replace
 
