@@ -68,9 +68,8 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
     service = read_service(parsed)
     try:
         with open_history(parsed, service) as history:
-            by_queries = isinstance(history, PrometheusHistory)
-            totals = history.queries.totals if by_queries else declared_totals(parsed, service)
-            service = replace(service, totals=totals)
+            declared = history.queries.totals if isinstance(history, PrometheusHistory) else None
+            service = replace(service, totals=declared_totals(parsed, service) if declared is None else declared)
             first, ticks = probed(within(history, *(span_of(parsed) if parsed.csv else (None, None))))
             if not first:
                 show("the history has no data for that time")

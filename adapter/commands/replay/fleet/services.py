@@ -51,7 +51,8 @@ class ServiceRow:
         return f"{self.namespace}/{self.name}"
 
 
-class Shard(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Shard:
     """Part `index` (from 0) of `count`: each service is in one of them, by its name alone."""
 
     index: int = 0
