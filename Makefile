@@ -15,7 +15,7 @@ EXTRAS := nacos notify zookeeper
 # Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help image-steps setup demo scenarios faults soak endurance performance test test-all test-versions test-unit test-pythons test-e2e check docs format lock clean
+.PHONY: help image-steps setup demo faults soak endurance performance test test-all test-versions test-unit test-pythons test-e2e check docs format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -41,9 +41,6 @@ setup: $(STAMP)  ## The locked development environment in .venv
 
 demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m lab.demo $(DEMO_ARGS)
-
-scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
-	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
 
 faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS=consul-frozen)
 	$(BIN)/python -m lab.faults $(FAULTS_ARGS)

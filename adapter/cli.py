@@ -10,11 +10,9 @@ from functools import partial
 from adapter.commands.check import COMMAND as CHECK
 from adapter.commands.decide import COMMAND as DECIDE
 from adapter.commands.explain import COMMAND as EXPLAIN
-from adapter.commands.hpa import COMMAND as HPA
 from adapter.commands.migrate import COMMAND as MIGRATE
 from adapter.commands.render import COMMAND as RENDER
 from adapter.commands.replay import COMMAND as REPLAY
-from adapter.commands.replay.scenarios import COMMAND as SCENARIOS
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
 from adapter.commands.terminal.completion import COMMAND as COMPLETION
@@ -154,7 +152,7 @@ COMPANION = Command(
     run=partial(_run, "run the companion"),
 )
 
-COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE, RENDER, COMPLETION)
+COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, REPLAY, MIGRATE, RENDER, COMPLETION)
 """Every command, in the order of `--help`."""
 
 

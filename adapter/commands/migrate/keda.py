@@ -20,15 +20,12 @@ from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
     Notes,
-    ObjectIdentity,
     note_annotations,
     read_identity,
     read_target,
 )
-from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Keda, StockHpa, metric_name, stock_hpa
+from adapter.commands.migrate.pair import LARGEST, Draft, Goal, metric_name
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import mapping_at
-from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.settings.registries import header_faults, url_faults
 
@@ -95,7 +92,7 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     if spec.has("pollingInterval"):
         sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
         spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
-    cooldown = spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
+    spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
     for key in ("cooldownPeriod", "initialCooldownPeriod"):
         sentence = "it only delays the way to the idle count or 0, which"
         if idle is None:
@@ -113,7 +110,6 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
         f"KEDA's own HPA of {target.kind} {target.name} would be a second one, and two HPAs of the same pods do "
         f"not act: delete the original first (kubectl delete scaledobject {identity.name}{where})",
     )  # fmt: skip
-    stock = _stock(spec, identity, target, minimum, maximum, triggers)
     return Draft(
         place=place,
         source=KIND,
@@ -125,17 +121,6 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
         goals=triggers.goals,
         spec=policy,
         behavior=behavior.data,
-        original=None
-        if stock is None
-        else Keda(
-            stock=stock,
-            idle=idle,
-            cooldown=float(cooldown),
-            polling=float(polling),
-            activations={
-                trigger.goal.name: trigger.activation for trigger in triggers.all if trigger.activation is not None
-            },
-        ),
     )
 
 
@@ -228,39 +213,11 @@ def _pauses(annotations: Mapping[str, str], notes: Notes) -> dict[str, Any]:
     return policy
 
 
-def _stock(
-    spec: Fields, identity: ObjectIdentity, target: CrossVersionReference, least: int, most: int, triggers: "Triggers"
-) -> StockHpa | None:
-    """The HPA that KEDA makes of the object; None where it or the object is faulty, with its faults."""
-    behavior = mapping_at(spec.data, "advanced", "horizontalPodAutoscalerConfig").get("behavior")
-    version, kind, name = target
-    hpa = stock_hpa(
-        identity,
-        {
-            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
-            "minReplicas": least,
-            "maxReplicas": most,
-            "metrics": [trigger.hpa_metric for trigger in triggers.all],
-            **({} if behavior is None else {"behavior": behavior}),
-        },
-        spec.faults,
-    )
-    kept = {goal.name for goal in triggers.goals}
-    names = tuple(trigger.goal.name if trigger.goal.name in kept else "" for trigger in triggers.all)
-    return None if hpa is None else StockHpa(hpa=hpa, names=names)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KedaTrigger:
-    """A trigger that becomes a metric: the goal, and the metric of the HPA that KEDA makes.
-
-    `activation` is the threshold (milli-units) above which KEDA leaves the idle count; None for cpu and memory.
-    `total`: its target is for the whole service.
-    """
+    """A trigger that becomes a metric. `total`: its target is for the whole service."""
 
     goal: Goal
-    hpa_metric: Mapping[str, Any]
-    activation: int | None = None
     total: bool = False
     path: str = ""
 
@@ -370,10 +327,7 @@ class Triggers:
         goal = resource_goal(hpa, kind, container, [trigger.goal.name for trigger in self.all])
         if goal is None:
             return
-        metric = {"type": "Resource", "resource": source}
-        if container:
-            metric = {"type": "ContainerResource", "containerResource": {**source, "container": container}}
-        self.all.append(KedaTrigger(goal=goal, hpa_metric=metric, path=fields.path))
+        self.all.append(KedaTrigger(goal=goal, path=fields.path))
 
     def _prometheus(self, place: int, fields: Fields, metadata: Fields) -> None:
         query = metadata.text("query", required="the PromQL", longest=_LONGEST_TEXT)
@@ -386,7 +340,7 @@ class Triggers:
         kind = _word(fields, "metricType") or _PER_POD
         if kind not in (_PER_POD, _WHOLE_SERVICE):
             fields.fault("metricType", kind, f"write {_PER_POD} or {_WHOLE_SERVICE}")
-        activation = _milli(metadata, "activationThreshold")
+        _milli(metadata, "activationThreshold")  # notes its faults
         if self.rests:
             metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
         else:
@@ -410,14 +364,7 @@ class Triggers:
         source = {"query": {"promQL": queries.one_number(query), "server": server}}
         name = metric_name(wanted, [trigger.goal.name for trigger in self.all])
         goal = Goal(name=name, source=source, target=Fraction(threshold, 1000))
-        key = "value" if kind == _WHOLE_SERVICE else "averageValue"
-        target = {"type": kind, key: f"{threshold}m"}
-        metric = {"type": "External", "external": {"metric": {"name": f"s{place}-prometheus"}, "target": target}}
-        self.all.append(
-            KedaTrigger(
-                goal=goal, hpa_metric=metric, activation=activation or 0, total=kind == _WHOLE_SERVICE, path=fields.path
-            )
-        )
+        self.all.append(KedaTrigger(goal=goal, total=kind == _WHOLE_SERVICE, path=fields.path))
 
     def _server(self, fields: Fields, metadata: Fields) -> str:
         url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)

@@ -20,7 +20,6 @@ from adapter.commands.migrate.pair import (
     LARGEST_RATIO,
     Draft,
     Goal,
-    StockHpa,
     metric_name,
     stock_hpa,
     tolerance_text,
@@ -85,8 +84,6 @@ def read(
             "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
             f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
         )  # fmt: skip
-    hpa = stock_hpa(identity, root.get("spec"), root.faults)
-    names = tuple(metrics.names.get(place, "") for place in range(len(hpa.metrics))) if hpa is not None else ()
     return Draft(
         place=place,
         source=source,
@@ -100,7 +97,7 @@ def read(
         behavior=behavior.data,
         kept=metrics.kept,
         annotations=metrics.annotations,
-        original=None if hpa is None else StockHpa(hpa=hpa, names=names, per_replica=frozenset(metrics.per_replica)),
+        stock=stock_hpa(identity, root.get("spec"), root.faults),
     )
 
 
@@ -116,8 +113,6 @@ class _Metrics:
         self._read: list[_Read] = []
         self.kept: list[dict[str, Any]] = []
         self.annotations: dict[str, str] = {}
-        self.names: dict[int, str] = {}
-        self.per_replica: set[int] = set()
         self.is_total = False
 
     def read(self) -> list[Goal]:
@@ -147,7 +142,6 @@ class _Metrics:
         for metric in self._read:
             if metric.total is self.is_total:
                 goals.append(metric.goal)
-                self.names[metric.place] = metric.goal.name
             else:
                 note_mixed(self._spec, f"{self._spec.at('metrics')}[{metric.place}]", metric.goal.name)
         return goals
@@ -181,8 +175,6 @@ class _Metrics:
             else:
                 source.notes.add(NoteKind.LOST, source.path, metric.name, f"{found}; it is left out")
             return
-        if found.per_replica:
-            self.per_replica.add(place)
         wanted = metric.labels.get("query-name", metric.name) if metric.name == "prometheus-query" else metric.name
         name = metric_name(wanted, self._taken())
         total = by_value and not found.per_replica

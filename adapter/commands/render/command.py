@@ -20,7 +20,7 @@ from adapter.commands.migrate.original import (
     SelectedMetric,
     read_objects,
 )
-from adapter.commands.migrate.pair import Draft, Migrated, StockHpa, Style, write
+from adapter.commands.migrate.pair import Draft, Migrated, Style, write
 from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws
@@ -232,8 +232,8 @@ def _with_bands(draft: Draft, style: Style) -> Draft:
     """The draft with watermarks instead of targets. The band is the tolerance, so that the policy has none."""
     up, down, spec, fewest = Fraction(0), Fraction(0), draft.spec, max(1, draft.minimum)
     if style.tolerance:
-        assert isinstance(draft.original, StockHpa)
-        rules = draft.original.hpa.scale_up, draft.original.hpa.scale_down
+        assert draft.stock is not None
+        rules = draft.stock.scale_up, draft.stock.scale_down
         up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
         spec = {**draft.spec, "tolerance": "0%"}
     goals = []

@@ -1,4 +1,4 @@
-"""The shipped scenarios: a service, its load and what happens to it, and the autoscalers that it is played with."""
+"""The scenarios: a service, its load and what happens to it, and the autoscalers that it is played with."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +83,7 @@ class Contender(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShippedScenario:
+class ReplayScenario:
     """One scenario of `seconds`, in ticks of `step` seconds from `BEGAN` on. `story` is a sentence.
 
     `load` is by metric (milli-units of the whole service), `pulled_out` a number of pods over time. At each of
@@ -234,7 +234,7 @@ _PACE = {
     "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [_rate("Percent", 900, 300)]},
     "scaleDown": {"stabilizationWindowSeconds": 60, "policies": [_rate("Pods", 1, 10)]},
 }
-_STEP_TOLERANCE = ShippedScenario(
+_STEP_TOLERANCE = ReplayScenario(
     name="step-tolerance",
     story="The experiment of the step-tolerance paper: sudden load on a small service whose pods start in 6 s.",
     seconds=20 * MINUTE,
@@ -245,7 +245,7 @@ _STEP_TOLERANCE = ShippedScenario(
     contenders=_of_the_paper(),
 )
 _ALL = (
-    ShippedScenario(
+    ReplayScenario(
         name="spike",
         story="The load triples at once and falls back after five minutes.",
         seconds=30 * MINUTE,
@@ -253,7 +253,7 @@ _ALL = (
         load={"cpu": step(8000, 24_000, 5 * MINUTE, 10 * MINUTE)},
         contenders=usual(step=STEP_POLICY),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="ramp",
         story="The load grows fivefold within 20 minutes, and stays.",
         seconds=40 * MINUTE,
@@ -261,7 +261,7 @@ _ALL = (
         load={"cpu": polyline((5 * MINUTE, 8000), (25 * MINUTE, 40_000))},
         contenders=usual(step=STEP_POLICY),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="sawtooth",
         story="Every ten minutes the load doubles little by little and falls back at once, as batches do.",
         seconds=65 * MINUTE,
@@ -269,7 +269,7 @@ _ALL = (
         load={"cpu": sawtooth(8000, 16_000, 10 * MINUTE, 5 * MINUTE)},
         contenders=usual(ours=policy({**CPU_METRIC, "lowWatermark": "600m"}), step=STEP_POLICY),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="pull-out",
         story="Five of ten pods are pulled out for 15 minutes: they stay Ready and get no requests.",
         seconds=40 * MINUTE,
@@ -278,7 +278,7 @@ _ALL = (
         pulled_out=lambda at: 5 if 5 * MINUTE <= at < 20 * MINUTE else 0,
         contenders=usual(step=STEP_POLICY),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="rolling-update",
         story="Under a load that is close to the high watermark, a rolling update replaces all pods, three at a time.",
         seconds=20 * MINUTE,
@@ -288,7 +288,7 @@ _ALL = (
         surge=3,
         contenders=usual(resource("cpu", "950m")),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="memory-leak",
         story="Every request leaks a little memory: the total triples in four hours, until a restart frees it.",
         seconds=5 * HOUR,
@@ -298,7 +298,7 @@ _ALL = (
         high={"memory": _GIB * 808},
         contenders=usual(resource("memory", str(_GIB * 65 // 100)), policy(_MEMORY)),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="night-valley",
         story="A day: 40 pods' worth of load at midnight, an eighth of it twelve hours later, and back.",
         seconds=DAY,
@@ -307,7 +307,7 @@ _ALL = (
         load={"cpu": valley(4000, 32_000, DAY)},
         contenders=usual(step=STEP_POLICY),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="registry-outage",
         story="Two of ten pods are out; the registry falls silent for 15 minutes, and meanwhile the load halves.",
         seconds=45 * MINUTE,
@@ -317,7 +317,7 @@ _ALL = (
         silent=spells((8 * MINUTE, 23 * MINUTE)),
         contenders=usual(ours=policy(registry=_REGISTRY)),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="weekly-peak",
         story="Monday, 9:00: the load quadruples in two minutes, as last week. The floor is the load of last week, ten"
         " minutes ahead.",
@@ -330,7 +330,7 @@ _ALL = (
         totals=frozenset({"last-week"}),
         contenders=(*usual(), Contender(f"{WATERMARK} with a floor", hpa(), policy(CPU_METRIC, _FLOOR))),
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="watermark-at-limit",
         story="The high watermark and the stock target are the CPU limit, and the load doubles: no pod shows more than"
         " its limit.",
@@ -349,7 +349,7 @@ _ALL = (
         story="The same experiment, with a load that rises within two minutes.",
         load={"cpu": polyline((130, 800), (250, 4500), (610, 4500), (610, 800))},
     ),
-    ShippedScenario(
+    ReplayScenario(
         name="behavior",
         story="The load needs 13 pods instead of one, then one again: at most 900 % more in 5 minutes, one pod less in"
         " 10 seconds.",
@@ -363,5 +363,5 @@ _ALL = (
         ),
     ),
 )
-SCENARIOS: Mapping[str, ShippedScenario] = {scenario.name: scenario for scenario in _ALL}
+SCENARIOS: Mapping[str, ReplayScenario] = {scenario.name: scenario for scenario in _ALL}
 """By name, in the order in which they are played."""

@@ -1,32 +1,27 @@
-"""`effective-load scenarios`: plays shipped scenarios, one closed loop for each autoscaler."""
+"""Plays the scenarios, one closed loop for each autoscaler, and writes their table."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
-from typing import Any
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.scenarios.catalog import (
+from adapter.commands.replay.service import Autoscaler, Judge, Summary, View
+from adapter.commands.replay.simulation import ServiceLoop
+from adapter.commands.terminal.output import aligned
+from adapter.load.pods import Pod
+from adapter.load.roster import Instance, Roster
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from tests.replay.scenarios.catalog import (
     BEGAN,
     BUILT_IN,
     HOUR,
     MILLI,
     MINUTE,
-    SCENARIOS,
     Contender,
-    ShippedScenario,
+    ReplayScenario,
 )
-from adapter.commands.replay.service import Autoscaler, Judge, Summary, View
-from adapter.commands.replay.simulation import ServiceLoop
-from adapter.commands.terminal.output import aligned
-from adapter.load.pods import Pod
-from adapter.load.quantity import NANO
-from adapter.load.roster import Instance, Roster
-from adapter.policy.hpa import parse_hpa
-from adapter.policy.watermark_policy import parse_policy
-from adapter.runtime.faults import Fault, FaultyDocument
 
 _PORT = 8080
 _HEAD = ("AUTOSCALER", "OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")
@@ -63,25 +58,7 @@ class ScenarioResult:
         return (self.asked - self.summary.lost) / self.summary.seconds
 
 
-Played = Sequence[tuple[ShippedScenario, Sequence[ScenarioResult]]]
-
-
-def chosen(names: Sequence[str]) -> list[ShippedScenario]:
-    """The scenarios of these names in their own order, all without names. Raises FaultyDocument."""
-    listed = ", ".join(SCENARIOS)
-    faults = [Fault("", name, f"is no scenario; the scenarios are {listed}") for name in names if name not in SCENARIOS]
-    if faults:
-        raise FaultyDocument(faults, "effective-load scenarios")
-    return [scenario for scenario in SCENARIOS.values() if not names or scenario.name in names]
-
-
-def lines(names: Sequence[str], *, as_json: bool) -> Iterator[str]:
-    """Play the scenarios; their table, or one JSON document."""
-    played = [(scenario, play(scenario)) for scenario in chosen(names)]
-    if as_json:
-        yield json.dumps(as_data(played), indent=2)
-    else:
-        yield from table(played)
+Played = Sequence[tuple[ReplayScenario, Sequence[ScenarioResult]]]
 
 
 def table(played: Played) -> Iterator[str]:
@@ -123,43 +100,7 @@ def duration(seconds: float) -> str:
     return f"{whole // MINUTE}m{whole % MINUTE:02d}s" if whole >= MINUTE else f"{whole}s"
 
 
-def as_data(played: Played) -> Mapping[str, Any]:
-    """The results as JSON data; times in seconds, `secondsToGoal` is null where there was no end of the overload."""
-    return {
-        "scenarios": [
-            {
-                "name": scenario.name,
-                "story": scenario.story,
-                "seconds": scenario.seconds,
-                "runs": [
-                    {
-                        "autoscaler": result.name,
-                        "overshoot": result.summary.overshoot,
-                        "shortfall": round(result.summary.shortfall or 0.0, 6),
-                        "secondsToGoal": result.seconds_to_goal,
-                        "secondsOverHigh": result.summary.over_high,
-                        "flaps": result.summary.flaps,
-                        "podHours": round(result.summary.pod_hours, 4),
-                        "replicas": {
-                            "least": result.summary.least,
-                            "most": result.summary.peak,
-                            "final": result.summary.final,
-                        },
-                        "load": {
-                            "asked": round(result.asked / NANO, 3),
-                            "failed": round(result.summary.lost / NANO, 3),
-                        },
-                        "counts": [{"at": at, "replicas": count} for at, count in result.counts],
-                    }
-                    for result in results
-                ],
-            }
-            for scenario, results in played
-        ]
-    }
-
-
-def play(scenario: ShippedScenario) -> list[ScenarioResult]:
+def play(scenario: ReplayScenario) -> list[ScenarioResult]:
     """Play a scenario with each of its contenders."""
     high = {name: Fraction(value * MILLI) for name, value in scenario.high.items()}
     ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
@@ -183,7 +124,7 @@ def play(scenario: ShippedScenario) -> list[ScenarioResult]:
     return results
 
 
-def _autoscaler(scenario: ShippedScenario, contender: Contender) -> Autoscaler:
+def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:
     hpa = parse_hpa(contender.hpa)
     if contender.policy is None:
         return HpaAutoscaler(hpa, contender.name, effective=contender.effective)
@@ -196,7 +137,7 @@ def _autoscaler(scenario: ShippedScenario, contender: Contender) -> Autoscaler:
 class _WithRegistry:
     """A policy that learns from a registry which pods are pulled out, and not by their annotation."""
 
-    def __init__(self, inner: PolicyAutoscaler, scenario: ShippedScenario) -> None:
+    def __init__(self, inner: PolicyAutoscaler, scenario: ReplayScenario) -> None:
         self.name = inner.name
         self._inner = inner
         self._scenario = scenario
