@@ -127,7 +127,7 @@ SERVERS = (
         r"demo/test_e2e\.py",
         "it tests the demo: the replacement of pulled-out pods is in e2e/test_counts.py and test_registries.py",
     ),
-    Left(r"e2e/test_migrate\.py::test_four_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
+    Left(r"e2e/test_migrate\.py::test_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
     Left(
         r"usage/test_real_prometheus\.py::TestWindows::test_(a_window_that_cannot|after_a_gap|a_target_that_is_up)",
         "they wait for gaps and windows; usage/test_windows.py holds the rule",
@@ -176,11 +176,6 @@ ROWS = (
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
     Left(r"fuzz/test_kubernetes\.py::test_an_object_nested_as_deep", "the depths at both ends matter", keep=40),
     Left(
-        r"fuzz/test_requests\.py::test_a_long_selector",
-        "each piece in each frame is alike in the time it takes",
-        keep=20,
-    ),
-    Left(
         r"security/test_answers\.py::TestCost::.*\[as nobody writes\]",
         "200,000 series in the form that Prometheus writes are decoded",
     ),
@@ -210,7 +205,7 @@ QUICK = (
         "days of load are replayed",
     ),
     Left(
-        r"(fuzz/test_(requests\.py::test_values|policies\.py::test_a_document|dubbo|kubernetes\.py::test_an_object_with|settings|"
+        r"(fuzz/test_(policies\.py::test_a_document|dubbo|kubernetes\.py::test_an_object_with|settings|"
         r"registries\.py::test_an_answer)|document/test_fuzz|migrate/test_nothing_is_dropped\.py::test_every_field)",
         "strange values at many places",
         keep=30,

@@ -71,11 +71,6 @@ def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., No
     return decorate
 
 
-def uncached(function: Callable[..., T]) -> Callable[..., T]:
-    """The function without its cache, so that a repeated call takes as long as the first."""
-    return getattr(function, "__wrapped__", function)
-
-
 def in_a_step(work: Callable[[], T], most: int = STEP_CALLS) -> T:
     """The result or the exception of the work, which makes at most `most` calls and hangs in none of them."""
     outcomes: list[Callable[[], T]] = []

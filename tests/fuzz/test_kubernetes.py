@@ -138,23 +138,6 @@ SLICE = {
     ],
 }
 SCALE = {"spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=web,tier in (a,b)"}}
-CRD = {
-    "metadata": METADATA,
-    "spec": {
-        "versions": [
-            {
-                "name": "v1",
-                "subresources": {
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    }
-                },
-            }
-        ]
-    },
-}
 LEASE = {
     "metadata": METADATA,
     "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": TIME, "leaseTransitions": 1},

@@ -47,6 +47,7 @@ from adapter.registries.roster import ServiceKey, service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.runtime.faults import first_names
 from adapter.settings import Settings
+from adapter.settings.registries import Registry
 
 
 @dataclass(slots=True)
@@ -218,15 +219,9 @@ class _Check:
                 sections.append(section.skipped(ONLY_WITH_SETTINGS))
             return sections, {}
         registries = {registry.name: registry for registry in self.settings.registries}
-        asked: dict[str, set[ServiceKey]] = {}
-        admission = ServiceAllowlist(registries.values())
-        for policy in policies:
-            service = service_of(policy)
-            if service is not None and not admission.refusal(service, policy.namespace):
-                asked.setdefault(service.registry, set()).add(service)
-        # Each is asked about one service at least, to test the connection.
-        chosen = asked if self.policy else registries
-        services = {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
+        services = asked_services(registries, policies)
+        if not self.policy:  # each is asked about one service at least, to test the connection
+            services = {name: services.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in registries}
         answers = (probe(registries[name], keys, time.time) for name, keys in services.items())
         probes = dict(zip(services, await asyncio.gather(*answers), strict=True))
         sections = [registry_section(registries[name], probes[name]) for name in sorted(probes)]
@@ -306,3 +301,14 @@ async def _cluster(
         if silence:
             notes.append(add(f"the cluster does not answer, so no policy is checked: {silence}"))
         yield None if silence else Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
+
+
+def asked_services(registries: Mapping[str, Registry], policies: Iterable[Policy]) -> dict[str, set[ServiceKey]]:
+    """The services that the policies may name, by their registry."""
+    asked: dict[str, set[ServiceKey]] = {}
+    admission = ServiceAllowlist(registries.values())
+    for policy in policies:
+        named = service_of(policy)
+        if named is not None and not admission.refusal(named, policy.namespace):
+            asked.setdefault(named.registry, set()).add(named)
+    return asked
