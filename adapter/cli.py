@@ -15,8 +15,6 @@ from adapter.commands.render import COMMAND as RENDER
 from adapter.commands.replay import COMMAND as REPLAY
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
-from adapter.commands.terminal.completion import COMMAND as COMPLETION
-from adapter.commands.terminal.completion import complete, complete_for_kubectl
 from adapter.runtime.faults import FaultyDocument, closest
 
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
@@ -59,9 +57,12 @@ def plugin() -> int:
     return main(prog="kubectl effective-load")
 
 
-def plugin_completion() -> int:
-    """As `kubectl_complete-effective_load`, which kubectl asks for completions of the plugin."""
-    return complete_for_kubectl(argument_parser(), sys.argv[1:])
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell and exit, where it asks for completions; else return at once."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def argument_parser(prog: str = "effective-load") -> argparse.ArgumentParser:
@@ -152,7 +153,7 @@ COMPANION = Command(
     run=partial(_run, "run the companion"),
 )
 
-COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, REPLAY, MIGRATE, RENDER, COMPLETION)
+COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, REPLAY, MIGRATE, RENDER)
 """Every command, in the order of `--help`."""
 
 

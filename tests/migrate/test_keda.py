@@ -77,7 +77,7 @@ def test_scaling_to_zero_is_told_and_the_minimum_is_one() -> None:
     from_zero = scaled(minReplicaCount=0)
     assert hpa_spec(from_zero)["minReplicas"] == 1
     assert "HPAScaleToZero" in note_at("spec.minReplicaCount", from_zero).sentence
-    assert kinds_at(f"{TRIGGER}.activationThreshold", metadata(activationThreshold="5")) == [NoteKind.IRRELEVANT]
+    assert kinds_at(f"{TRIGGER}.activationThreshold", metadata(activationThreshold="5")) == []
     both = changed(metadata(activationThreshold="5"), "spec", "minReplicaCount", to=0)
     assert kinds_at(f"{TRIGGER}.activationThreshold", both) == [NoteKind.LOST]
     cpu = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}

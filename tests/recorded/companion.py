@@ -1,8 +1,8 @@
 """What the companion writes in each of the cases: conditions with their reasons, Events, notifications, key paths."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import get_args
 
 from adapter.companion import writer
 from adapter.companion.actions import Action, Notify, WriteEvent, WriteStatus
@@ -10,66 +10,12 @@ from adapter.kube import errors
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
-from adapter.policy import memory_json, status_memory
 from adapter.settings.companion import FIELDS, Severity, Topic
 from adapter.telemetry.rows import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
 from tests.recorded.shapes import shape
 from tests.recorded.writes import requests
-
-_AT = "2026-01-01T12:00:00.000000Z"
-_SAMPLES = {"cpu": {"at": _AT, "value": "1"}}
-_AHEAD = {"cpu": {"at": _AT, "value": "1", "firstSeen": _AT}}
-_POD = {
-    "seen": _AT,
-    "absentSince": _AT,
-    "absentCount": 1,
-    "listing": "Out",
-    "outSince": _AT,
-    "byAbsence": True,
-    "doubtSince": _AT,
-    "served": True,
-    "lastSample": _SAMPLES,
-    "ahead": _AHEAD,
-}
-_INSTANCE = {
-    "ip": "10.0.0.1",
-    "port": 1,
-    "healthy": True,
-    "enabled": True,
-    "isolated": False,
-    "podName": "web-0",
-    "podUid": "u",
-    "podNamespace": "shop",
-    "status": "UP",
-    "weight": 1.0,
-    "registeredAt": _AT,
-    "doubtfulUntil": _AT,
-    "metadata": {"version": "1"},
-}
-MEMORY: Mapping[str, Any] = {
-    "pods": {"u": _POD},
-    "departed": {"v": {"at": _AT, "lastSample": _SAMPLES}},
-    "ahead": _AHEAD,
-    "beyond": {"cpu": {"verdict": "Above", "since": _AT, "until": _AT}},
-    "everInRoster": True,
-    "rosterAt": _AT,
-    "lastValid": {"at": _AT, "registryTotal": 1, "reconnectedAt": _AT, "error": "none", "instances": [_INSTANCE]},
-    "rosters": 1,
-    "rostersSince": _AT,
-    "emptySince": _AT,
-    "rosterTotal": 1,
-    "reconnectedAt": _AT,
-    "holdUntil": _AT,
-    "rolloutSince": _AT,
-    "replacement": {"notedAt": _AT, "notedCurrent": 1, "firstStep": _AT},
-    "lastReplicas": 1,
-    "lastScale": _AT,
-    "lastRise": _AT,
-    "errorSince": _AT,
-}
-"""A memory with every key there is, as `decide` and statuses have it."""
 
 
 def lines() -> Iterator[str]:
@@ -78,7 +24,6 @@ def lines() -> Iterator[str]:
     for action in actions:
         yield from _said(action)
     yield from asyncio.run(requests(actions))
-    yield from _memory()
     yield from (f"problem {code} {reason}" for code, reason in problems())
     yield from (f"held by {one.value}" for one in HeldBy)
     yield from (f"pod state {one.value}" for one in PodState)
@@ -110,18 +55,6 @@ def _said(action: Action) -> Iterator[str]:
         case Notify(notifications=notices):
             for one in notices:
                 yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()
-
-
-def _memory() -> Iterator[str]:
-    """The keys of a memory: all that are read are written."""
-    full = memory_json.MemoryReader().memory(MEMORY, ("memory",))
-    yield from (f"memory {line}" for line in shape({"memory": memory_json.memory_to_json(full)}))
-    travels = {**MEMORY, "ahead": {}, "registered": ["u"], "lastValid": {"at": _AT}}
-    travels["pods"] = {"u": {key: value for key, value in _POD.items() if key != "ahead"}}
-    yield from (
-        f"memory that travels {line}"
-        for line in shape({"memory": status_memory.to_status(status_memory.from_status(travels))})
-    )
 
 
 def label_values() -> Iterator[str]:

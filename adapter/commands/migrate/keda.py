@@ -89,21 +89,15 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
         policy["schedules"] = triggers.schedules
     policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")
     polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
-    if spec.has("pollingInterval"):
-        sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
-        spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
     spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
-    for key in ("cooldownPeriod", "initialCooldownPeriod"):
-        sentence = "it only delays the way to the idle count or 0, which"
-        if idle is None:
-            spec.irrelevant(f"{sentence} this object never goes", key)
-        else:
-            spec.lost(key, f"{sentence} KEDA goes by itself")
+    if idle is not None:
+        for key in ("cooldownPeriod", "initialCooldownPeriod"):
+            spec.lost(key, "it only delays the way to the idle count or 0, which KEDA goes by itself")
     if spec.has("fallback"):
         policy |= _fallback(spec.section("fallback"), polling)
     policy |= _pauses(identity.annotations, root.notes)
-    spec.rest(KIND)
-    root.rest(KIND)
+    spec.rest()
+    root.rest()
     where = f" -n {identity.namespace}" if identity.namespace else ""
     root.notes.add(
         NoteKind.TO_DO, "", None,
@@ -153,9 +147,8 @@ def _bounds(spec: Fields) -> tuple[int, int, int | None]:
 
 def _behavior(advanced: Fields) -> Behavior:
     hpa = advanced.section("horizontalPodAutoscalerConfig")
-    hpa.irrelevant("the new HPA has the policy's name", "name")
     behavior = read_behavior(hpa)
-    hpa.rest("horizontalPodAutoscalerConfig")
+    hpa.rest()
     if advanced.flag("restoreToOriginalReplicaCount", default=False):
         advanced.note(
             NoteKind.TO_DO, "restoreToOriginalReplicaCount",
@@ -165,7 +158,7 @@ def _behavior(advanced: Fields) -> Behavior:
         advanced.fault(
             "scalingModifiers", None, "a formula over triggers has no equivalent; write it as one PromQL query"
         )
-    advanced.rest("advanced")
+    advanced.rest()
     return behavior
 
 
@@ -175,7 +168,7 @@ def _fallback(fields: Fields, polling: int) -> dict[str, Any]:
     replicas = fields.integer("replicas", 0, 0, MOST_REPLICAS)
     behavior = fields.get("behavior")
     behavior = "static" if behavior in (None, "") else behavior
-    fields.rest("fallback")
+    fields.rest()
     if behavior == "currentReplicas":
         fields.note(NoteKind.DIFFERS, "behavior", "the count stays where no query answers, with no fallback written")
     elif behavior == "currentReplicasIfLower":
@@ -207,9 +200,8 @@ def _pauses(annotations: Mapping[str, str], notes: Notes) -> dict[str, Any]:
     for keys, direction in ((_NO_DOWN, "scaleDownPercent"), (_NO_UP, "scaleUpPercent")):
         if not on.isdisjoint(keys):
             policy.setdefault("velocity", {})[direction] = 0
-    pausing = {_PAUSED, _PAUSED_REPLICAS, *_NO_DOWN, *_NO_UP}
-    left = {key: value for key, value in annotations.items() if key not in pausing}
-    note_annotations(notes, left, dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes")))
+    known = {_PAUSED, _PAUSED_REPLICAS, *_NO_DOWN, *_NO_UP, *_OWNERSHIP}
+    note_annotations(notes, {key: value for key, value in annotations.items() if key not in known})
     return policy
 
 
@@ -249,9 +241,8 @@ class Triggers:
                 recipe = RECIPES.get(kind, "")
                 self._unwritten(fields, kind, f"write it as a metric with PromQL: {recipe}" if recipe else _NO_RECIPE)
                 continue
-            metadata.rest(f"trigger {kind}")
-            fields.irrelevant("a policy answers from memory anyway", "useCachedMetrics")
-            fields.rest("triggers")
+            metadata.rest()
+            fields.rest()
         if not self.spec.sequence("triggers", _MOST_TRIGGERS):
             self.spec.fault("triggers", None, "there is no trigger to migrate")
         if self.unwritten and not self.all:
@@ -282,9 +273,6 @@ class Triggers:
             for key in ("start", "end")
         )
         replicas = _word(metadata, "desiredReplicas", required="how many replicas")
-        fields.irrelevant("only names the trigger for formulas", "name")
-        fields.irrelevant("times need no credentials", "authenticationRef")
-        fields.irrelevant("a schedule is a least count in any case", "metricType")
         if not (zone and start and end and replicas):
             return
         if not re.fullmatch(r"[0-9]{1,9}", replicas, re.ASCII):
@@ -310,8 +298,6 @@ class Triggers:
         target_kind = _word(fields, "metricType") or _word(metadata, "type") or "Utilization"
         value = _word(metadata, "value", required="the target")
         container = _word(metadata, "containerName")
-        fields.irrelevant("only names the trigger for formulas", "name")
-        fields.irrelevant("cpu and memory need no credentials", "authenticationRef")
         if target_kind not in ("Utilization", "AverageValue"):
             fields.fault("metricType", target_kind, "write Utilization or AverageValue")
             return
@@ -343,12 +329,8 @@ class Triggers:
         _milli(metadata, "activationThreshold")  # notes its faults
         if self.rests:
             metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
-        else:
-            sentence = "it only decides when KEDA leaves an idle count, which there is none"
-            metadata.irrelevant(sentence, "activationThreshold")
         server = self._server(fields, metadata)
         wanted = _word(fields, "name") or _word(metadata, "metricName") or f"prometheus-{place}"
-        metadata.irrelevant("was KEDA's name for the metric; the policy's metric has it", "metricName")
         ignore = _word(metadata, "ignoreNullValues").lower() or "true"
         if ignore not in {"true", "t", "1", "false", "f", "0"}:
             metadata.fault("ignoreNullValues", metadata.get("ignoreNullValues"), 'write "true" or "false"')

@@ -72,8 +72,7 @@ class Style:
 @dataclass(slots=True, kw_only=True)
 class Draft:
     """What was read of an original. `spec` holds further fields of the policy, `behavior` the HPA's (None: as the
-    policy needs it). `kept` are metrics that stay in the HPA, with the `annotations` that their adapter reads.
-    `stock` is the original as an HPA, where it is one.
+    policy needs it). `kept` are metrics that stay in the HPA. `stock` is the original as an HPA, where it is one.
     """
 
     place: str
@@ -87,7 +86,6 @@ class Draft:
     spec: dict[str, Any] = field(default_factory=dict)
     behavior: dict[str, Any] | None = None
     kept: list[dict[str, Any]] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)
     stock: Hpa | None = None
 
 
@@ -147,8 +145,6 @@ def write(draft: Draft, style: Style) -> Migrated:
     }
     # With the original's name, so that a new HPA takes the place of an old one.
     metadata = draft.identity.metadata(draft.identity.name)
-    if draft.annotations:
-        metadata["annotations"] = draft.annotations
     bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
     hpa = hpa_manifest(metadata, name, draft.target, bounds, draft.behavior or {}, draft.kept)
     try:

@@ -39,7 +39,6 @@ _ANNOTATIONS = {
         NoteKind.DIFFERS,
         "of a Deployment or Rollout only its own pods count; of other kinds every pod that the selector matches",
     ),
-    "wpa.datadoghq.com/logs-attributes": (NoteKind.IRRELEVANT, "only adds fields to the controller's log"),
 }
 """The annotations that the controller reads."""
 _CONVERGE = {"highwatermark": "High", "lowwatermark": "Low"}
@@ -51,9 +50,9 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     spec = root.section("spec")
     note_annotations(root.notes, identity.annotations, _ANNOTATIONS)
     draft = _Reader(spec, part).draft(place, identity)
-    spec.rest(KIND)
+    spec.rest()
     root.get("apiVersion"), root.get("kind")
-    root.rest(KIND)
+    root.rest()
     where = f" -n {identity.namespace}" if identity.namespace else ""
     root.notes.add(
         NoteKind.TO_DO, "", None,
@@ -157,7 +156,6 @@ class _Reader:
             fields.fault("type", kind, "write External or Resource; the controller knows no other")
             return
         source = fields.section(kind.lower())
-        fields.irrelevant(f"is not read for a metric of type {kind}", "resource" if kind == "External" else "external")
         taken, resource = [goal.name for goal in self._goals], source.get("name") if kind == "Resource" else ""
         if kind == "External":
             wanted = source.text("metricName", required="the metric's name")
@@ -179,8 +177,8 @@ class _Reader:
                 source.note(NoteKind.DIFFERS, "metricSelector", sentence)
             name, reference = metric_name(resource, taken), {"resource": {"name": resource}}
         marks = _watermarks(source)
-        source.rest(f"{kind.lower()} metrics")
-        fields.rest("metrics")
+        source.rest()
+        fields.rest()
         if marks is None:
             return
         high, low = marks
@@ -295,6 +293,6 @@ def _selector_text(source: Fields) -> str:
     for section in selector.sections("matchExpressions", 50):
         values = section.sequence("values", 50)
         parts.append(f"{section.get('key')} {section.get('operator')} ({', '.join(map(str, values))[:200]})")
-        section.rest("matchExpressions")
-    selector.rest("selectors")
+        section.rest()
+    selector.rest()
     return f" for {', '.join(parts)[:400]}" if parts else ""

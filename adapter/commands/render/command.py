@@ -12,7 +12,6 @@ from adapter.commands.migrate.original import (
     KNOWN_VERSIONS,
     Document,
     Fields,
-    Found,
     MigrationError,
     NoteKind,
     Notes,
@@ -37,7 +36,7 @@ _DIGITS = 3
 _PERCENT = Fraction(1, 100)
 _ADVICE = (
     "is served by another adapter, and an HPA does not say what it asks for; `effective-load migrate` reads the HPA "
-    "together with the rules of prometheus-adapter or the annotations of kube-metrics-adapter"
+    "together with the rules of prometheus-adapter"
 )
 
 
@@ -200,7 +199,7 @@ def pair_of(document: Document, style: Style) -> Migrated:
     if root.faults or draft is None:
         raise MigrationError([fault.within(document.place, ": ") for fault in root.faults], _HPA_TITLE)
     pair = write(_with_bands(draft, style), style)
-    return replace(pair, notes=tuple(note for note in pair.notes if note.kind is not NoteKind.IRRELEVANT))
+    return replace(pair, notes=tuple(note for note in pair.notes if note.kind is not NoteKind.UNREAD))
 
 
 class _NoAdapter(Resolver):
@@ -209,7 +208,7 @@ class _NoAdapter(Resolver):
     def __init__(self, root: Fields, style: Style) -> None:
         self._root, self._style = root, style
 
-    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
+    def find(self, metric: SelectedMetric, fields: Fields) -> Mapping[str, Any] | str:
         if metric.name == DESIRED_REPLICAS:
             fields.fault("metric.name", metric.name, "the HPA follows a WatermarkPolicy already")
         elif metric.kind != "External":
