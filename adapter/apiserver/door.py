@@ -9,7 +9,9 @@ a removed CA ends at its next request. Sessions cannot be resumed, so its client
 
 import asyncio
 import collections
+import contextlib
 import errno
+import functools
 import os
 import socket
 import ssl
@@ -83,6 +85,7 @@ class Door:
         self._context: ssl.SSLContext | None = None
         self._admitting: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
         self._pending: collections.Counter[str] = collections.Counter()
+        self._exhausted = asyncio.Event()
 
     @property
     def port(self) -> int:
@@ -114,48 +117,65 @@ class Door:
         """Open the port. Raises OSError if it is taken."""
         self._listener = listening(*self._where)
 
+    async def run(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol."""
+        assert self._listener is not None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.TaskGroup() as handshakes:
+                accept = functools.partial(self._accept, handshakes, protocol)
+                while True:
+                    self._exhausted.clear()
+                    loop.add_reader(self._listener, accept)
+                    await self._exhausted.wait()
+                    loop.remove_reader(self._listener)
+                    await asyncio.sleep(_REST_SECONDS)
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Stop listening."""
         if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
-    async def run(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Accept connections until cancelled; those whose handshake succeeds get a protocol."""
+    def _accept(self, handshakes: asyncio.TaskGroup, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         assert self._listener is not None
-        loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as handshakes:
-            while True:
-                try:
-                    connection, (peer, *_) = await loop.sock_accept(self._listener)
-                except OSError as error:  # the client has gone, or no file is left
-                    await asyncio.sleep(_REST_SECONDS if error.errno in _EXHAUSTED else 0)
-                    continue
-                if self._context is None or self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES:
-                    connection.close()
-                else:
-                    self._pending[peer] += 1
-                    handshakes.create_task(self._greet(connection, peer, self._context, protocol))
-                await asyncio.sleep(0)  # handshakes go on while hundreds of connections wait
-
-    async def _greet(
-        self,
-        connection: socket.socket,
-        peer: str,
-        context: ssl.SSLContext,
-        protocol: Callable[[], asyncio.BaseProtocol],
-    ) -> None:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                protocol,
-                connection,
-                ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-            )
-        except OSError:  # TLS errors and time-outs among them
+            connection, (peer, *_) = self._listener.accept()
+        except OSError as error:  # the client has gone, or no file is left
+            if error.errno in _EXHAUSTED:
+                self._exhausted.set()
+            return
+        if self._context is None or self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES:
             connection.close()
-        finally:
-            self._pending[peer] -= 1
-            if not self._pending[peer]:
-                del self._pending[peer]
+            return
+        connection.setblocking(False)
+        self._pending[peer] += 1
+        task = handshakes.create_task(_greet(connection, self._context, protocol))
+        task.add_done_callback(functools.partial(self._ended, connection, peer))
+
+    def _ended(self, connection: socket.socket, peer: str, task: "asyncio.Task[bool]") -> None:
+        self._pending[peer] -= 1
+        if not self._pending[peer]:
+            del self._pending[peer]
+        if task.cancelled() or not task.result():
+            connection.close()
+
+
+async def _greet(
+    connection: socket.socket, context: ssl.SSLContext, protocol: Callable[[], asyncio.BaseProtocol]
+) -> bool:
+    """Whether the handshake succeeds, after which the protocol has the connection."""
+    with contextlib.suppress(OSError):  # TLS errors and time-outs among them
+        await asyncio.get_running_loop().connect_accepted_socket(
+            protocol,
+            connection,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+        return True
+    return False

@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from adapter.apiserver.authentication import Authenticator
 from adapter.apiserver.authorization import Authorizer
@@ -92,7 +92,7 @@ class Handler:
             _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
             message = f"Internal error occurred: {type(error).__name__}"
             answer = self._error(StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, message))
-        if request.method != "GET":
+        if request.method != "GET" or request.version != HttpVersion11:
             answer.force_close()  # the body of a CONNECT would be taken for the next request
         self._duration(group, kind, str(answer.status)).observe(time.perf_counter() - began)
         return answer
@@ -138,7 +138,9 @@ class Handler:
 
 
 def _refuse_unserved(request: web.BaseRequest) -> None:
-    """Raises StatusError for a method that is not served, and for a client that does not take JSON."""
+    """Raises StatusError for another protocol, for a method that is not served, and where JSON is not accepted."""
+    if request.version != HttpVersion11:
+        raise StatusError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
     if request.method != "GET":
         raise not_allowed(f"{request.method} is not supported: metrics can only be read")
     accept = request.headers.get("Accept", "")

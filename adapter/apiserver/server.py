@@ -130,7 +130,6 @@ class ApiServer:
                 tasks.create_task(self._requestheader.run(), name="front proxy")
                 tasks.create_task(self._follow_tls(), name="tls")
         finally:
-            self.door.close()
             http.pre_shutdown()
             await http.shutdown(self._grace_seconds)
             await self._authorizer.close()

@@ -8,12 +8,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
+from adapter.runtime.inbound import HttpConnections, HttpLimits, SocketTransport
 from aiohttp import web
 
 from adapter.apiserver.handler import unreadable
 from adapter.kube.session import Session
 from adapter.runtime.concurrency import turn
-from adapter.runtime.inbound import HttpConnections, HttpLimits, SocketTransport
 from adapter.settings.server import ServerSettings, Tls
 from tests.apiserver.cluster import SECRET, Cluster
 from tests.apiserver.conftest import Ask, Service, as_user, made, pem, running

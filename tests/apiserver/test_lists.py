@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trustme
+from adapter.apiserver.fair_gate import ByteBudget, FairGate
 
 from adapter.apiserver import handler
-from adapter.apiserver.fair_gate import ByteBudget, FairGate
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo
 from adapter.runtime import inbound

@@ -10,8 +10,7 @@ import pytest
 from adapter.apiserver import upstreams as upstreams_module
 from adapter.apiserver.discovery import MOST_NAMES, Discovery, ListedParent, encode_in_slices
 from adapter.apiserver.request_info import POLICIES_RESOURCE
-from adapter.apiserver.upstream import KEEP_SECONDS, OwnNames, UpstreamAdapter
-from adapter.apiserver.upstream import Upstreams
+from adapter.apiserver.upstream import KEEP_SECONDS, OwnNames, UpstreamAdapter, Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import Snapshot, SnapshotIndex
 from adapter.telemetry.metrics import Metrics

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from adapter.apiserver.fair_gate import FairGate
 
 from adapter.apiserver.authentication import Identity
 from adapter.apiserver.authorization import MAX_KEY_SIZE, MAX_REVIEWS, Authorizer
-from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics
