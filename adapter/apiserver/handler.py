@@ -1,12 +1,12 @@
 """Handles one request of the front proxy: identity, target, authorization, answer, in this order."""
 
 import asyncio
+import contextlib
 import functools
 import platform
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 
 import msgspec
@@ -70,7 +70,7 @@ class Handler:
         self._duration = functools.cache(metrics.api_requests.labels)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request. Raises on cancellation, and ConnectionError where the client has gone."""
+        """Answer a request. Raises only on cancellation."""
         began = time.perf_counter()
         group, kind = "", RequestKind.OTHER  # without them it is not authenticated
         try:
@@ -86,8 +86,6 @@ class Handler:
             answer = await _sent(request, body, _PRIVATE if is_decision(info) else _HEADERS)
         except StatusError as error:
             answer = self._error(error)
-        except ConnectionError:
-            raise
         except Exception as error:  # noqa: BLE001 - logged, and answered as a Status
             _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
             message = f"Internal error occurred: {type(error).__name__}"
@@ -111,7 +109,7 @@ class Handler:
                 return await upstream.fetch(info)
             # A list of counts waits for the API server, and takes little memory.
             waits = info.is_list and info.metric != DESIRED_REPLICAS
-            place: AbstractAsyncContextManager[None] = self._lists if waits else nullcontext()
+            place: contextlib.AbstractAsyncContextManager[None] = self._lists if waits else contextlib.nullcontext()
             async with place:
                 if info.kind is RequestKind.EXTERNAL:
                     return await self._provider.external(info)
@@ -150,16 +148,17 @@ def _refuse_unserved(request: web.BaseRequest) -> None:
 
 
 async def _sent(request: web.BaseRequest, body: bytes | bytearray, headers: dict[str, str]) -> web.StreamResponse:
-    """The answer; a large one is sent in steps, so that others are answered meanwhile."""
+    """The answer; a large one is sent in steps, so that others are answered meanwhile. A client may have gone."""
     if len(body) <= STEP_BYTES:
         return web.Response(body=body, headers=headers)
     answer = web.StreamResponse(headers=headers)
     answer.content_length = len(body)
-    await answer.prepare(request)
-    for begin in range(0, len(body), STEP_BYTES):
-        await answer.write(memoryview(body)[begin : begin + STEP_BYTES])
-        await asyncio.sleep(0)
-    await answer.write_eof()
+    with contextlib.suppress(ConnectionError):
+        await answer.prepare(request)
+        for begin in range(0, len(body), STEP_BYTES):
+            await answer.write(memoryview(body)[begin : begin + STEP_BYTES])
+            await asyncio.sleep(0)
+        await answer.write_eof()
     return answer
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import trustme
-from adapter.apiserver.tls import server_context
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from adapter.apiserver import certificates as cs
 from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair
+from adapter.apiserver.door import server_context
 from adapter.apiserver.status import CertificateError
 from adapter.settings.server import Tls
 
