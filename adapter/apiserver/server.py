@@ -10,8 +10,7 @@ from aiohttp import web
 
 from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
 from adapter.apiserver.authorization import Authorizer, ReviewClient
-from adapter.apiserver.certificate_manager import CertificateManager
-from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.certificates import CertificateManager, KeyPair
 from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.door import Door, server_context
 from adapter.apiserver.handler import Handler

@@ -11,7 +11,7 @@ def main() -> int:
     def prepare() -> None:
         from lab.harness import short_laws
 
-        short_laws.shorten("adapter.apiserver.certificate_manager")
+        short_laws.shorten("adapter.apiserver.certificates")
 
     return shim.main(prepare)
 

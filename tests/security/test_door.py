@@ -1,6 +1,7 @@
 """The port of the metrics API is for the front proxy alone: a stranger reaches neither HTTP nor much of the loop."""
 
 import asyncio
+import gc
 import os
 import resource
 import socket
@@ -277,6 +278,25 @@ async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(
     for wire in (silent, begun):
         assert await is_ended(wire)
     drop(silent, begun)
+
+
+@pytest.mark.parametrize("sent", [b"", HANDSHAKE, b"GET / HTTP/1.1\r\n\r\n", hello(P256)])
+async def test_a_handshake_that_fails_leaves_no_buffer_for_the_garbage_collector(
+    service: Service, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Each has 256 KiB, and cycles that lived for seconds are freed once in minutes."""
+    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.1)
+    gc.collect()
+    gc.disable()
+    try:
+        wires = [await connected(service.server.port) for _ in range(10)]
+        for _, writer in wires:
+            writer.write(sent)
+        await eventually(lambda: not service.server.door.pending)
+        drop(*wires)
+        await eventually(lambda: not any(type(one).__name__ == "SSLProtocol" for one in gc.get_objects()))
+    finally:
+        gc.enable()
 
 
 @pytest.fixture
