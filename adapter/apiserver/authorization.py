@@ -6,7 +6,7 @@ review at the same time share it.
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from cachetools import TLRUCache
@@ -87,7 +87,7 @@ class Authorizer:
         key = hashlib.sha256(review).digest()
         result = self._results.get(key)
         if result is None:
-            result = await self._reviews_in_flight.join(key, lambda: self._ask(key, review, identity.user))
+            result = await self._reviews_in_flight.join(key, lambda: self._ask(key, review, identity.user, attributes))
         if not result.allowed:
             raise forbidden(identity, attributes, result.reason)
 
@@ -95,30 +95,35 @@ class Authorizer:
         """Cancel the reviews in flight."""
         await self._reviews_in_flight.close()
 
-    async def _ask(self, key: bytes, review: bytes, user: str) -> ReviewResult:
+    async def _ask(self, key: bytes, review: bytes, user: str, attributes: Attributes) -> ReviewResult:
+        """Review and cache. An answer to another question allows nothing."""
         try:
-            answer = await self._client.create(review, self._deadline)
-            status = msgspec.json.decode(answer, type=AccessReview).status
+            answer = msgspec.json.decode(await self._client.create(review, self._deadline), type=AccessReview)
         except (KubeError, msgspec.MsgspecError) as error:
             self._review_results.labels("error").inc()
             # a client reads neither addresses nor text of another server
             public = error.public if isinstance(error, KubeError) else "the API server's answer cannot be read"
             raise unavailable(f"cannot authorize {user!r}: {public}") from error
+        asked, status = answer.spec.resource_attributes or answer.spec.non_resource_attributes, answer.status
+        if (answer.spec.user, asked) != (user, _asked(attributes)):
+            self._review_results.labels("error").inc()
+            raise unavailable(f"cannot authorize {user!r}: the API server answered another review")
         allowed = status.allowed and not status.denied
         self._review_results.labels("allowed" if allowed else "denied").inc()
         result = self._results[key] = ReviewResult(allowed, status.reason)
         return result
 
 
+def _asked(attributes: Attributes) -> dict[str, str]:
+    return {key: text for key, text in attributes._asdict().items() if text}
+
+
 def _review(identity: Identity, attributes: Attributes) -> bytes:
     """The SubjectAccessReview as JSON. Raises StatusError 401 for an identity that is not UTF-8."""
-    resource = attributes._asdict()
-    asked: dict[str, Any] = {"resourceAttributes": resource}
-    if path := resource.pop("path"):
-        asked = {"nonResourceAttributes": {"verb": attributes.verb, "path": path}}
+    kind = "nonResourceAttributes" if attributes.path else "resourceAttributes"
     review = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview"}
     try:
-        return msgspec.json.encode({**review, "spec": identity.review() | asked})
+        return msgspec.json.encode({**review, "spec": {**identity.review(), kind: _asked(attributes)}})
     except UnicodeEncodeError:
         raise unauthorized("the identity is not UTF-8") from None
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from adapter.apiserver import authorization
@@ -116,9 +117,23 @@ async def test_a_deny_is_cached_for_ten_seconds_and_never_used_stale(
 async def test_a_review_that_allows_and_denies_is_a_deny(session: Session, clock: Clock, metrics: Metrics) -> None:
     class Undecided(ReviewClient):
         async def create(self, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  the client's own
-            return b'{"status": {"allowed": true, "denied": true}}'
+            return msgspec.json.encode({**msgspec.json.decode(review), "status": {"allowed": True, "denied": True}})
 
     assert (await refusal(Authorizer(Undecided(session), metrics, clock))).code == 403
+
+
+@pytest.mark.parametrize("other", [{"user": "admin"}, {"resourceAttributes": {"verb": "get"}}, {}], ids=str)
+async def test_an_answer_to_another_review_allows_nothing(
+    session: Session, clock: Clock, metrics: Metrics, other: dict[str, object]
+) -> None:
+    """As on a connection whose answers are one off."""
+
+    class Shifted(ReviewClient):
+        async def create(self, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  the client's own
+            spec = {**msgspec.json.decode(review)["spec"], **other} if other else {}
+            return msgspec.json.encode({"spec": spec, "status": {"allowed": True}})
+
+    assert (await refusal(Authorizer(Shifted(session), metrics, clock))).code == 503
 
 
 async def test_an_expired_allow_is_not_used_where_its_review_fails(
