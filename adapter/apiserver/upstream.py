@@ -63,7 +63,6 @@ _SHOWN = 200
 _PASSING = REASONS.keys() - {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.REQUEST_URI_TOO_LONG,
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
 }
 """The codes that pass: they and their reasons are labels of metrics, so the upstream does not choose them."""
@@ -169,13 +168,14 @@ class UpstreamAdapter:
     async def fetch(self, request: RequestInfo) -> bytes:
         """The upstream's list for an authorized request. Raises StatusError, within the settings' time."""
         began = time.perf_counter()
-        code: int = HTTPStatus.OK
+        code: int | None = None  # of a request that is cancelled
         selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
         url = self._address(request.segments, {name: str(selector) for name, selector in selectors.items() if selector})
         try:
             async with asyncio.timeout(self.settings.timeout_seconds), self._places:
                 reply = await self._client.send("GET", url, headers=_VIA)
             answer = metric_list(reply, request)
+            code = HTTPStatus.OK
         except (SourceError, TimeoutError) as error:
             status = self._status(error)
             code = status.code
@@ -184,8 +184,9 @@ class UpstreamAdapter:
             code = error.code
             raise
         finally:
-            duration = self._metrics.upstream_requests.labels(self.group, str(int(code)))
-            duration.observe(time.perf_counter() - began)
+            if code is not None:
+                duration = self._metrics.upstream_requests.labels(self.group, str(int(code)))
+                duration.observe(time.perf_counter() - began)
         self._log_once.clear("request")
         return answer
 
@@ -196,39 +197,36 @@ class UpstreamAdapter:
 
     def _status(self, error: SourceError | TimeoutError) -> StatusError:
         """The error for the client, without addresses; it is counted, and logged when it is a new one."""
-        late = f"gave no answer within {self.settings.timeout_seconds:g} s"
-        timed_out = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
-        reason = "timeout" if isinstance(error, TimeoutError) or timed_out else error.reason
-        public = late if isinstance(error, TimeoutError) or timed_out else error.public
+        whose = f"the upstream adapter for {self.group}"
+        if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
+            reason, cause = "timeout", f"gave no answer within {self.settings.timeout_seconds:g} s"
+            status = StatusError(HTTPStatus.GATEWAY_TIMEOUT, f"{whose} {cause}")
+        else:
+            reason, cause = error.reason, str(error)
+            status = unavailable(f"{whose}: {error.public}")
         self._metrics.upstream_errors.labels(self.group, reason).inc()
-        cause = late if timed_out else str(error)
         if self._log_once.is_new(cause, "request"):
             _log.warning("upstream request failed", group=self.group, error=cause)
-        whose = f"the upstream adapter for {self.group}"
-        if timed_out:
-            return StatusError(HTTPStatus.GATEWAY_TIMEOUT, f"{whose} {late}")
-        return unavailable(f"{whose}: {public}")
+        return status
 
     async def refresh(self) -> bool:
         """Asks which metrics it has; returns whether any version was answered. The others keep their names."""
-        problem = ""
-        answered = False
+        faults: list[str] = []
         for version in SERVED_VERSIONS[self.group]:
             try:
                 reply = await self._client.send("GET", self._address(("apis", self.group, version), {}), headers=_VIA)
                 self.names[version] = listed_names(reply, self.group, version, self.own)
-                answered = True
             except (StatusError, SourceError) as error:
-                problem = problem or f"{version}: {error}"
-        self.problem = (
-            None if answered else f"the upstream adapter for {self.group} does not answer discovery: {problem}"
-        )
-        if not answered:
-            if self._log_once.is_new(problem, "discovery"):
-                _log.warning("upstream discovery failed", group=self.group, error=problem)
-        elif self._log_once.clear("discovery"):
-            _log.info("upstream discovery succeeded", group=self.group)
-        return answered
+                faults.append(f"{version}: {error}")
+        if len(faults) < len(SERVED_VERSIONS[self.group]):
+            self.problem = None
+            if self._log_once.clear("discovery"):
+                _log.info("upstream discovery succeeded", group=self.group)
+            return True
+        self.problem = f"the upstream adapter for {self.group} does not answer discovery: {faults[0]}"
+        if self._log_once.is_new(faults[0], "discovery"):
+            _log.warning("upstream discovery failed", group=self.group, error=faults[0])
+        return False
 
     async def close(self) -> None:
         """Close the connections."""
