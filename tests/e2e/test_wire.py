@@ -125,7 +125,7 @@ def test_a_user_without_rights_is_forbidden_by_the_adapter_itself(
     assert control_plane.as_aggregator(adapter.port, HPA_USER, "system:authenticated").raw(path).status == 200
 
 
-def test_nobody_but_the_front_proxy_reaches_http(
+def test_nobody_but_the_front_proxy_is_answered(
     service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
 ) -> None:
     path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/desired_replicas"
@@ -133,10 +133,11 @@ def test_nobody_but_the_front_proxy_reaches_http(
     for client in (
         control_plane.anonymous(adapter.port),
         control_plane.anonymous(adapter.port, tls_context(None, user.cert_file, user.key_file)),
-        control_plane.as_aggregator(adapter.port, name="somebody-else"),
     ):
         with pytest.raises((OSError, http.client.HTTPException)):
             client.raw(path, {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"})
+    other = control_plane.as_aggregator(adapter.port, "admin", "system:masters", name="somebody-else")
+    assert other.raw(path).status == 401
 
 
 def test_encoded_stars_pluses_and_sorted_selectors_arrive_as_they_were_meant(
