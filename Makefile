@@ -15,7 +15,7 @@ EXTRAS := nacos notify zookeeper
 # Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help image-steps setup demo scenarios faults soak endurance performance test test-all test-versions test-unit test-pythons test-e2e check docs pictures format lock clean
+.PHONY: help image-steps setup demo faults soak endurance performance test test-all test-versions test-unit test-pythons test-e2e check docs format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -42,16 +42,13 @@ setup: $(STAMP)  ## The locked development environment in .venv
 demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m lab.demo $(DEMO_ARGS)
 
-scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
-	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
-
 faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS=consul-frozen)
 	$(BIN)/python -m lab.faults $(FAULTS_ARGS)
 
 soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, compared with the model (SOAK_ARGS="--seed 7 --minutes 30")
 	$(BIN)/python -m lab.soak $(SOAK_ARGS)
 
-endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 20")
+endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 40")
 	$(BIN)/python -m lab.endurance $(ENDURANCE_ARGS)
 
 performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide flood" for some)
@@ -103,9 +100,6 @@ check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 
 docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-
-pictures: $(STAMP)  ## The pictures of what programs do, from a demo in a cluster (PICTURES="terminal" for some)
-	$(BIN)/python -m lab.harness.pictures $(PICTURES)
 
 image-steps: $(STAMP)  ## The Dockerfile's steps without a container engine, in an empty environment (downloads packages)
 	$(BIN)/python -m lab.harness.dockerfile $(IMAGE_ARGS)

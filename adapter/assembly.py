@@ -16,7 +16,7 @@ from adapter.engine import Engine
 from adapter.kube.session import Session
 from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.garbage import collect_in_steps, return_large_blocks
-from adapter.runtime.inbound import raise_file_limit
+from adapter.runtime.sockets import raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry

@@ -10,15 +10,11 @@ from functools import partial
 from adapter.commands.check import COMMAND as CHECK
 from adapter.commands.decide import COMMAND as DECIDE
 from adapter.commands.explain import COMMAND as EXPLAIN
-from adapter.commands.hpa import COMMAND as HPA
 from adapter.commands.migrate import COMMAND as MIGRATE
 from adapter.commands.render import COMMAND as RENDER
 from adapter.commands.replay import COMMAND as REPLAY
-from adapter.commands.replay.scenarios import COMMAND as SCENARIOS
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
-from adapter.commands.terminal.completion import COMMAND as COMPLETION
-from adapter.commands.terminal.completion import complete, complete_for_kubectl
 from adapter.runtime.faults import FaultyDocument, closest
 
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
@@ -61,9 +57,12 @@ def plugin() -> int:
     return main(prog="kubectl effective-load")
 
 
-def plugin_completion() -> int:
-    """As `kubectl_complete-effective_load`, which kubectl asks for completions of the plugin."""
-    return complete_for_kubectl(argument_parser(), sys.argv[1:])
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell and exit, where it asks for completions; else return at once."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def argument_parser(prog: str = "effective-load") -> argparse.ArgumentParser:
@@ -154,7 +153,7 @@ COMPANION = Command(
     run=partial(_run, "run the companion"),
 )
 
-COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE, RENDER, COMPLETION)
+COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, REPLAY, MIGRATE, RENDER)
 """Every command, in the order of `--help`."""
 
 

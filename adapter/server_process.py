@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from adapter.apiserver.server import ApiServer
-from adapter.apiserver.upstreams import Upstreams
+from adapter.apiserver.upstream import Upstreams
 from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session

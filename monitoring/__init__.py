@@ -1,1 +1,1 @@
-"""What a platform team sees of the adapter in Grafana and Prometheus, as code. Never part of the image."""
+"""The alerting rules as a rule file, and promtool's tests of them. Not part of the image."""

@@ -23,7 +23,6 @@ from lab.harness.adapter import install_crds
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.polaris import Polaris
-from lab.harness.wire import Wire
 from lab.harness.workloads import Workloads
 from tests import selection, workers
 
@@ -40,7 +39,6 @@ NEEDS = {
     "control_plane": binaries.CONTROL_PLANE,
     "api_server": binaries.API_SERVER,
     "prometheus": ("prometheus",),
-    "wire": ("wire",),
     "consul": ("consul",),
 }
 """The programs behind each fixture."""
@@ -172,11 +170,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             print()
-            needed = [name for name in absent if name not in binaries.NEIGHBOURS]
-            if needed:
-                binaries.ensure(*needed, announce=lambda line: print(line, flush=True))
-            others = [name for name in absent if name in binaries.NEIGHBOURS]
-            binaries.ensure_possible(*others, announce=lambda line: print(line, flush=True))
+            binaries.ensure(*absent, announce=lambda line: print(line, flush=True))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -271,11 +265,3 @@ def polaris() -> Iterator[Polaris]:
     """A Polaris of this test's own, which is also a Nacos and a Eureka server; it starts within half a second."""
     with Polaris() as server:
         yield server
-
-
-@pytest.fixture
-def wire(control_plane: ControlPlane) -> Wire:
-    """The HPA's own client, with the HPA controller's own identity."""
-    user = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
-    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
-    return Wire(control_plane.kubeconfig_for(user, *groups))

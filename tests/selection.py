@@ -24,7 +24,7 @@ class Left(NamedTuple):
 
 
 SERVERS = (
-    Left(r"e2e/test_upstreams\.py", "KEDA and prometheus-adapter take 12 minutes to build"),
+    Left(r"e2e/test_upstreams\.py", "prometheus-adapter takes two minutes to build"),
     Left(
         r"(registries/test_(eureka_real\.py|contract\.py::.*SpringEureka)|e2e/test_registries\.py.*\[eureka)",
         "Spring's Eureka needs Java and Maven; the Eureka of Polaris speaks the same protocol",
@@ -33,10 +33,6 @@ SERVERS = (
         r"e2e/test_faults\.py::test_nothing_shrinks.*\[(?!adapter-killed|leader-lost|api-server-restarted|prometheus-gone|"
         r"prometheus-zeros|metrics-server-gone|consul-frozen|consul-emptied|certificate-rotated)",
         "a fault of each input runs; the others of its kind take a quarter of a minute each",
-    ),
-    Left(
-        r"e2e/test_faults\.py::TestBrokenInvariantsAreSeen",
-        "they test the scene: every test on the control plane fails where it does not work",
     ),
     Left(
         r"e2e/test_counts\.py::test_a_step_of_one_pod",
@@ -127,7 +123,7 @@ SERVERS = (
         r"demo/test_e2e\.py",
         "it tests the demo: the replacement of pulled-out pods is in e2e/test_counts.py and test_registries.py",
     ),
-    Left(r"e2e/test_migrate\.py::test_four_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
+    Left(r"e2e/test_migrate\.py::test_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
     Left(
         r"usage/test_real_prometheus\.py::TestWindows::test_(a_window_that_cannot|after_a_gap|a_target_that_is_up)",
         "they wait for gaps and windows; usage/test_windows.py holds the rule",
@@ -163,12 +159,6 @@ ROWS = (
         "engine/test_blast_radius.py breaks every input; a silent and a refused watch and each kind of source run",
     ),
     Left(
-        r"(document/test_hostile\.py::test_(a_hundred_thousand|fifty_thousand|ten_times|many_endpoints|the_command_ends|"
-        r"a_memory_of_more|a_text_that_no_reader.*\[many)|migrate/test_command\.py::test_large_input)",
-        "people run these commands on documents of their own; what a server is sent is limited in tests/security",
-        keep=2,
-    ),
-    Left(
         r"document/test_writer\.py::test_documents_of_closed_loops",
         "documents of 25 random services are compared; those of loops differ in what they remember",
         keep=1,
@@ -178,19 +168,8 @@ ROWS = (
         r"benchmarks/test_control\.py::test_the_quick_model_is_the_replay",
         "it tests the model of a benchmark: only another model changes its answer",
     ),
-    Left(r"manifests/test_manifests\.py::test_nothing_is_wrong", "`make check` runs each of these checks"),
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
-    Left(
-        r"fuzz/test_usage\.py::test_a_query_as_long_as",
-        "each piece in each frame is alike in the time it takes",
-        keep=40,
-    ),
     Left(r"fuzz/test_kubernetes\.py::test_an_object_nested_as_deep", "the depths at both ends matter", keep=40),
-    Left(
-        r"fuzz/test_requests\.py::test_a_long_selector",
-        "each piece in each frame is alike in the time it takes",
-        keep=20,
-    ),
     Left(
         r"security/test_answers\.py::TestCost::.*\[as nobody writes\]",
         "200,000 series in the form that Prometheus writes are decoded",
@@ -209,9 +188,9 @@ QUICK = (
     Left(r"engine/test_blast_radius\.py::test_after_each_fault", "faults and their ends"),
     Left(r"literal/test_literal\.py::test_the_adapter_decides", "documents beyond the first of each kind", keep=7),
     Left(
-        r"(security/test_(door\.py::test_(all_requests_that|connections_that_are_aborted)|answers\.py::TestCost|large_objects|"
-        r"reviews\.py::test_results_of_ever|scale_target\.py::test_three_hundred|registry_fairness)|"
-        r"apiserver/test_lists\.py::test_(answers_that_are_not|a_user_who|lists_that_are_not|users_who|the_loop_goes_on))",
+        r"(security/test_(answers\.py::TestCost|large_objects|"
+        r"scale_target\.py::test_three_hundred|registry_fairness)|"
+        r"apiserver/test_lists\.py::test_the_loop_goes_on)",
         "crowds of clients, and what they may take of the memory and the loop",
     ),
     Left(
@@ -221,15 +200,14 @@ QUICK = (
         "days of load are replayed",
     ),
     Left(
-        r"(fuzz/test_(requests\.py::test_values|policies\.py::test_a_document|dubbo|kubernetes\.py::test_an_object_with|settings|"
-        r"registries\.py::test_an_answer)|document/test_(fuzz|hostile\.py::test_(yaml_is_read|a_text_that))|"
-        r"migrate/test_nothing_is_dropped\.py::test_every_field)",
-        "each strange value at each place",
+        r"(fuzz/test_(policies\.py::test_a_document|dubbo|kubernetes\.py::test_an_object_with|settings|"
+        r"registries\.py::test_an_answer)|document/test_fuzz|migrate/test_nothing_is_dropped\.py::test_every_field)",
+        "strange values at many places",
         keep=30,
     ),
     Left(r"simulation/", "long loops; every rule that they hold has its own tests", keep=40),
     Left(
-        r"(runtime/test_(private_interfaces|lean_imports)|security/test_release\.py::test_the_commands_load|"
+        r"(runtime/test_lean_imports|security/test_release\.py::test_the_commands_load|"
         r"terminal/test_command_line\.py::test_ctrl_c|kube/test_(clock\.py::.*_ntp_slews|leader_election\.py::test_no_two_act))",
         "they read all that is installed, start processes or play hours",
     ),

@@ -1,7 +1,7 @@
 """Makes the templates of the chart that hold no values from the manifests, so that each rule is written once.
 
 `python -m tools.checks --write` renews them. Templates with values (Deployments, settings, certificates, network
-policies) are written by hand; a test compares what all of them render with what kustomize renders.
+policies) and that of the dashboards are written by hand; a test compares what all render with what kustomize renders.
 """
 
 import re
@@ -51,12 +51,10 @@ def feature(name: str, setting: str) -> Source:
     return Source(f"components/companion-{name}", f"and {COMPANION} .Values.settings.companion.{setting}")
 
 
-def labelled(name: str, *, annotations: str = "", replaced: tuple[tuple[str, str], ...] = ()) -> Source:
-    """A component with a switch, and with values for further labels and annotations of its objects."""
+def labelled(name: str, *replaced: tuple[str, str]) -> Source:
+    """A component with a switch, and with a value for further labels of its objects."""
     where = f".Values.{name}"
-    return Source(
-        f"components/{name}", f"{where}.enabled", labels=f"{where}.labels", annotations=annotations, replaced=replaced
-    )
+    return Source(f"components/{name}", f"{where}.enabled", labels=f"{where}.labels", replaced=replaced)
 
 
 _KEEP = 'ternary (dict "helm.sh/resource-policy" "keep") (dict) $.Values.crds.keep'
@@ -92,11 +90,8 @@ TEMPLATES: dict[str, tuple[Source, ...]] = {
         Source("components/external-metrics/rbac.yaml", f"and .Values.settings.server.externalMetrics ({SELF_SIGNED})"),
     ),
     "upstreams": (Source("components/upstreams", ".Values.settings.upstreams"),),
-    "monitoring": (
-        labelled("monitoring", replaced=(("interval: 30s", "interval: {{ $.Values.monitoring.interval }}"),)),
-    ),
-    "alerts": (labelled("alerts", replaced=((_RUNBOOKS, "{{ $.Values.alerts.runbooks }}"),)),),
-    "dashboards": (labelled("dashboards", annotations="$.Values.dashboards.annotations"),),
+    "monitoring": (labelled("monitoring", ("interval: 30s", "interval: {{ $.Values.monitoring.interval }}")),),
+    "alerts": (labelled("alerts", (_RUNBOOKS, "{{ $.Values.alerts.runbooks }}")),),
     "companion-base": (
         workload("companion", "components/companion/serviceaccount.yaml", COMPANION),
         *(Source(f"components/companion/{name}.yaml", COMPANION) for name in ("rbac", "lease")),

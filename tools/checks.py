@@ -41,7 +41,7 @@ REGISTRIES = ROOT / "docs" / "registries.md"
 SECURITY = ROOT / "docs" / "security.md"
 MADE = {**reference.FILES, **chart_templates.files(), **chart_values.files()}
 """What makes each file that is made from code, by its path."""
-_SKIPPED = {"node_modules", "site"}
+_SKIPPED = {"site"}
 
 
 def made_from_code() -> Iterator[str]:

@@ -53,8 +53,8 @@ _CLI = """\
 Colours appear on a terminal only, and never where `NO_COLOR` is set. What takes longer than two seconds says on a
 terminal what it waits for. Text is for people and may change; `-o json` is for programs, and its keys stay.
 
-`eval "$(effective-load completion bash)"` in `~/.bashrc` completes commands, arguments and the names of policies at the
-tab key; zsh and fish [work alike](#completion). kubectl completes the plugin without that.
+`eval "$(register-python-argcomplete effective-load)"` in `~/.bashrc` or `~/.zshrc` completes commands and arguments at
+the tab key.
 
 An exit status of 130 or 143 says that a signal ended the command.
 """

@@ -1,78 +1,56 @@
-"""`python -m tools.shape`: how finely the code is divided, as figures to compare before and after a change.
+"""`python -m tools.shape`: a table of packages with their modules, their lines, and their budgets.
 
-`python -m tools.shape lab adapter/load` counts other folders; `-v` names the private functions that are called once and
-the modules with one importer. A function counts as called once where one place of the counted code names it.
+Lines are those of `wc -l` over all Python files. A package may be larger than its budget if its users gain by it.
 """
 
-import argparse
-import ast
-import statistics
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SHORT = 6
-"""Private functions below this many lines are worth a look where they are called once."""
-SMALL = 150
-"""Modules up to this many lines are worth a look where they have one importer."""
+ADAPTER: dict[str, tuple[int, tuple[str, ...]]] = {
+    "load": (2_800, ("load",)),
+    "policy": (1_200, ("policy",)),
+    "evaluation, engine, snapshot, processes, cli": (1_900, ("evaluation", "*.py")),
+    "kube": (1_850, ("kube",)),
+    "usage": (1_200, ("usage",)),
+    "registries": (2_200, ("registries",)),
+    "apiserver": (1_850, ("apiserver",)),
+    "companion": (1_500, ("companion",)),
+    "hpa": (500, ("hpa",)),
+    "runtime, telemetry, settings": (2_100, ("runtime", "telemetry", "settings")),
+    "commands": (5_400, ("commands",)),
+}
+"""The budget of each row in `adapter/`, and its folders or files."""
+WHOLE: dict[str, tuple[int, tuple[str, ...]]] = {
+    "adapter": (22_500, ("adapter",)),
+    "tests": (32_000, ("tests",)),
+    "lab, tools, monitoring": (7_000, ("lab", "tools", "monitoring")),
+}
+"""The budgets of the top folders."""
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def modules(base: Path, places: Iterable[str]) -> set[Path]:
+    """The Python files in these folders, or of these names."""
+    return {path for place in places for path in base.glob(place if place.endswith(".py") else f"{place}/**/*.py")}
+
+
+def row(name: str, files: Iterable[Path], budget: int) -> str:
+    """A line of the table."""
+    sizes = [path.read_bytes().count(b"\n") for path in files]
+    return f"{name:46}{len(sizes):>8}{sum(sizes):>8,}{budget:>8,}"
 
 
 def main() -> None:
-    """Prints the figures."""
-    parser = argparse.ArgumentParser(prog="python -m tools.shape", description="How finely code is divided.")
-    parser.add_argument("folders", nargs="*", default=["adapter"], metavar="FOLDER")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name what is worth a look")
-    arguments = parser.parse_args()
-    paths = sorted(path for folder in arguments.folders for path in (ROOT / folder).rglob("*.py"))
-    texts = {".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8") for path in paths}
-    sizes: list[int] = []
-    private, once, classes = 0, list[tuple[str, int]](), Counter[str]()
-    importers: dict[str, list[str]] = {module: [] for module in texts}
-    for module, text in texts.items():
-        tree = ast.parse(text)
-        nodes = list(ast.walk(tree))
-        named = Counter(node.id for node in nodes if isinstance(node, ast.Name))
-        named.update(node.attr for node in nodes if isinstance(node, ast.Attribute))
-        for node in nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                sizes.append((node.end_lineno or 0) - node.lineno + 1)
-                if node.name.startswith("_") and not node.name.startswith("__"):
-                    private += 1
-                    if named[node.name] == 1:
-                        once.append((f"{module}.{node.name}", sizes[-1]))
-        for imported in {*_imports(tree)} & importers.keys():
-            importers[imported].append(module)
-        classes.update(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_")
-    lines = {module: text.count("\n") for module, text in texts.items()}
-    single = [
-        (module, *by)
-        for module, by in importers.items()
-        if len(by) == 1 and lines[module] <= SMALL and not module.endswith("__init__")
-    ]
-    short = [(name, size) for name, size in once if size < SHORT]
-    two_homes = sorted(name for name, homes in classes.items() if homes > 1)
-    print(f"lines {sum(lines.values())}")
-    print(f"modules {len(texts)}")
-    deciles = statistics.quantiles(sizes, n=10)
-    print(f"functions {len(sizes)}, lines of a function p50 {statistics.median(sizes):g} p90 {deciles[8]:g}")
-    print(f"private functions {private}, {100 * private / len(sizes):.0f} % of all")
-    print(f"private functions called once {len(once)}, {len(short)} of them below {SHORT} lines")
-    print(f"modules of at most {SMALL} lines with one importer {len(single)}")
-    print(f"public classes with two homes {len(two_homes)}")
-    if arguments.verbose:
-        print(*(f"called once: {name} ({size})" for name, size in short), sep="\n")
-        print(*(f"one importer: {name} ({lines[name]}) by {by}" for name, by in single), sep="\n")
-        print(*(f"two homes: {name}" for name in two_homes), sep="\n")
+    """Prints the table. Raises ValueError if a module of the adapter belongs to no row."""
+    packages = {name: modules(ROOT / "adapter", places) for name, (_, places) in ADAPTER.items()}
+    if missing := modules(ROOT, ["adapter"]) - set().union(*packages.values()):
+        raise ValueError(f"no row for {', '.join(sorted(str(path.relative_to(ROOT)) for path in missing))}")
+    print(f"{'package':46}{'modules':>8}{'lines':>8}{'budget':>8}")
+    for name, files in packages.items():
+        print(row(name, files, ADAPTER[name][0]))
+    print()
+    for name, (budget, places) in WHOLE.items():
+        print(row(name, modules(ROOT, places), budget))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Authentication: the front proxy as its ConfigMap describes it, and the user whom its headers name."""
 
 import asyncio
+import functools
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,15 +34,10 @@ _FIRST_RETRY = 1.0
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Undecoded names and values of the request's headers."""
 
-_MAX_IDENTITIES = 4096
-_MAX_IDENTITY_SIZE = 4096
-"""Largest sum of an identity's headers that is cached, in bytes."""
-
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = "system:anonymous"
 MASTERS = "system:masters"
-_ACCOUNTS = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +98,7 @@ def _header_names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 class Peer(NamedTuple):
     """The client of a connection: the common name of the certificate that the handshake verified, and when it expires.
 
-    The connection is closed when the requestheader CA changes, so the CA need not be checked again.
+    The door admits no connection of another CA than the current one, so the CA need not be checked again.
     """
 
     common_name: str
@@ -116,8 +112,12 @@ class Peer(NamedTuple):
 def peer_of(tls: ssl.SSLObject) -> Peer | None:
     """The peer of a finished handshake, None if it presented no readable certificate."""
     der = tls.getpeercert(binary_form=True)
-    if der is None:
-        return None
+    return None if der is None else _peer_of_certificate(der)
+
+
+@functools.lru_cache(16)
+def _peer_of_certificate(der: bytes) -> Peer | None:
+    """Cached: an API server presents one certificate in all its requests."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         names = [
@@ -138,20 +138,6 @@ class Identity(NamedTuple):
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    @property
-    def flow(self) -> str:
-        """The key by which requests share limits: the user, or the namespace of a service account.
-
-        A namespace's service accounts share one flow, because their number is unbounded: a tenant may create more.
-        """
-        return self.user.rpartition(":")[0] if self.user.startswith(_ACCOUNTS) else self.user
-
-    @property
-    def size(self) -> int:
-        """Characters of all fields together."""
-        extra = sum(len(key) + sum(map(len, values)) for key, values in self.extra)
-        return len(self.user) + len(self.uid) + sum(map(len, self.groups)) + extra
-
     def review(self) -> dict[str, Any]:
         """The user's fields of a SubjectAccessReview's spec."""
         extra = {key: list(values) for key, values in self.extra}
@@ -159,47 +145,36 @@ class Identity(NamedTuple):
 
 
 class Authenticator:
-    """Authenticates connections and requests. `wall` is this machine's clock, for certificates."""
+    """Authenticates requests under the front proxy's current `config`. `wall` is this machine's clock."""
 
     def __init__(self, metrics: Metrics, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self._identity_headers = IdentityHeaders(EMPTY_CONFIG)
+        self.config = EMPTY_CONFIG
         self._wall = wall
         self._monotonic = monotonic
         self._accepted = metrics.authentications.labels("front-proxy", "ok")
         self._refused = metrics.authentications.labels("front-proxy", "refused")
         self._logged_at = -_LOG_SECONDS
 
-    @property
-    def config(self) -> RequestheaderConfig:
-        """The configuration of the front proxy in use."""
-        return self._identity_headers.config
+    def identity(self, tls: ssl.SSLObject | None, raw: RawHeaders) -> Identity:
+        """The user whom the front proxy names; `tls` is its connection, None if that is not admitted.
 
-    @config.setter
-    def config(self, config: RequestheaderConfig) -> None:
-        self._identity_headers = IdentityHeaders(config)
-
-    def is_front_proxy(self, peer: Peer) -> bool:
-        """Whether a peer with a verified certificate may connect; logs at most once a minute why not."""
-        if peer.is_front_proxy(self.config, self._wall()):
-            return True
-        self._refused.inc()
-        if self._monotonic() - self._logged_at >= _LOG_SECONDS:
-            self._logged_at = self._monotonic()
-            _log.warning(
-                "client_refused",
-                common_name=peer.common_name,
-                allowed=sorted(self.config.allowed_names),
-                error="the certificate is expired, or its common name is not one of the front proxy's",
-            )
-        return False
-
-    def identity(self, peer: Peer, raw: RawHeaders) -> Identity:
-        """The user whom the front proxy names. Raises StatusError 401.
-
-        The certificate is checked at every request: it may expire, or its name be removed, while the connection lives.
+        Raises StatusError 401. The certificate is checked at every request: it may expire, or its name be removed,
+        while the connection lives. Why it is refused is logged at most once a minute.
         """
-        identity = self._identity_headers.identity(self._identity_headers.select(raw))
-        if identity is None or not self.is_front_proxy(peer):
+        peer = None if tls is None else peer_of(tls)
+        if peer is None or not peer.is_front_proxy(self.config, self._wall()):
+            self._refused.inc()
+            if peer is not None and self._monotonic() - self._logged_at >= _LOG_SECONDS:
+                self._logged_at = self._monotonic()
+                _log.warning(
+                    "client_refused",
+                    common_name=peer.common_name,
+                    allowed=sorted(self.config.allowed_names),
+                    error="the certificate is expired, or its common name is not one of the front proxy's",
+                )
+            raise unauthorized()
+        identity = identity_of(self.config, raw)
+        if identity is None:
             raise unauthorized()
         self._accepted.inc()
         return identity
@@ -268,48 +243,24 @@ class RequestheaderWatch:
         )
 
 
-class IdentityHeaders:
-    """Decodes identity headers under one configuration."""
-
-    def __init__(self, config: RequestheaderConfig) -> None:
-        self.config = config
-        plain = (*config.user_headers, *config.group_headers, *config.uid_headers)
-        self._names = frozenset(name.encode() for name in plain)
-        self._prefixes = tuple(prefix.encode() for prefix in config.extra_prefixes)
-        self.identities: dict[RawHeaders, Identity | None] = {}
-
-    def select(self, raw: RawHeaders) -> RawHeaders:
-        """The headers that carry an identity."""
-        names, prefixes = self._names, self._prefixes
-        return tuple([pair for pair in raw if (name := pair[0].lower()) in names or name.startswith(prefixes)])
-
-    def identity(self, headers: RawHeaders) -> Identity | None:
-        """The identity that these headers name, None if they name no user."""
-        try:
-            return self.identities[headers]
-        except KeyError:
-            pass
-        values: dict[str, list[str]] = {}
-        for name, value in headers:
-            values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
-        identity, user = None, _first(values, self.config.user_headers)
-        if user:
-            groups = tuple(group for name in self.config.group_headers for group in values.get(name, ()))
-            # In group system:authenticated unless the user is anonymous or in system:unauthenticated.
-            if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
-                groups = (*groups, AUTHENTICATED)
-            extra = [
-                (unquote(name.removeprefix(prefix)), tuple(texts))
-                for name, texts in values.items()
-                if (prefix := next(filter(name.startswith, self.config.extra_prefixes), None)) is not None
-            ]
-            identity = Identity(user, _first(values, self.config.uid_headers), groups, tuple(sorted(extra)))
-        if sum(len(name) + len(value) for name, value in headers) > _MAX_IDENTITY_SIZE:
-            return identity
-        if len(self.identities) >= _MAX_IDENTITIES:
-            self.identities.clear()
-        self.identities[headers] = identity
-        return identity
+def identity_of(config: RequestheaderConfig, raw: RawHeaders) -> Identity | None:
+    """The identity that these headers name, None if they name no user."""
+    values: dict[str, list[str]] = {}
+    for key, value in raw:
+        values.setdefault(key.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
+    user = _first(values, config.user_headers)
+    if not user:
+        return None
+    groups = tuple(group for name in config.group_headers for group in values.get(name, ()))
+    # In group system:authenticated unless the user is anonymous or in system:unauthenticated.
+    if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
+        groups = (*groups, AUTHENTICATED)
+    extra = [
+        (unquote(name.removeprefix(prefix)), tuple(texts))
+        for name, texts in values.items()
+        if (prefix := next(filter(name.startswith, config.extra_prefixes), None)) is not None
+    ]
+    return Identity(user, _first(values, config.uid_headers), groups, tuple(sorted(extra)))
 
 
 def _first(values: dict[str, list[str]], names: tuple[str, ...]) -> str:

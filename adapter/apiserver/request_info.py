@@ -1,12 +1,11 @@
 """Parses request targets into RequestInfo: the requested resource, its selectors, and the right that it requires.
 
-Parsing has two steps, both after authentication: `parse_path` yields the attributes to authorize, and `parse_target`,
-after authorization, the selectors too. Lengths are bounded, and only the results of small targets are cached.
+A target is parsed once, after authentication and before authorization: what is authorized is what is answered.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 from adapter.apiserver.status import StatusError, bad_request, not_allowed
 from adapter.kube.api import WATERMARK_POLICIES
-from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
+from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS
 
 CUSTOM = "custom.metrics.k8s.io"
@@ -30,9 +29,7 @@ MAX_QUERY = 32 * 1024
 """Characters of a target's encoded query: enough for two selectors of many hundred values."""
 MAX_PATH = 2048
 """Characters of a target's encoded path: enough for a namespace, a resource, a name and a metric."""
-_MAX_CACHED = 8192
 _MAX_PARAMETERS = 32
-_METRIC_KINDS = frozenset({"policy", "pods", "target", "external"})
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -69,9 +66,7 @@ class Attributes(NamedTuple):
 class RequestInfo:
     """A parsed request target.
 
-    `labels` selects objects (External: series), `series` the
-    series of an object; None selects everything. `error` is the answer to an authorized request whose target is
-    invalid; its attributes are still set, for authorization.
+    `labels` selects objects (External: series), `series` the series of an object; None selects everything.
     """
 
     kind: RequestKind
@@ -85,65 +80,33 @@ class RequestInfo:
     metric: str = ""
     labels: LabelSelector | None = None
     series: LabelSelector | None = None
-    error: StatusError | None = None
-    target: str = field(default="", compare=False)
-    """The target itself where it is small enough for caches."""
 
     @property
     def policy(self) -> str | None:
         """The policy whose External series are requested; None: those of any."""
         return None if self.labels is None else self.labels.value("policy")
 
-
-CACHE: dict[str, RequestInfo] = {}
-"""Parsed targets of authorized requests; HPAs repeat the same few hundred every 15 seconds."""
-
-
-def parse_path(target: str) -> RequestInfo:
-    """Parse the path of a target (`/path?query`); selectors are present only if the target is cached.
-
-    Never raises: `error` holds the fault.
-    """
-    return CACHE.get(target) or _parse_path(target)
+    @property
+    def is_list(self) -> bool:
+        """Whether all pods, policies or series of a namespace are looked at."""
+        is_any = self.policy is None if self.kind is RequestKind.EXTERNAL else self.kind is RequestKind.PODS
+        return is_any or self.name == ALL_OBJECTS
 
 
 def parse_target(target: str) -> RequestInfo:
-    """Parse a target with its selectors. Never raises: `error` holds the fault."""
-    cached = CACHE.get(target)
-    if cached is not None:
-        return cached
-    info, query = _parse_path(target), target.partition("?")[2]
-    if info.error is None and query:
-        try:
-            parameters = _parameters(query)
-            if info.kind in _METRIC_KINDS:
-                if parameters.get("watch", "") not in {"", "0", "false"}:
-                    raise not_allowed("watch is not supported: metrics can only be read")
-                if parameters.get("fieldSelector"):
-                    raise bad_request("fieldSelector is not supported; use labelSelector")
-                labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
-                info = replace(info, labels=labels, series=series)
-        except StatusError as error:
-            info = replace(info, error=error)
-    if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
-        info = replace(info, target=target)
-        if len(CACHE) >= _MAX_CACHED:
-            CACHE.clear()
-        CACHE[target] = info
-    return info
-
-
-def _parse_path(target: str) -> RequestInfo:
-    path = target.partition("?")[0]
-    try:
-        segments = _decode(path)
-    except StatusError as error:
-        return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:MAX_PATH] or "/"), error=error)
+    """Parse a target (`/path?query`). Raises StatusError for one that is invalid."""
+    path, _, query = target.partition("?")
+    segments = _decode(path)
+    parameters = _parameters(query)
     group, version = (*segments[1:3], "", "")[:2]
     attributes = None
     if len(segments) > 3 and segments[0] == "apis" and version in SERVED_VERSIONS.get(group, ()) and all(segments):
         attributes = _resource_attributes(group, version, segments[3:])
     if attributes is not None:
+        if parameters.get("watch", "") not in {"", "0", "false"}:
+            raise not_allowed("watch is not supported: metrics can only be read")
+        if parameters.get("fieldSelector"):
+            raise bad_request("fieldSelector is not supported; use labelSelector")
         resources = {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}
         of_custom = resources.get(attributes.resource, RequestKind.TARGET)
         return RequestInfo(
@@ -156,8 +119,10 @@ def _parse_path(target: str) -> RequestInfo:
             resource=attributes.resource,
             name=attributes.name,
             metric=attributes.subresource or segments[-1],
+            labels=_selector(parameters, "labelSelector"),
+            series=_selector(parameters, "metricLabelSelector"),
         )
-    kind, fault = RequestKind.OTHER, None
+    kind = RequestKind.OTHER
     if segments[0] == "apis" and len(segments) <= 3 and all(segments):
         kind = (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
     elif segments == ("version",):
@@ -165,9 +130,9 @@ def _parse_path(target: str) -> RequestInfo:
     elif segments[0] == "openapi":
         kind = RequestKind.OPENAPI
     elif segments[0] == "apis" and group in SERVED_VERSIONS:
-        fault = bad_request("invalid request path")
+        raise bad_request("invalid request path")
     attributes = Attributes(path="/" + "/".join(segments))
-    return RequestInfo(kind=kind, attributes=attributes, segments=segments, group=group, version=version, error=fault)
+    return RequestInfo(kind=kind, attributes=attributes, segments=segments, group=group, version=version)
 
 
 def _resource_attributes(group: str, version: str, rest: tuple[str, ...]) -> Attributes | None:

@@ -6,30 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
+from aiohttp import web
 
-from adapter.apiserver import tls
 from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
 from adapter.apiserver.authorization import Authorizer, ReviewClient
-from adapter.apiserver.certificate_manager import CertificateManager
-from adapter.apiserver.certificates import KeyPair
-from adapter.apiserver.decision_document import DecisionDocuments
+from adapter.apiserver.certificates import CertificateManager, KeyPair
 from adapter.apiserver.discovery import Discovery
-from adapter.apiserver.handler import Handler, unreadable
+from adapter.apiserver.door import Door, server_context
+from adapter.apiserver.handler import Handler
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.tls import Door
-from adapter.apiserver.upstreams import Upstreams
+from adapter.apiserver.upstream import Upstreams
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.runtime.inbound import HttpConnections, HttpLimits
 from adapter.settings.server import ServerSettings
 from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-LIMITS = HttpLimits(connections=2048)
-"""Of all front proxies; an API server opens one for each request that it forwards at the same time."""
+LINE_BYTES = 64 * 1024
+"""Limit for one header, and for the request line: a selector of a few thousand values."""
+MOST_HEADERS = 2048
+"""A user's identity may have hundreds of groups."""
+IDLE_SECONDS = 90.0
+"""As long as the API server keeps an idle connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,24 +80,16 @@ class ApiServer:
         self.certificates = CertificateManager(
             session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
         )
-        provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
+        self.door = Door(settings.address, settings.port)
         self.handler = Handler(
+            self.door.tls_of,
             self._authenticator,
             self._authorizer,
-            provider,
+            MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now),
             Discovery(upstreams.listed) if upstreams else Discovery(),
-            DecisionDocuments(provider),
             metrics,
             external=settings.external_metrics,
             upstreams=upstreams,
-        )
-        self.connections = HttpConnections(self.handler, LIMITS, unreadable)
-        self.door = Door(
-            settings.address,
-            settings.port,
-            is_front_proxy=self._authenticator.is_front_proxy,
-            established=self.connections.start,
-            ended=self.connections.forget,
         )
         self.ready: dict[str, Check] = {
             "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
@@ -118,16 +111,26 @@ class ApiServer:
 
     async def run(self) -> None:
         """Serve until cancelled; then stop accepting and give requests in flight `timing.grace` seconds."""
+        http = web.Server(
+            self.handler,
+            handler_cancellation=True,
+            access_log=None,
+            max_headers=MOST_HEADERS,
+            max_line_size=LINE_BYTES,
+            max_field_size=LINE_BYTES,
+            keepalive_timeout=IDLE_SECONDS,
+        )
         try:
             self.door.listen()
             self.started.set()
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.door.run(http), name="door")
                 tasks.create_task(self.certificates.run(), name="certificate")
                 tasks.create_task(self._requestheader.run(), name="front proxy")
                 tasks.create_task(self._follow_tls(), name="tls")
         finally:
-            self.door.close()
-            await self.connections.finish(self._grace_seconds)
+            http.pre_shutdown()
+            await http.shutdown(self._grace_seconds)
             await self._authorizer.close()
 
     def _apply_config(self, config: RequestheaderConfig) -> None:
@@ -135,10 +138,7 @@ class ApiServer:
         self._tls_changed.set()
 
     async def _follow_tls(self) -> None:
-        """Replace the TLS context whenever the certificate or the front proxy's CA changes.
-
-        Where the CA changed, it closes the connections that the context before had let in.
-        """
+        """Replace the TLS context whenever the certificate or the front proxy's CA changes."""
         while True:
             await self._tls_changed.wait()
             self._tls_changed.clear()
@@ -147,16 +147,13 @@ class ApiServer:
             if pair is None or (pair, authority) == before:
                 continue
             try:
-                context = await asyncio.to_thread(tls.server_context, pair, authority) if authority else None
+                context = await asyncio.to_thread(server_context, pair, authority) if authority else None
             except CertificateError as error:
                 self._errors.labels("certificate").inc()
                 _log.error("tls_context_failed", error=str(error))
                 continue
-            self.door.use(context)
+            self.door.use(context, same_authority=before is not None and before[1] == authority)
             self.in_use = (pair, authority)
-            if before is not None and before[1] != authority:
-                self.door.abort_handshakes()
-                self.connections.dismiss()
 
     def _tls_check(self) -> str | None:
         """Why new connections do not yet get the current certificate and CA; None when they do."""

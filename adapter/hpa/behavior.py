@@ -8,9 +8,7 @@ from typing import NamedTuple
 from adapter.hpa.go_numbers import MAX_INT32, MIN_INT32, ceil_int32, int32
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
 
-READY = "ReadyForNewScale"
 IN_RANGE = "DesiredWithinRange"
-_UP_STABILIZED, _DOWN_STABILIZED = "ScaleUpStabilized", "ScaleDownStabilized"
 _UP_LIMIT, _DOWN_LIMIT = "ScaleUpLimit", "ScaleDownLimit"
 _TOO_MANY, _TOO_FEW = "TooManyReplicas", "TooFewReplicas"
 _LEGACY_FACTOR, _LEGACY_FLOOR = 2.0, 4.0
@@ -53,11 +51,10 @@ class _Event:
 
 
 class Limited(NamedTuple):
-    """A count after stabilization and limits, with the reasons of the conditions AbleToScale and ScalingLimited."""
+    """A count after stabilization and limits, with the reason of the condition ScalingLimited."""
 
     replicas: int
     stabilized: int
-    able: str
     limit: str
 
 
@@ -90,34 +87,30 @@ class History:
             else:
                 highest = max(highest, recommendation.replicas)
         self._record(desired, now, reuse)
-        able = READY if highest == desired else _DOWN_STABILIZED
         reach = int32(max(_LEGACY_FACTOR * current, _LEGACY_FLOOR))
         ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
         if highest < minimum:
-            return Limited(minimum, highest, able, _TOO_FEW)
+            return Limited(minimum, highest, _TOO_FEW)
         if highest > ceiling:
-            return Limited(ceiling, highest, able, reason)
-        return Limited(highest, highest, able, IN_RANGE)
+            return Limited(ceiling, highest, reason)
+        return Limited(highest, highest, IN_RANGE)
 
     def limited(
         self, current: int, desired: int, minimum: int, maximum: int, up: Rules, down: Rules, now: float
     ) -> Limited:
         """With `behavior`: stabilized within both windows, then limited by the direction's policies."""
         stabilized = self._stabilized(current, desired, up.window, down.window, now)
-        able = READY
-        if stabilized != desired:
-            able = _UP_STABILIZED if desired >= current else _DOWN_STABILIZED
         if stabilized > current:
             reach = max(current, self._reach(current, up, now, upwards=True))
             ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
             if stabilized > ceiling:
-                return Limited(ceiling, stabilized, able, reason)
+                return Limited(ceiling, stabilized, reason)
         elif stabilized < current:
             reach = min(current, self._reach(current, down, now, upwards=False))
             floor, reason = (reach, _DOWN_LIMIT) if minimum < reach else (minimum, _TOO_FEW)
             if stabilized < floor:
-                return Limited(floor, stabilized, able, reason)
-        return Limited(stabilized, stabilized, able, IN_RANGE)
+                return Limited(floor, stabilized, reason)
+        return Limited(stabilized, stabilized, IN_RANGE)
 
     def _stabilized(self, current: int, desired: int, up_window: int, down_window: int, now: float) -> int:
         lowest, highest, reuse = desired, desired, None

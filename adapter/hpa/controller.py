@@ -1,7 +1,7 @@
-"""One sync of the HPA controller after the other: from scale, metrics and pods to the next count and its conditions."""
+"""One sync of the HPA controller after the other: from scale, metrics and pods to the next count."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -11,27 +11,6 @@ from adapter.hpa.go_numbers import milli
 from adapter.hpa.pods import CpuRules, ModelPod, ModelSample
 from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
-
-ABLE, ACTIVE, LIMITED, ZERO = "AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"
-
-_MESSAGES = {
-    "SucceededGetScale": "the HPA controller was able to get the target's current scale",
-    "ReadyForNewScale": "recommended size matches current size",
-    "ScaleUpStabilized": (
-        "recent recommendations were lower than current one, applying the lowest recent recommendation"
-    ),
-    "ScaleDownStabilized": (
-        "recent recommendations were higher than current one, applying the highest recent recommendation"
-    ),
-    "DesiredWithinRange": "the desired count is within the acceptable range",
-    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
-    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
-    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
-    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
-    "ScalingDisabled": "scaling is disabled since the replica count of the target is zero",
-    "ScaledToZero": "the HPA controller scaled the workload to zero",
-    "NotScaledToZero": "the HPA controller did not scale the workload to zero",
-}
 
 Values = Sequence[int] | Mapping[str, ModelSample] | str
 """What a metric answers: the series' values (milli-units), samples by pod, or the sentence of an error."""
@@ -50,27 +29,18 @@ class Flags(NamedTuple):
     scale_to_zero: bool = False
 
 
-class HpaCondition(NamedTuple):
-    """A condition of the HPA's status."""
-
-    status: bool
-    reason: str
-    message: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
     """What one sync did. `recommendation` is the largest proposal, None where the metrics gave none or were not asked.
 
-    `stabilized` is the recommendation after the windows. `replicas` is the count afterwards; `reason` why it changed.
+    `replicas` is the count afterwards; `reason` why it changed, `limit` the reason of the condition ScalingLimited.
     """
 
     replicas: int
     recommendation: int | None = None
-    stabilized: int | None = None
     reason: str = ""
+    limit: str = ""
     proposals: Proposals = ()
-    conditions: Mapping[str, HpaCondition] = field(default_factory=dict)
 
 
 class Controller:
@@ -80,7 +50,7 @@ class Controller:
         self._hpa = hpa
         self._flags = flags or Flags()
         self._history = History()
-        self._conditions: dict[str, HpaCondition] = {}
+        self._scaled_to_zero = False
         self._up = rules(hpa.scale_up, DEFAULT_UP, 0)
         self._down = rules(hpa.scale_down, DEFAULT_DOWN, self._flags.down_window)
         self._tolerances = Tolerances(
@@ -129,13 +99,9 @@ class Controller:
         """
         written = now if written_at is None else written_at
         minimum, maximum = self._hpa.bounds.minimum, self._hpa.bounds.maximum
-        self._set(ABLE, "SucceededGetScale")
         self._history.begin(replicas, now if begun_at is None else begun_at)
         if replicas == 0 and not self._may_leave_zero():
-            self._set(ACTIVE, "ScalingDisabled", status=False)
-            if not self._flags.scale_to_zero:
-                self._conditions.pop(ZERO, None)
-            return Sync(replicas=0, conditions=dict(self._conditions))
+            return Sync(replicas=0)
         if replicas > maximum:
             reason = "Current number of replicas above Spec.MaxReplicas"
             return self._rescale(Sync(replicas=maximum, reason=reason), replicas, written)
@@ -145,7 +111,7 @@ class Controller:
         proposals = self._proposals(now, replicas, values, pods, status_replicas)
         recommended = self._recommended(replicas, proposals)
         if recommended is None:
-            return Sync(replicas=replicas, proposals=proposals, conditions=dict(self._conditions))
+            return Sync(replicas=replicas, proposals=proposals)
         return self._rescale(self._normalized(replicas, recommended, proposals, now), replicas, written)
 
     def _proposals(
@@ -174,8 +140,6 @@ class Controller:
             limited = self._history.limited(replicas, desired, least, most, self._up, self._down, now)
         else:
             limited = self._history.legacy(replicas, desired, least, most, self._flags.down_window, now)
-        self._set(ABLE, limited.able)
-        self._set(LIMITED, limited.limit, status=limited.replicas != limited.stabilized)
         count, reason = limited.replicas, ""
         if desired > replicas:
             reason = f"{metric} above target"
@@ -183,16 +147,11 @@ class Controller:
             reason = "All metrics below target"
         if replicas == 0 and count < least:
             count, reason = least, reason or "Current number of replicas below Spec.MinReplicas"
-        return Sync(
-            replicas=count, recommendation=desired, stabilized=limited.stabilized, reason=reason, proposals=proposals
-        )
+        return Sync(replicas=count, recommendation=desired, reason=reason, limit=limited.limit, proposals=proposals)
 
     def _may_leave_zero(self) -> bool:
         """At a count of 0 metrics are asked only where the HPA scaled to zero itself, with the gate on."""
-        zero = self._conditions.get(ZERO)
-        if not self._flags.scale_to_zero or zero is None or not zero.status:
-            return False
-        return self._hpa.bounds.minimum != 0 or self._speaks_at_zero()
+        return self._scaled_to_zero and (self._hpa.bounds.minimum != 0 or self._speaks_at_zero())
 
     def _speaks_at_zero(self) -> bool:
         return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
@@ -203,39 +162,24 @@ class Controller:
         None where no metric has one, or one fails and the others would scale down.
         """
         largest, winner = 0, ""
-        failed = [index for index, proposal in enumerate(proposals) if isinstance(proposal, str)]
+        failed = sum(isinstance(proposal, str) for proposal in proposals)
         for metric, proposal in zip(self._hpa.metrics, proposals, strict=True):
             # A 0 is replaced by whatever comes next, a negative number included, as in the controller.
             if isinstance(proposal, Proposal) and (largest == 0 or proposal.replicas > largest):
                 largest, winner = proposal.replicas, _text(metric)
-        if failed and (len(failed) == len(proposals) or largest < replicas):
-            message = f"the HPA was unable to compute the replica count: {proposals[failed[0]]}"
-            self._conditions[ACTIVE] = HpaCondition(
-                False, f"FailedGet{self._hpa.metrics[failed[0]].kind.value}Metric", message
-            )
+        if failed and (failed == len(proposals) or largest < replicas):
             return None
-        message = f"the HPA was able to successfully calculate a replica count from {winner}"
-        self._conditions[ACTIVE] = HpaCondition(True, "ValidMetricFound", message)
         return max(0, largest), winner
 
     def _rescale(self, sync: Sync, before: int, now: float) -> Sync:
-        """Carry out what a sync decided: conditions, and the change to be remembered for rate limits."""
+        """Carry out what a sync decided: the change is remembered for rate limits, and one to zero for the way back."""
         if sync.replicas == before:
-            return replace(sync, reason="", conditions=dict(self._conditions))
-        message = f"the HPA controller was able to update the target scale to {sync.replicas}"
-        self._conditions[ABLE] = HpaCondition(True, "SucceededRescale", message)
+            return replace(sync, reason="")
         if self._hpa.has_behavior:
             self._history.changed(before, sync.replicas, self._up, self._down, now)
-        if not self._flags.scale_to_zero:
-            self._conditions.pop(ZERO, None)
-        elif before > 0 and sync.replicas == 0 and self._hpa.bounds.minimum == 0 and self._speaks_at_zero():
-            self._set(ZERO, "ScaledToZero")
-        else:
-            self._set(ZERO, "NotScaledToZero", status=False)
-        return replace(sync, conditions=dict(self._conditions))
-
-    def _set(self, kind: str, reason: str, *, status: bool = True) -> None:
-        self._conditions[kind] = HpaCondition(status, reason, _MESSAGES[reason])
+        to_zero = before > 0 and sync.replicas == 0 and self._hpa.bounds.minimum == 0 and self._speaks_at_zero()
+        self._scaled_to_zero = self._flags.scale_to_zero and to_zero
+        return sync
 
 
 def _tolerance(own_tolerance: Fraction | None, default: float) -> float:

@@ -164,19 +164,6 @@ class Cluster:
                     hpas.append(parse_hpa(raw, self._tolerance))
         return hpas
 
-    async def addresses(self, namespace: str, service: str) -> list[str]:
-        """The addresses (host:port) of a Service's pods for its port `https`, ready or not."""
-        return sorted(
-            {
-                f"[{address}]:{port.port}" if ":" in address else f"{address}:{port.port}"
-                for endpoint_slice in await self._endpoint_slices(namespace, service)
-                for port in endpoint_slice.ports or ()
-                if port.name == "https" and port.port is not None
-                for endpoint in endpoint_slice.endpoints or ()
-                for address in endpoint.addresses or ()
-            }
-        )
-
     async def service_pods(self, namespace: str, service: str) -> list[str]:
         """The names of a Service's pods, ready or not."""
         slices = await self._endpoint_slices(namespace, service)

@@ -447,9 +447,16 @@ class _AccessReviewStatus(KubeObject, frozen=True):
     reason: str = ""
 
 
-class AccessReview(KubeObject, frozen=True):
-    """A SubjectAccessReview or SelfSubjectAccessReview, answered."""
+class _AccessReviewSpec(KubeObject, frozen=True):
+    user: str = ""
+    resource_attributes: dict[str, Any] | None = None
+    non_resource_attributes: dict[str, Any] | None = None
 
+
+class AccessReview(KubeObject, frozen=True):
+    """A SubjectAccessReview or SelfSubjectAccessReview, answered. The API server repeats what it was asked."""
+
+    spec: _AccessReviewSpec = _AccessReviewSpec()
     status: _AccessReviewStatus = _AccessReviewStatus()
 
 

@@ -91,7 +91,7 @@ class StepDown(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """A step inside the band toward a watermark: `load` of `pods` pods, which must not pass the `limit` (nano-units)."""
+    """A step inside the band toward a watermark: the `load` of `pods`, which must not pass the `limit` (nano-units)."""
 
     towards: Converge
     pods: int
@@ -124,10 +124,10 @@ class MetricAssessment:
     of all running pods (nano-units, exact). `missing` pods lack a sample, the windows of `partial` ones hold fewer
     samples than a full one, `young` ones may serve soon. Of the missing, `overdue` should have one by now. `total`: the
     source gives one number for the service, `total_value`, at most `total_bound`. `lower` are the readings of the lower
-    bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at` and
-    `newest_at` are the times of the oldest and the newest sample that count; the oldest window began at `began_at`, less one poll; after `stale_at`
-    the first sample no longer counts. `delayed`: in these directions the delay still runs. `is_ignored_zero`: the usage
-    is exactly 0, which is not accepted.
+    bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at`
+    and `newest_at` are the times of the oldest and the newest sample that count; the oldest window began at `began_at`,
+    less one poll; after `stale_at` the first sample no longer counts. `delayed`: in these directions the delay still
+    runs. `is_ignored_zero`: the usage is exactly 0, which is not accepted.
     """
 
     name: str
@@ -165,8 +165,9 @@ class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
     `target` names the scale target for sentences. `pods` are without their usage, which is in the `metrics`;
-    `with_usage` adds it to the few that are shown. `windows` are the current and the next window of each schedule. `conditions` are findings for
-    the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
+    `with_usage` adds it to the few that are shown. `windows` are the current and the next window of each schedule.
+    `conditions` are findings for the user: condition type → a sentence. `memory` belongs into the next assessment's
+    inputs.
     """
 
     policy: Policy

@@ -184,12 +184,10 @@ def drift_of(towards: Converge, sums: Sums, loads: Loads, band: Band) -> Drift |
     One down is only taken where nothing is missing, young, doubtful or partial, and nobody left.
     """
     load = sums.average(band) * sums.pods
-    if band.is_absolute or (towards is Converge.LOW and band.low is not None):
-        return None if band.is_absolute or band.low is None else Drift(towards, sums.pods, load, band.low)
+    if towards is Converge.LOW:
+        return None if band.low is None else Drift(towards, sums.pods, load, band.low)
     is_whole = not loads.gaps and not loads.doubtful and not loads.departed and loads.known == sums.usage
-    if towards is Converge.LOW or band.high is None or not is_whole:
-        return None
-    return Drift(towards, sums.pods, load, band.high)
+    return Drift(towards, sums.pods, load, band.high) if band.high is not None and is_whole else None
 
 
 def departed_load(lasts: Sequence[int], serving: Sequence[PodSample], newcomers: Fraction | int) -> Fraction | int:

@@ -129,7 +129,7 @@ def _proposing(outcome: Outcome, proposal: int, held_by: HeldBy | None) -> Outco
 
 
 def _drifted(drift: Drift, current: int, multiple: int) -> tuple[int | None, int | None]:
-    """The bounds that move the count by one step inside the band: the next multiple, unless that passes the watermark."""
+    """The bounds that move the count to the next multiple inside the band, unless that passes the watermark."""
     if drift.towards is Converge.LOW:
         wanted = (current // multiple + 1) * multiple
         pods = drift.pods + wanted - current

@@ -79,8 +79,9 @@ NEW_METRIC = MetricMemory()
 class Memory:
     """The memory of one policy. `assess` returns the next one; `decide` never changes it.
 
-    `started_at`: when this process took the policy over (None: it has watched for long). `changed_at`, `rose_at`: when the watched count last changed, and rose.
-    `error_since`: since when nothing can be decided; `zero_since`: since when usage is exactly 0 and ignored.
+    `started_at`: when this process took the policy over (None: it has watched for long). `changed_at`, `rose_at`: when
+    the watched count last changed, and rose. `error_since`: since when nothing can be decided; `zero_since`: since when
+    usage is exactly 0 and ignored.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)

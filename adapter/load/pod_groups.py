@@ -74,19 +74,19 @@ def group_pods(
         young=frozenset(each.pod.uid for each in assessed if is_young(each, memory.pod(each.pod.uid), now)),
         replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
         doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
-        deletes_out_first=_deletes_out_first(policy, target, assessed),
+        deletes_out_first=_deletes_out_first(target, assessed),
         may_shrink=100 * len(by_state[PodState.SERVING])
         >= policy.min_serving_percent * sum(len(by_state[state]) for state in _ESTABLISHED),
     )
 
 
-def _deletes_out_first(policy: Policy, target: Target | None, pods: Sequence[PodAssessment]) -> bool:
+def _deletes_out_first(target: Target | None, pods: Sequence[PodAssessment]) -> bool:
     """Whether a scale-down deletes the pulled-out pods first: each has a lower deletion cost than every other pod.
 
     The cost decides only among the pods of one ReplicaSet: a Deployment with several shrinks them by other rules, and a
     StatefulSet deletes by ordinal.
     """
-    if not policy.pulled_out.delete_first or target is None or target.kind != "Deployment":
+    if target is None or target.kind != "Deployment":
         return False
     alive = [each for each in pods if each.state not in GONE]
     if len({each.pod.template_hash for each in alive}) != 1:

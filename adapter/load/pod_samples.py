@@ -1,7 +1,6 @@
 """The samples of one metric: which pods have one that counts, when its window began, and what usage is divided by."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from statistics import median_low
 from typing import NamedTuple
 

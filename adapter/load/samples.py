@@ -51,8 +51,8 @@ UNCOUNTED = -1
 class Point:
     """A value and the time of its sample; for a rate and the like how many samples its window holds.
 
-    `count` is None where that does not matter, and UNCOUNTED where the server cannot say it. `full`: how many a window without
-    a gap holds; None: the memory knows.
+    `count` is None where that does not matter, and UNCOUNTED where the server cannot say it. `full`: how many a window
+    without a gap holds; None: the memory knows.
     """
 
     at: float

@@ -95,20 +95,17 @@ def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
     if pod.deleting or pod.phase in FINISHED_PHASES:
         gone = PodState.TERMINATING if pod.deleting else PodState.FINISHED
         return PodAssessment(pod, gone, "it is being deleted" if pod.deleting else f"its phase is {pod.phase}")
-    if not pod.is_ready or pod.started_at is None:
+    if not pod.is_ready or pod.started_at is None or any(each.crash_looping for each in pod.containers):
         return _not_ready(pod)
-    if any(container.crash_looping for container in pod.containers):
-        return PodAssessment(pod, PodState.UNREADY, "a container crash-loops")
     if pod.pulled_out_annotation:
         return PodAssessment(pod, PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
     was_away = remembered.state in {PodState.PULLED_OUT, PodState.DOUBTFUL}
+    state, reason = PodState.SERVING, "Ready"
     if pod.endpoints_silent and (pod.endpoint_serving is False or was_away):
-        reason = "its endpoints did not serve when the watch of EndpointSlices fell silent"
-        return PodAssessment(pod, PodState.DOUBTFUL, reason, "EndpointSlice conditions")
-    if pod.endpoint_serving is False:
-        reason = "Ready, but its endpoints do not serve"
-        return PodAssessment(pod, PodState.PULLED_OUT, reason, "EndpointSlice conditions")
-    return PodAssessment(pod, PodState.SERVING, "Ready")
+        state, reason = PodState.DOUBTFUL, "its endpoints did not serve when the watch of EndpointSlices fell silent"
+    elif pod.endpoint_serving is False:
+        state, reason = PodState.PULLED_OUT, "Ready, but its endpoints do not serve"
+    return PodAssessment(pod, state, reason, "" if state is PodState.SERVING else "EndpointSlice conditions")
 
 
 def _not_ready(pod: Pod) -> PodAssessment:
@@ -147,6 +144,11 @@ def _by_registry(
     if not remembered.registered:
         reason = "never registered" if roster.at >= pod.ready_since else "Ready only after the registry's last answer"
         return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
+    return _absent(pod, remembered, registry, roster, doubt)
+
+
+def _absent(pod: Pod, remembered: PodMemory, registry: Registry, roster: Roster, doubt: str) -> PodAssessment:
+    """The state of a pod that was registered and is not any more."""
     since = remembered.absent_since
     if not doubt and (since is None or roster.at - since < registry.absent):
         doubt = "not confirmed yet"

@@ -1,20 +1,14 @@
-"""Fair shares: queues and slots by namespace, turns of addresses, so that no client delays the others."""
+"""Fair shares: queues and slots by namespace, so that no tenant delays the others."""
 
 import asyncio
 import heapq
 import math
-import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adapter.runtime.concurrency import wait_for_event
 
-Member = TypeVar("Member")
-
-_BURST_SECONDS = 0.0005
-_REST_FACTOR = 2.0
-"""After a burst the queue rests for this multiple of the time that its steps took."""
 SPACING_SECONDS = 0.5
 """The least time between two evaluations of one policy."""
 EXPEDITED_SPACING_SECONDS = 0.05
@@ -216,102 +210,3 @@ def grant_slots(claims: Iterable[Claim[T]], each: int, total: int | None = None)
         if total is None or len(taken) < total:
             taken.add(item)
     return frozenset((namespace, item) for _, _, namespace, item in ranked if item in taken)
-
-
-class FairQueue:
-    """Runs one step per pass of the event loop, addresses in rotation, and leaves most of the loop's time to others.
-
-    So a front proxy waits for at most one short step of a stranger, and a stranger for one step of each other address.
-    A step that raises is logged by the loop, and the queue goes on.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        self._steps: dict[str, deque[Callable[[], None]]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._clock = clock
-        self._spent = 0.0
-        self._scheduled = False
-
-    def put(self, address: str, step: Callable[[], None]) -> None:
-        """Queue a step."""
-        self._steps.setdefault(address, deque()).append(step)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        if not self._steps:
-            self._scheduled = False
-            return
-        address = next(iter(self._steps))
-        steps = self._steps.pop(address)
-        step = steps.popleft()
-        if steps:
-            self._steps[address] = steps
-        began = self._clock()
-        try:
-            step()
-        finally:  # the loop logs an error; the queue goes on
-            self._spent += self._clock() - began
-            if self._spent < _BURST_SECONDS:
-                self._loop.call_soon(self._turn)
-            else:
-                self._loop.call_later(_REST_FACTOR * self._spent, self._turn)
-                self._spent = 0.0
-
-
-class EvictingPool(Generic[Member]):
-    """A set of at most `limit` members; beyond it, the address with the most members loses its oldest.
-
-    A member's address must not change.
-    """
-
-    def __init__(self, limit: int, address_of: Callable[[Member], str]) -> None:
-        self._limit = limit
-        self._address_of = address_of
-        self._count = 0
-        self._members: dict[str, dict[Member, None]] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Member]:
-        return (member for members in self._members.values() for member in members)
-
-    def __contains__(self, member: Member) -> bool:
-        return member in self._members.get(self._address_of(member), ())
-
-    def add(self, member: Member, is_protected: Callable[[Member], bool] = lambda _: False) -> Member | None:
-        """Add a member; returns the one to evict, if any: a protected one only if no address with as many has another.
-
-        The evicted one stays a member until the caller discards it.
-        """
-        self._members.setdefault(self._address_of(member), {})[member] = None
-        self._count += 1
-        if self._count <= self._limit:
-            return None
-
-        def rank(members: dict[Member, None]) -> tuple[int, bool]:
-            return len(members), any(other is not member and not is_protected(other) for other in members)
-
-        largest = max(self._members.values(), key=rank)
-        candidates = [other for other in largest if other is not member] or [member]
-        return next((other for other in candidates if not is_protected(other)), candidates[0])
-
-    def refresh(self, member: Member) -> None:
-        """Make the member the youngest of its address."""
-        members = self._members.get(self._address_of(member), {})
-        if member in members:
-            del members[member]
-            members[member] = None
-
-    def discard(self, member: Member) -> None:
-        """Remove the member, if present."""
-        address = self._address_of(member)
-        members = self._members.get(address, {})
-        if member not in members:
-            return
-        del members[member]
-        self._count -= 1
-        if not members:
-            del self._members[address]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from adapter.apiserver import certificates, tls
+from adapter.apiserver import certificates
+from adapter.apiserver.door import server_context
 
 HEADERS = {"Content-Type": "application/json", "Server": "constant"}
 BODY = b'{"kind":"MetricValueList","value":"0","padding":"' + 330 * b"." + b'"}'
@@ -19,7 +20,7 @@ BODY = b'{"kind":"MetricValueList","value":"0","padding":"' + 330 * b"." + b'"}'
 
 async def serve(port: int, authority: str) -> None:
     pair = await asyncio.to_thread(certificates.create_bundle, ("localhost",), time.time())
-    context = await asyncio.to_thread(tls.server_context, pair.serving, authority)
+    context = await asyncio.to_thread(server_context, pair.serving, authority)
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         del request

@@ -9,7 +9,6 @@ import datetime as dt
 import json
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -19,10 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "lab" / "benchmarks" / "results"
-KEYS = ("command", "commit", "date", "machine")
-"""What every stored result begins with."""
 _CODE = ("adapter", "lab")
-_NUMBERS = re.compile(r"\[\s+([-+\d.eE,\s]+?)\s+\]")
 _OUTPUTS = ("-o", "--out", "--output")
 
 
@@ -34,38 +30,20 @@ def argument_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def write(
-    path: Path | None,
-    figures: Mapping[str, Any],
-    command: str | None = None,
-    came_from: Mapping[str, Any] | None = None,
-) -> None:
+def write(path: Path | None, figures: Mapping[str, Any], command: str | None = None) -> None:
     """Stores figures (JSON values) with command (by default this process's), commit, date and machine.
 
-    Without a path it prints them. `came_from`: what `origin` said at the start of a long run.
+    Without a path it prints them.
     """
     if path is None:
         print(json.dumps(figures, indent=1, ensure_ascii=False))
         return
-    written = {**(came_from or origin(command)), **{key: one for key, one in figures.items() if key not in KEYS}}
+    date = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    origin = {"command": command or this_command(), "commit": commit(), "date": date, "machine": machine()}
+    written = {**origin, **figures}
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = _NUMBERS.sub(_on_a_line, json.dumps(written, indent=1, ensure_ascii=False))
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"stored in {path}", file=sys.stderr)
-
-
-def _on_a_line(numbers: re.Match[str]) -> str:
-    return f"[{' '.join(numbers[1].split())}]"
-
-
-def origin(command: str | None = None) -> dict[str, Any]:
-    """Where figures come from; ask at the start of a long run, because the repository may change meanwhile."""
-    return {
-        "command": command or this_command(),
-        "commit": commit(),
-        "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": machine(),
-    }
 
 
 def this_command() -> str:

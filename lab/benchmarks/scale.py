@@ -1,47 +1,29 @@
-"""A large cluster at rest and with churn: `python -m lab.benchmarks.scale`, on a real API server with three registries.
+"""A large cluster at rest: `python -m lab.benchmarks.scale`, on a real API server.
 
 2,000 policies and 50,000 pods by default. Requests come at the stock controller's rate, to the adapter and to the
-constant server at the same time. *Churn* replaces 5 % of the pods each minute. It takes six minutes.
+constant server at the same time. It takes four minutes.
 """
 
-import http.client
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import replace
-from statistics import quantiles
 from typing import Any
 
-from lab.benchmarks import record, scene
-from lab.benchmarks.churn import Churn
+from lab.benchmarks import record
 from lab.benchmarks.measure import Load
 from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
-from lab.benchmarks.registered import Registries
 from lab.benchmarks.stage import Stage
-from lab.harness.binaries import print_to_stderr
 
-CHURN_PER_MINUTE = 0.05
 SYNC_SECONDS = 15.0
 """How often the stock controller asks for each policy."""
-_AGE = "effective_load_policy_decision_age_seconds{"
 
 
 def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
-    """The figures of the start, at rest, and with churn; `seconds` of each measurement."""
-    with ExitStack() as stack:
-        registries = stack.enter_context(Registries(scene.services(policies, pods, namespaces)))
-        print_to_stderr("registries filled")
-        settings = {"registries": registries.settings}
-        stage = Stage(policies, pods, namespaces, python, policy=registries.policy, settings=settings)
-        stack.enter_context(stage)
+    """The figures of the start and at rest; `seconds` of each measurement."""
+    with Stage(policies, pods, namespaces, python) as stage:
         figures: dict[str, Any] = {"scene": {"policies": policies, "pods": pods, "namespaces": namespaces}}
         figures["start"] = _started(stage)
         figures["rest"] = _phase(stage, seconds)
-        etcd = stage.cluster.layout.port("etcd")
-        with Churn(stage.services, etcd, registries, pods * CHURN_PER_MINUTE / 60) as churn:
-            time.sleep(8)
-            figures["churn"] = _phase(stage, seconds)
-            figures["churn"]["replaced"] = churn.replaced
         return {**figures, "mib": memory(stage.pid)}
 
 
@@ -57,10 +39,9 @@ def _started(stage: Stage) -> dict[str, float]:
 
 
 def _phase(stage: Stage, seconds: float) -> dict[str, Any]:
-    """Processor time and memory without requests; latencies beside the constant server's; ages of decisions."""
+    """Processor time and memory without requests; latencies beside the constant server's."""
     figures: dict[str, Any] = {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]}
     figures["requests"] = _requests(stage, seconds / 2)
-    figures["decision_age_seconds"] = _ages(stage)
     return figures
 
 
@@ -75,20 +56,6 @@ def _requests(stage: Stage, seconds: float) -> dict[str, Any]:
     figures["p99_beyond_ms"] = round(figures["effective_cpu"]["p99_ms"] - figures["constant"]["p99_ms"], 3)
     figures["refused"] = sum(each.refused for each in done.values())
     return figures
-
-
-def _ages(stage: Stage) -> dict[str, float]:
-    """The age of each policy's decision, looked at twice."""
-    ages: list[float] = []
-    for _ in range(2):
-        connection = http.client.HTTPConnection("127.0.0.1", stage.adapter.metrics_port, timeout=60)
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
-        ages += [float(line.rpartition(" ")[2]) for line in lines if line.startswith(_AGE)]
-        time.sleep(3)
-    shares = quantiles(ages, n=100)
-    return {"p50": round(shares[49], 2), "p99": round(shares[98], 2), "max": max(ages)}
 
 
 def main() -> None:

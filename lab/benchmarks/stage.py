@@ -6,10 +6,8 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from lab.benchmarks import scene, store
 from lab.benchmarks.load import Plan
@@ -46,29 +44,16 @@ HEADERS = [
 class Stage(Scenery):
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter and of the constant server, `policy` makes the policy of a service,
-    `settings` are those of the adapter, `controllers` those that the controller manager runs.
+    `python` is the interpreter of the adapter and of the constant server.
     """
 
-    def __init__(
-        self,
-        policies: int,
-        pods: int,
-        namespaces: int,
-        python: str,
-        *,
-        policy: Callable[[scene.Service], scene.Object] = scene.policy,
-        settings: Mapping[str, Any] | None = None,
-        controllers: str = "",
-    ) -> None:
+    def __init__(self, policies: int, pods: int, namespaces: int, python: str) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
         self._python = python
-        self._policy, self._settings, self._controllers = policy, settings, controllers
 
     def _start(self, stack: ExitStack) -> None:
-        chosen = {"controller_manager": bool(self._controllers), "controllers": self._controllers}
-        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=print_to_stderr, **chosen))
+        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=print_to_stderr))
         for name in ("etcd", "kube-apiserver"):
             favour(self.cluster.components[name].pid or 0)
         self._fill()
@@ -85,7 +70,7 @@ class Stage(Scenery):
         for name in sorted({service.namespace for service in self.services}):
             client.create(objects.namespace(name))
         for service in self.services:
-            client.create(self._policy(service))
+            client.create(scene.policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
         print_to_stderr(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
@@ -122,7 +107,7 @@ class Stage(Scenery):
 
     def _adapter(self) -> AdapterProcess:
         """The adapter with exactly the rights of the manifests."""
-        adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=account_kubeconfig(self.cluster))
+        adapter = AdapterProcess(self.cluster, kubeconfig=account_kubeconfig(self.cluster))
         adapter.component.command[0] = self._python
         adapter.register()
         self._stack.callback(adapter.stop)

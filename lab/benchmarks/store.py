@@ -7,7 +7,7 @@ import base64
 import http.client
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from lab.benchmarks.scene import Object
 
@@ -16,15 +16,7 @@ _AT_ONCE = 100  # etcd allows 128 operations and 1.5 MB in a transaction
 
 def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
     """Writes objects through etcd's HTTP gateway; returns their number."""
-    return _transact(port, (_put(key, item) for key, item in objects))
-
-
-def delete(port: int, keys: Iterable[str]) -> None:
-    """Deletes objects."""
-    _transact(port, ({"requestDeleteRange": {"key": _text(key.encode())}} for key in keys))
-
-
-def _transact(port: int, operations: Iterator[Object]) -> int:
+    operations = (_put(key, item) for key, item in objects)
     connection, done = http.client.HTTPConnection("127.0.0.1", port, timeout=60), 0
     while batch := list(itertools.islice(operations, _AT_ONCE)):
         connection.request("POST", "/v3/kv/txn", json.dumps({"success": batch}).encode())

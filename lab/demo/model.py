@@ -1,7 +1,7 @@
 """The story's cluster in a model: pods, the adapter and the HPA controller as in a replay, and metrics-server.
 
 Time is virtual, and nothing is started: `ModelStage` has what the player needs of a stage. The adapter's count is that
-of `effective-load decide` on the observed objects, the HPAs are those of `effective-load hpa`, and pods come and go as
+of `effective-load decide` on the observed objects, the HPAs are the model of `adapter.hpa`, and pods come and go as
 those of `effective-load replay`. Unlike a replay it has the moments of each scrape, fetch and sync, as the real stage.
 """
 

@@ -1,14 +1,14 @@
 """The services of the long run on the scene of `faults`: a registry with access control, loads in waves, new pods."""
 
 import contextlib
-import json
 import math
+import os
 import random
 import time
 from pathlib import Path
 from typing import Any
 
-from lab.faults.scene import BROKEN, NAMESPACE, Scene, address, load_series, replaced, size_of
+from lab.faults.scene import BROKEN, NAMESPACE, Scene, address, load_series, replaced
 from lab.harness.adapter import ACCOUNT
 from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
 from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, account_of
@@ -172,22 +172,29 @@ class LongScene(Scene):
         except OSError:
             return False
 
-    def kinds_of_tasks(self) -> dict[str, dict[str, int]]:
-        """How many tasks of each process run which coroutine."""
-        kinds: dict[str, dict[str, int]] = {}
-        for name, (_, shim) in self.processes.items():
-            with contextlib.suppress(OSError, ValueError):
-                kinds[name] = json.loads((shim / "kinds-of-tasks").read_text())
-        return kinds
-
     def figures(self) -> dict[str, dict[str, float]]:
         """What each process uses now; one that has ended is left out."""
         found = {}
         for name, (component, shim) in self.processes.items():
             with contextlib.suppress(OSError, ValueError):
                 found[name] = {
-                    **{key: round(value, 2) for key, value in vars(size_of(component.pid or 0, shim)).items()},
+                    **used_by(component.pid or 0),
+                    "tasks": int((shim / "tasks").read_text()),
                     "blocks": int((shim / "blocks").read_text()),
                     "log": component.log.stat().st_size,
                 }
         return found
+
+
+def used_by(pid: int) -> dict[str, float]:
+    """The resident memory of a process in MiB, its sockets and threads."""
+    links = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(link))  # noqa: PTH115 - the text, also where it leads nowhere
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {
+        "memory": round(int(status["VmRSS"].split()[0]) / 1024, 2),
+        "sockets": sum(link.startswith("socket:") for link in links),
+        "threads": int(status["Threads"]),
+    }

@@ -30,8 +30,7 @@ Break = Callable[[Any], AbstractContextManager[None]]
 @dataclass(frozen=True)
 class Scenario:
     """A fault. `hold`: seconds that it lasts. `answers`: whether the adapter itself can answer meanwhile. `recovery`:
-    seconds from its end until all answers are right again. `root`: only root can break it. `restarts`: the adapter is
-    another process afterwards.
+    seconds from its end until all answers are right again. `root`: only root can break it.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Scenario:
     answers: bool = True
     recovery: float = RECOVERY_SECONDS
     root: bool = False
-    restarts: bool = False
 
 
 def _mended(broken: Callable[[Scene], object], mend: Callable[[Scene], object]) -> Break:
@@ -278,13 +276,11 @@ def _prometheus(scene: Scene) -> FalsifyingProxy:
 
 
 SCENARIOS = (
-    Scenario(
-        "adapter-killed", "kill -9", _mended(lambda scene: scene.adapter.kill(), _start), answers=False, restarts=True
-    ),
+    Scenario("adapter-killed", "kill -9", _mended(lambda scene: scene.adapter.kill(), _start), answers=False),
     Scenario(
         "adapter-frozen", "stopped for 5 s, then goes on", _frozen(lambda scene: scene.adapter.component), answers=False
     ),
-    Scenario("adapter-restarted", "SIGTERM and a new process", _adapter_restarted, answers=False, restarts=True),
+    Scenario("adapter-restarted", "SIGTERM and a new process", _adapter_restarted, answers=False),
     Scenario("leader-lost", "the companion that leads is killed", _leader_lost, hold=1),
     Scenario("leader-frozen", "the companion that leads is stopped until another leads", _leader_frozen, hold=1),
     Scenario("api-server-restarted", "kube-apiserver is killed and starts again", _component_killed("kube-apiserver")),

@@ -1,7 +1,6 @@
 """The cluster with its services, inputs, adapter and companions, which the scenarios break and mend."""
 
 import contextlib
-import os
 import signal
 import tempfile
 import threading
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.faults.proxies import FalsifyingProxy, TcpProxy, before_metrics_server, before_prometheus
-from lab.faults.watch import Size, Watch
+from lab.faults.watch import Watch
 from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.client import ApiError, Response
@@ -253,13 +252,6 @@ class Scene(Scenery):
             if self.watch.answers.get(name) != count
         )
 
-    def size(self) -> Size:
-        """What the adapter uses: the component's own process, or the child of the shim that started it."""
-        pid = self.adapter.component.pid
-        assert pid is not None
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return size_of(int(children[0]) if children else pid, self.shim)
-
     def leader(self) -> CompanionProcess | None:
         """The companion that leads; one that is stopped is not asked."""
         for companion in self.companions:
@@ -287,21 +279,6 @@ def replaced(path: Path, text: str) -> Path:
     staged = path.with_suffix(".staged")
     staged.write_text(text)
     return staged.replace(path)
-
-
-def size_of(pid: int, shim: Path) -> Size:
-    """What a process uses; `shim` is its folder of lab.faults.shim."""
-    links = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            links.append(os.readlink(link))  # noqa: PTH115 - the text, also where it leads nowhere
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return Size(
-        memory=int(status["VmRSS"].split()[0]) / 1024,
-        tasks=int((shim / "tasks").read_text()),
-        sockets=sum(link.startswith("socket:") for link in links),
-        threads=int(status["Threads"]),
-    )
 
 
 def freeze(*processes: Any) -> None:

@@ -1,35 +1,38 @@
 """Runs the command line with a clock that a test steps, and tells how many tasks the event loop has.
 
-`python -m lab.faults.shim FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock; FOLDER/tasks gets
-the number of tasks twice a second, FOLDER/kinds-of-tasks how many run which coroutine, and FOLDER/blocks the number of
-Python's memory blocks in use, which follows every object that is kept long before it shows in the resident memory.
+`python -m lab.faults.shim [--short] FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock.
+FOLDER/tasks gets the number of tasks twice a second, and FOLDER/blocks the number of Python's memory blocks in use,
+which follows every object that is kept long before it shows in the resident memory. With `--short` the adapter looks at
+its certificate sooner than once a minute.
 """
 
 import asyncio
 import contextlib
-import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 PERIOD = 0.5
 
 
-def main(prepare: Callable[[], None] = lambda: None) -> int:
-    """`prepare` runs once the clock is replaced, before anything else of the adapter is loaded."""
-    folder = Path(sys.argv[1])
-    _step_clock(folder / "offset")
-    prepare()
+def main() -> int:
+    arguments = sys.argv[1:]
+    is_short = arguments[0] == "--short"
+    folder, *command = arguments[is_short:]
+    _step_clock(Path(folder, "offset"))
+    if is_short:
+        from lab.harness import short_laws
+
+        short_laws.shorten("adapter.apiserver.certificate_manager")
     from adapter import cli
 
     real = asyncio.run
 
     def counted(main: Coroutine[Any, Any, Any], **more: Any) -> Any:
         async def both() -> Any:
-            counting = asyncio.create_task(_count(folder))
+            counting = asyncio.create_task(_count(Path(folder)))
             try:
                 return await main
             finally:
@@ -38,7 +41,7 @@ def main(prepare: Callable[[], None] = lambda: None) -> int:
         return real(both(), **more)
 
     asyncio.run = counted
-    return cli.main(sys.argv[2:])
+    return cli.main(command)
 
 
 def _step_clock(file: Path) -> None:
@@ -57,14 +60,8 @@ async def _count(folder: Path) -> None:
     whole = folder / "tasks.new"
     while True:
         with contextlib.suppress(OSError):  # renamed, so that nobody reads an empty file
-            tasks = asyncio.all_tasks()
-            kinds = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in tasks)
-            for name, text in (
-                ("tasks", str(len(tasks) - 1)),
-                ("kinds-of-tasks", json.dumps(dict(sorted(kinds.items())))),
-                ("blocks", str(sys.getallocatedblocks())),
-            ):
-                whole.write_text(text)
+            for name, count in (("tasks", len(asyncio.all_tasks()) - 1), ("blocks", sys.getallocatedblocks())):
+                whole.write_text(str(count))
                 whole.replace(folder / name)
         await asyncio.sleep(PERIOD)
 

@@ -1,4 +1,4 @@
-"""What must hold while something is broken: no count shrinks, answers come in time, the process does not grow."""
+"""What must hold while something is broken: no count shrinks, answers come in time."""
 
 import threading
 import time
@@ -83,21 +83,3 @@ class Watch:
                 self.seen.delays.append(seconds)
                 if seconds > self.latest_answer:
                     self.seen.late.append(f"{service} after {seconds:.1f} s: {self.answers[service][:200]}")
-
-
-@dataclass(frozen=True)
-class Size:
-    """What a process uses: resident memory in MiB, tasks of its event loop, sockets, threads."""
-
-    memory: float
-    tasks: int
-    sockets: int
-    threads: int
-
-    def beyond(self, most: "Size") -> list[str]:
-        """Which figures, of a growth, are larger than they may be."""
-        pairs = zip(vars(self).items(), vars(most).values(), strict=True)
-        return [f"{name} grew by {value:g}, more than {limit:g}" for (name, value), limit in pairs if value > limit]
-
-    def growth(self, before: "Size") -> "Size":
-        return Size(**{name: value - getattr(before, name) for name, value in vars(self).items()})

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,6 @@ class Recipe:
     tags: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     staging: bool = False  # Kubernetes' own module needs its staging modules replaced
-    source: Path | None = field(default=None, compare=False)  # a module of this repository instead
-    folder: str = ""  # a folder of the module that is kept beside the program
     lowered: tuple[str, ...] = ()  # modules it needs that require newer libraries than the control plane's
     shared: bool = False  # built with the control plane's libraries, which are compiled already
     minutes: float = 3.0  # expected build time on 2 cores with cold caches
@@ -67,13 +65,8 @@ class Recipe:
     def key(self) -> str:
         digest = hashlib.sha256()
         parts = (self.module, self.package, self.go, self.tags, self.variables, self.staging)
-        more = (self.folder,) if self.folder else ()
-        more += ("shared", self.lowered, KUBERNETES_DEFAULT) if self.shared else ()
+        more = ("shared", self.lowered, KUBERNETES_DEFAULT) if self.shared else ()
         digest.update(repr((*parts, *more)).encode())
-        files = self.source.iterdir() if self.source else ()
-        sources = [path for path in files if path.suffix in {".go", ".mod", ".sum"}]
-        for path in sorted(path for path in sources if not path.name.endswith("_test.go")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:10]}"
 
 
@@ -129,22 +122,14 @@ RECIPES: dict[str, Recipe] = {
         # One program that also speaks Nacos (HTTP and gRPC) and Eureka; the module contains its configuration.
         _recipe("polaris", "1.18.1", 1.5, "github.com/polarismesh/polaris"),
         _kubernetes("kubectl", 0.5, version=KUBERNETES_DEFAULT),
-        # Ten minutes of computing and 2.8 GB of memory: the operator links the clients of 70 event sources.
-        _recipe(
-            "keda-operator", "2.21.0", 6, "github.com/kedacore/keda/v2", "/cmd/operator", folder="config/crd/bases"
-        ),
-        _recipe("keda-adapter", "2.21.0", 1, "github.com/kedacore/keda/v2", "/cmd/adapter"),
         _recipe("prometheus-adapter", "0.12.0", 2, "sigs.k8s.io/prometheus-adapter", "/cmd/adapter"),
         _helm("3.22.0"),
-        Recipe("wire", "0.36.3", source=Path(__file__).resolve().parent / "wire-client", minutes=0.5),
     )
 }
 
 API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
-EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "helm", "wire")
-NEIGHBOURS = ("keda-operator", "keda-adapter", "prometheus-adapter")
-"""Programs of other projects that ours works beside; where one cannot be built, the tests with it are skipped."""
+EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "helm")
 
 
 def print_to_stderr(line: str) -> None:
@@ -162,11 +147,6 @@ def cache_root() -> Path:
 def path_of(name: str) -> Path:
     """The path of a program, whether built yet or not."""
     return cache_root() / "bin" / RECIPES[name].key / name
-
-
-def folder_of(name: str) -> Path:
-    """The folder of its module that is kept beside a built program."""
-    return path_of(name).parent / Path(RECIPES[name].folder).name
 
 
 def missing(names: Iterable[str]) -> list[str]:
@@ -187,17 +167,6 @@ def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]
         making = f"building {recipe.name} {recipe.version} once, about {recipe.minutes:g} minutes"
         kept(recipe.key, making, functools.partial(_build, recipe), announce)
     return {name: path_of(name) for name in wanted}
-
-
-def ensure_possible(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
-    """Builds those of the named programs that can be built here; announces why the others cannot."""
-    built: dict[str, Path] = {}
-    for name in names:
-        try:
-            built |= ensure(name, announce=announce)
-        except BuildError as error:
-            announce(f"{name} cannot be built here, its tests are skipped: {error}")
-    return built
 
 
 def kept(
@@ -236,13 +205,10 @@ def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _build(recipe: Recipe, scratch: Path) -> Path:
-    """Builds a program; returns the folder with it, and with the folder of its module that is kept."""
+    """Builds a program; returns the folder with it."""
     go, made = go_binary(), _folder(scratch / "made")
     ldflags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in recipe.variables)])
     command = [go, "build", "-ldflags", ldflags, "-tags", recipe.tags, "-o", str(made / recipe.name)]
-    if recipe.source is not None:
-        run_go([*command, "."], recipe.source, mod="readonly")
-        return made
     module = _folder(scratch / "module")
     if recipe.shared:
         _lower(recipe, module)
@@ -251,11 +217,6 @@ def _build(recipe: Recipe, scratch: Path) -> Path:
         (module / "go.mod").write_text(_go_mod(recipe, module))
         run_go([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
     run_go([*command, recipe.package], module)
-    if recipe.folder:
-        source = Path(run_go([go, "list", "-m", "-f", "{{.Dir}}", recipe.module], module).strip()) / recipe.folder
-        # Without the modes: the module cache is read-only.
-        shutil.copytree(source, made / source.name, copy_function=shutil.copyfile)
-        (made / source.name).chmod(0o755)
     return made
 
 
@@ -330,11 +291,11 @@ def run(command: Sequence[str], cwd: Path, *, attempts: int = 1, env: Mapping[st
     raise BuildError(f"{' '.join(command[:3])} failed:\n{end}")
 
 
-def run_go(command: Sequence[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
+def run_go(command: Sequence[str], cwd: Path, *, attempts: int = 1) -> str:
     """The output of a Go command."""
     # The compiler collects its garbage less often: an eighth less processor time, within a bound of memory.
     frugal = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
-    flags = f"-mod={mod} -trimpath -buildvcs=false"
+    flags = "-mod=mod -trimpath -buildvcs=false"
     fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
     return run(command, cwd, attempts=attempts, env={**frugal, **os.environ, **fixed})
 

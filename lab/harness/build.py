@@ -1,7 +1,7 @@
 """`python -m lab.harness.build [--all] [NAME ...]`: builds the programs of tests and demo, and prints their paths.
 
 Without names it builds those that `make test` needs; with `--all` also those of `make test-all` and the benchmarks:
-other projects' programs, which may fail (their tests are skipped then), and Spring's Eureka.
+prometheus-adapter and Spring's Eureka.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="also what only `make test-all` and the benchmarks need")
     parsed = parser.parse_args(arguments)
     names = parsed.names or [*binaries.EVERYTHING, "consul", "polaris", "kubectl", "zookeeper"]
-    names += ["eureka"] if parsed.all and "eureka" not in names else []
+    names += [name for name in ("prometheus-adapter", "eureka") if parsed.all and name not in names]
     if unknown := [name for name in names if name not in KNOWN]:
         parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join(KNOWN)}")
     recipes = [name for name in names if name not in JAVA]
@@ -33,7 +33,6 @@ def main(arguments: list[str] | None = None) -> int:
     except binaries.BuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    programs |= binaries.ensure_possible(*binaries.NEIGHBOURS) if parsed.all else {}
     for name, path in programs.items():
         print(f"{name:26} {path}")
     return 0

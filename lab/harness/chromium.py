@@ -1,10 +1,9 @@
-"""Headless Chromium over its DevTools protocol: opens a page offline, evaluates in it, and takes pictures.
+"""Headless Chromium over its DevTools protocol: opens a page offline and evaluates in it.
 
 What the page logs, throws and requests is kept, so that a test can say that it did none of it.
 """
 
 import asyncio
-import base64
 import json
 import shutil
 import tempfile
@@ -24,7 +23,6 @@ _FLAGS = (
 )
 _START_SECONDS = 60.0
 _CALL_SECONDS = 30.0
-_MARGIN = 24
 _SCALE = 1.5
 
 
@@ -75,16 +73,6 @@ class Tab:
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
-
-    async def picture(self, first: str = "body", last: str = "body") -> bytes:
-        """A PNG of the page in its full width, from the top of one element to the bottom of another (selectors)."""
-        place = "document.querySelector({}).getBoundingClientRect().{} + scrollY"
-        top = max(0, await self.evaluate(place.format(json.dumps(first), "top")) - _MARGIN)
-        bottom = await self.evaluate(place.format(json.dumps(last), "bottom"))
-        width = await self.evaluate("document.documentElement.clientWidth")
-        clip = {"x": 0, "y": top, "width": width, "height": bottom + _MARGIN - top, "scale": 1}
-        answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(answer["data"])
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Calls a method of the protocol. Raises RuntimeError for its error."""

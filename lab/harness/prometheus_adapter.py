@@ -1,26 +1,27 @@
-"""The real prometheus-adapter for custom.metrics.k8s.io; nothing registers it with the aggregator.
+"""The real prometheus-adapter for custom and external metrics; nothing registers it with the aggregator.
 
-with PrometheusAdapter(cluster, prometheus.url, series="orders") as other:
+with PrometheusAdapter(cluster, prometheus.url, series="orders", external="jobs") as other:
     ...
 """
 
 import yaml
 
-from lab.harness import binaries
+from lab.harness import binaries, objects
 from lab.harness.client import Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
+NAMESPACE, SERVICE = "monitoring", "prometheus-adapter"
 
 
 class PrometheusAdapter(Server):
-    """Serves one series with the labels `namespace` and `pod` on pods and namespaces, under its own name.
+    """Serves one series with the labels `namespace` and `pod` on pods and namespaces, and one as an External metric.
 
-    It lists the series again every second.
+    Both keep their own names. It lists the series again every second.
     """
 
-    def __init__(self, cluster: ControlPlane, prometheus: str, series: str) -> None:
+    def __init__(self, cluster: ControlPlane, prometheus: str, series: str, external: str) -> None:
         self.cluster = cluster
         [self.port] = free_ports(1)
         rule = {
@@ -28,10 +29,16 @@ class PrometheusAdapter(Server):
             "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
             "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
         }
+        external_rule = {
+            "seriesQuery": f'{external}{{namespace!=""}}',
+            "resources": {"overrides": {"namespace": {"resource": "namespace"}}},
+            "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>})",
+        }
         rules = cluster.folder / "prometheus-adapter.yaml"
-        rules.write_text(yaml.safe_dump({"rules": [rule]}))
+        rules.write_text(yaml.safe_dump({"rules": [rule], "externalRules": [external_rule]}))
         kubeconfig = cluster.kubeconfig
-        serving = cluster.pki.serving
+        hosts = [LOOPBACK, "localhost", f"{SERVICE}.{NAMESPACE}.svc"]
+        serving = cluster.pki.cluster.issue(SERVICE, hosts=hosts)
         flags = {
             "secure-port": self.port,
             "bind-address": LOOPBACK,
@@ -59,7 +66,9 @@ class PrometheusAdapter(Server):
         return f"https://localhost:{self.port}"
 
     def start(self) -> None:
-        """Starts it and waits until it is ready; it lists the series a second later."""
+        """Makes its Service, starts it and waits until it is ready; it lists the series a second later."""
+        self.cluster.client.apply(objects.namespace(NAMESPACE))
+        self.cluster.client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
         self.component.start()
         self.cluster.watched.append(self.component)
         self.component.wait_ready(60)

@@ -7,7 +7,6 @@ from typing import Any
 
 from lab.faults.scene import BROKEN, NAMESPACE, address
 from lab.harness.client import ApiError, condition_true
-from lab.soak.needs import Rules
 from lab.soak.plan import Step
 from lab.soak.stage import Stage, Truth
 
@@ -45,7 +44,6 @@ class Actions:
 
     def load(self, truth: Truth, x: float) -> None:
         truth.x = x
-        truth.note()
 
     def skew(self, truth: Truth, seed: int) -> None:
         truth.skew = seed
@@ -83,7 +81,8 @@ class Actions:
         """Somebody changes the count by hand."""
         name = truth.service.name
         count = self._stage.workloads.replicas(name) + by
-        self._stage.workloads.scale(name, min(max(count, truth.minimum), truth.maximum))
+        minimum, maximum = truth.bounds
+        self._stage.workloads.scale(name, min(max(count, minimum), maximum))
 
     def rollout(self, truth: Truth) -> None:
         self._stage.workloads.rollout(truth.service.name)
@@ -117,19 +116,14 @@ class Actions:
     # --- objects and settings ---
 
     def edit_policy(self, truth: Truth, change: dict[str, Any]) -> None:
-        spec = {**truth.rules.spec, **change}
         self._stage.cluster.client.patch(f"{_POLICIES}/{truth.service.name}", {"spec": change})
-        truth.rules = Rules(truth.rules.metrics, {key: value for key, value in spec.items() if value is not None})
-        truth.note()
 
     def edit_hpa(self, truth: Truth, minimum: int, maximum: int) -> None:
-        truth.minimum = minimum
+        truth.bounds = minimum, maximum
         self._stage.cluster.client.patch(
             self._stage.workloads.hpa_path(truth.service.name),
             {"spec": {"minReplicas": minimum, "maxReplicas": maximum}},
         )
-        truth.maximum = maximum
-        truth.note()
 
     def reload(self, seconds: int) -> None:
         self._stage.interval = seconds

@@ -6,29 +6,42 @@ A step never names a pod: `pick` is a share from 0 to 1 of the pods that there a
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from fractions import Fraction
 from typing import Any
-
-from lab.soak.needs import Metric, Rules
 
 CPU, MEMORY, LOAD, SMOOTH, TOTAL, FLOOR = "cpu", "memory", "load", "smooth", "total", "floor"
 LIMIT_MEBIBYTES = 200
+MEMORY_SHARE = Fraction(1, 2)
+"""A pod's worth of memory, as a share of its limit."""
 MOST_PODS = 14
 INTERVALS = (1, 2, 3)
 
 
-class Invariant(StrEnum):
-    """What must hold all the time."""
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a policy: its source, and its watermarks or its target in thousandths of a pod's worth of load."""
 
-    ANSWER = "the answer is the model's"
-    SETS = "the controller sets the answer"
-    SHRINKS = "no count shrinks below its need"
-    RISES = "no count rises beyond its load"
-    ONCE = "the same samples shrink once"
-    IN_TIME = "answers in time"
-    GROWS = "the process does not grow"
-    OTHERS = "a fault of one input is an error of those who use it"
-    ITSELF = "the soak itself"
+    source: str
+    high: int | None = None
+    low: int | None = None
+    target: int | None = None
+    of_limit: bool = False
+
+    @property
+    def is_resource(self) -> bool:
+        return self.source in {CPU, MEMORY}
+
+    def written(self) -> dict[str, Any]:
+        """The metric in a policy's spec."""
+        made: dict[str, Any] = {"name": self.source}
+        if self.is_resource:
+            made["resource"] = {"name": self.source} | ({"of": "Limit"} if self.of_limit else {})
+        else:
+            made["query"] = {"name": self.source}
+        for key, amount in (("highWatermark", self.high), ("lowWatermark", self.low), ("target", self.target)):
+            if amount is not None:
+                made[key] = f"{amount * MEMORY_SHARE / 10}%" if self.of_limit else f"{amount}m"
+        return made | ({"floor": True} if self.source == FLOOR else {})
 
 
 @dataclass(frozen=True)
@@ -41,15 +54,6 @@ class Service:
     metrics: tuple[Metric, ...]
     spec: dict[str, Any] = field(hash=False)
     registry: bool = False
-
-    @property
-    def rules(self) -> Rules:
-        return Rules(self.metrics, self.spec)
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """What its answers depend on besides the cluster."""
-        return self.rules.inputs | ({"consul"} if self.registry else set())
 
 
 @dataclass(frozen=True)

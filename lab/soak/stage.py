@@ -1,16 +1,14 @@
-"""The cluster of a run: the services of a plan on the scene of `faults`, and what is true of each at every moment."""
+"""The cluster of a run: the services of a plan on the scene of `faults`, and what is true of each now."""
 
 import contextlib
 import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from lab.faults.scene import Scene, address, load_series
 from lab.harness.client import condition_true
-from lab.soak.needs import FORECAST, Known, Rules, fewest_since, most_since, states
 from lab.soak.plan import LIMIT_MEBIBYTES, MOST_PODS, Service
 
 QUERIES = {
@@ -20,10 +18,6 @@ QUERIES = {
     "floor": 'sum(forecast{service="$workload"})',
 }
 MAX_AGE = {"query": 10, "resource": 30}
-REACH = {"query": 25.0, "resource": 80.0}
-"""How far back (seconds) a sample may be that a count is set by: how long it counts, its window, the delays on the way
-from the service to it and from it to the count.
-"""
 _PROMPT = {
     "stabilizationWindowSeconds": 0,
     "tolerance": "0",
@@ -34,13 +28,12 @@ BEHAVIOR = {"scaleUp": _PROMPT, "scaleDown": _PROMPT}
 
 @dataclass
 class Truth:
-    """What is true of a service now, and the history that bounds its count."""
+    """What is true of a service now."""
 
     service: Service
     x: float
-    rules: Rules
-    minimum: int = 1
-    maximum: int = MOST_PODS
+    bounds: tuple[int, int] = (1, MOST_PODS)
+    """The HPA's minimum and maximum."""
     skew: int = 0
     out: set[str] = field(default_factory=set)
     """Pods that are pulled out, by whatever way, and have no load."""
@@ -48,59 +41,24 @@ class Truth:
     """Of those, the ones that the registry does not list."""
     by_hand: set[str] = field(default_factory=set)
     """Of those, the ones that are annotated: nothing that happens in the registry puts them back."""
-    history: list[Known] = field(default_factory=list)
 
     @property
     def in_maintenance(self) -> set[str]:
         """Pods that are out because the registry says so."""
         return self.out - self.absent - self.by_hand
 
-    def note(self) -> None:
-        """Adds the state of this moment to the history."""
-        self.history.append(Known(time.time(), self.x, self.rules, self.minimum, self.maximum))
-
-    def note_carried(self, since: float, carried: float) -> None:
-        """Adds that from a moment on its pods carried less than the load: some left, the others had not more yet."""
-        if carried < 0.999 * self.x:
-            one = Known(since, round(carried, 4), self.rules, self.minimum, self.maximum)
-            after = Known(time.time(), self.x, self.rules, self.minimum, self.maximum)
-            self.history = sorted([*self.history, one, after], key=lambda known: known.at)
-
-    def fewest(self, at: float) -> int:
-        return fewest_since(self.history, at, reach)
-
-    def most(self, at: float) -> int:
-        return most_since(self.history, at, reach)
-
-    def recent_bounds(self, at: float) -> list[tuple[int, int]]:
-        """The HPA's bounds that its controller may know at a moment."""
-        return list(dict.fromkeys((one.minimum, one.maximum) for one in states(self.history, at - 5, at)))
-
-    @property
-    def may_not_shrink_twice(self) -> bool:
-        """Whether its goal is absolute: strategy Step and a drift within the band go step by step."""
-        spec = self.rules.spec
-        return spec["strategy"] != "Step" and "convergeTowards" not in spec
-
-
-def reach(source: str) -> float:
-    return REACH["resource" if source in {"cpu", "memory"} else "query"]
-
 
 class Stage(Scene):
     """The scene with the services of a plan."""
 
-    command = ("-m", "lab.soak.shim")
     watched = ()
 
     def __init__(self, planned: tuple[Service, ...], seed: int = 0) -> None:
         super().__init__(seed)
-        self.truths = {one.name: Truth(one, one.x, one.rules) for one in planned}
+        self.truths = {one.name: Truth(one, one.x) for one in planned}
         self.interval = 1
         self._pods: list[dict[str, Any]] = []
         self._used: dict[str, tuple[float, int]] = {}
-        self._shared: dict[str, tuple[float, dict[str, float]]] = {}
-        """Since when each service's pods have which share of its load."""
         self._lock = threading.RLock()
         self.workers = ThreadPoolExecutor(1)
         """Runs the faults. A process that a fault starts ends with the thread that started it."""
@@ -126,7 +84,6 @@ class Stage(Scene):
             )
         for name, truth in self.truths.items():
             self.workloads.wait_ready(name, truth.service.pods)
-            truth.note()
         self._look()
         self._set_load()
 
@@ -150,9 +107,9 @@ class Stage(Scene):
     def _begin_policies(self) -> None:
         for name, truth in self.truths.items():
             registry = {"name": "consul", "service": name, "graceSeconds": 20, "absentSeconds": 5}
-            spec = {**truth.rules.spec, **({"registry": registry} if truth.service.registry else {})}
-            self.workloads.policy(name, [metric.written() for metric in truth.rules.metrics], **spec)
-            self.workloads.hpa(name, minimum=truth.minimum, maximum=truth.maximum, behavior=BEHAVIOR)
+            spec = {**truth.service.spec, **({"registry": registry} if truth.service.registry else {})}
+            self.workloads.policy(name, [metric.written() for metric in truth.service.metrics], **spec)
+            self.workloads.hpa(name, minimum=1, maximum=MOST_PODS, behavior=BEHAVIOR)
 
     # --- load and registrations ---
 
@@ -174,22 +131,16 @@ class Stage(Scene):
             self._look()
         with self._lock:
             series: dict[str, float | str] = {}
-            now = time.time()
             for name, truth in self.truths.items():
-                since, before = self._shared.get(name, (now, {}))
-                carriers = self.ready_pods(name).keys() - truth.out
-                if before:
-                    truth.note_carried(since, sum(share for pod, share in before.items() if pod in carriers))
                 series[f'total{{service="{name}"}}'] = truth.x
-                series[f'forecast{{service="{name}"}}'] = round(truth.x * float(FORECAST), 3)
+                series[f'forecast{{service="{name}"}}'] = round(truth.x / 2, 3)
                 shares = self._shares(truth)
-                self._shared[name] = (now, shares)
                 for pod in self.pods_of(name):
                     series[load_series(pod["metadata"]["name"])] = shares.get(pod["metadata"]["name"], 0)
                 self._register(truth)
             self.exporter.set(series)
         for name, truth in self.truths.items():
-            if any(metric.is_resource for metric in truth.rules.metrics):
+            if any(metric.is_resource for metric in truth.service.metrics):
                 self._set_usage(name, truth)
 
     def _shares(self, truth: Truth) -> dict[str, float]:
@@ -230,15 +181,6 @@ class Stage(Scene):
         return sorted(self.registered.keys() - out)
 
     # --- what is seen ---
-
-    def plant(self, defect: str) -> None:
-        """Restarts the adapter with a defect, or without any; the services are as at the beginning again."""
-        (self.shim / "plant").write_text(defect)
-        for truth in self.truths.values():
-            truth.x, truth.skew = truth.service.x, 0
-            truth.note()
-        self.adapter.restart()
-        self.until_right(90)
 
     def rise(self, seconds: float) -> None:
         """Nothing: the load of a run changes by its own steps."""

@@ -92,9 +92,10 @@ class Cluster:
         elif fault is not None:
             return _status(fault, "Fault", "made to fail")
         if request.method == "POST" and request.path == REVIEWS:
-            allowed = self.may(msgspec.json.decode(body)["spec"])
+            review = msgspec.json.decode(body)
+            allowed = self.may(review["spec"])
             return web.json_response(
-                {"status": {"allowed": allowed, "reason": "" if allowed else "no rule"}}, status=201
+                {**review, "status": {"allowed": allowed, "reason": "" if allowed else "no rule"}}, status=201
             )
         return self._object(request, body)
 

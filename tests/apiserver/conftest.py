@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from adapter.apiserver.server import ApiServer, Timing
-from adapter.apiserver.upstreams import Upstreams
+from adapter.apiserver.upstream import Upstreams
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session

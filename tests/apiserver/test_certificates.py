@@ -1,7 +1,10 @@
 """Our own CA and serving certificate: creation, validation, renewal."""
 
+import contextlib
 import datetime as dt
+import socket
 import ssl
+import threading
 from dataclasses import replace
 
 import pytest
@@ -14,8 +17,8 @@ from hypothesis import strategies as st
 
 from adapter.apiserver import certificates as cs
 from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair
+from adapter.apiserver.door import server_context
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.tls import server_context
 from adapter.settings.server import Tls
 
 NOW = 1_800_000_000.0
@@ -32,8 +35,7 @@ def span(certificate: x509.Certificate) -> tuple[float, float]:
 
 
 def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: CertificateBundle) -> None:
-    [authority] = cs.load_certificates(bundle.ca_certificates)
-    for certificate, life in ((authority, 3650 * DAY), (bundle.serving.leaf, 90 * DAY)):
+    for certificate, life in ((bundle.authority.leaf, 3650 * DAY), (bundle.serving.leaf, 90 * DAY)):
         key = certificate.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
         assert key.curve.name == "secp256r1"
@@ -53,7 +55,7 @@ def test_a_strict_client_that_trusts_the_authority_trusts_the_server() -> None:
     bundle = cs.create_bundle(NAMES, dt.datetime.now(dt.UTC).timestamp())
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
-    client.load_verify_locations(cadata=bundle.ca_certificates)
+    client.load_verify_locations(cadata=bundle.authority.certificate)
     proxies = trustme.CA()
     proxies.issue_cert("proxy.test").configure_cert(client)
     server = server_context(bundle.serving, proxies.cert_pem.bytes().decode())
@@ -62,27 +64,28 @@ def test_a_strict_client_that_trusts_the_authority_trusts_the_server() -> None:
         shake(server, client, "other.ns.svc")
 
 
-def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> ssl.SSLObject:
-    """A handshake in memory."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(to_client, to_server, server_hostname=name),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
-    done: set[int] = set()
-    while len(done) < 2:
-        for number, end in enumerate(ends):
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            done.add(number)
-    return ends[1]
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """A handshake over a pair of sockets."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError), server.wrap_socket(ours, server_side=True):
+            pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(theirs, server_hostname=name):
+            pass
+    finally:
+        theirs.close()
+        thread.join()
+        ours.close()
 
 
 @given(st.floats(0, 4000 * DAY))
 @settings(max_examples=25, deadline=None)
-def test_at_any_time_the_served_certificate_is_valid_and_its_ca_published(
+def test_at_any_time_the_served_certificate_is_valid_and_ends_before_its_ca(
     bundle: CertificateBundle, later: float
 ) -> None:
     now = NOW + later
@@ -90,10 +93,9 @@ def test_at_any_time_the_served_certificate_is_valid_and_its_ca_published(
         known = cs.validated(bundle, now)
     except CertificateError:
         known = cs.create_bundle(NAMES, now)
-    after = cs.with_new_leaf(cs.with_new_authority(known, now), NAMES, now)
+    after = cs.with_new_leaf(known, NAMES, now)
     begin, end = span(after.serving.leaf)
-    assert begin <= now < end
-    assert after.is_current
+    assert begin <= now < end <= span(after.authority.leaf)[1]
     assert cs.validated(after, now) == after
 
 
@@ -101,9 +103,9 @@ def test_the_certificate_is_renewed_from_two_thirds_of_its_life_on_by_the_same_a
     bundle: CertificateBundle,
 ) -> None:
     due = NOW + 60 * DAY
-    assert cs.with_new_leaf(cs.with_new_authority(bundle, due - 7200), NAMES, due - 7200) is bundle
-    after = cs.with_new_leaf(cs.with_new_authority(bundle, due + 1), NAMES, due + 1)
-    assert after.ca_certificates == bundle.ca_certificates
+    assert cs.with_new_leaf(bundle, NAMES, due - 7200) is bundle
+    after = cs.with_new_leaf(bundle, NAMES, due + 1)
+    assert after.authority == bundle.authority
     assert after.serving != bundle.serving
     assert after.serving.key != bundle.serving.key
 
@@ -113,45 +115,20 @@ def test_a_new_dns_name_makes_a_new_certificate(bundle: CertificateBundle) -> No
     assert cs.with_new_leaf(bundle, ["svc"], NOW) is bundle
 
 
-def test_a_new_ca_is_published_before_it_signs_even_a_young_certificate_and_the_expired_one_is_dropped(
-    bundle: CertificateBundle,
-) -> None:
-    now = NOW + 2440 * DAY
-    young = cs.with_new_leaf(bundle, NAMES, now - 10 * DAY)
-    announced = cs.with_new_authority(young, now)
-    fresh, old = cs.load_certificates(announced.ca_certificates)
-    assert [old] == cs.load_certificates(bundle.ca_certificates)
-    assert fresh.subject != old.subject
-    assert (announced.serving, announced.is_current) == (young.serving, False)
-    assert cs.validated(announced, now) is announced
-    after = cs.with_new_leaf(announced, NAMES, now)
-    assert after.is_current
-    after.serving.leaf.verify_directly_issued_by(fresh)
-    later = cs.with_new_authority(announced, NOW + 3651 * DAY)
-    assert cs.load_certificates(later.ca_certificates) == [fresh]
-
-
-def test_a_leaf_never_outlives_its_authority(bundle: CertificateBundle) -> None:
-    now = NOW + 3640 * DAY
-    after = cs.with_new_leaf(bundle, NAMES, now)
-    [authority] = cs.load_certificates(after.ca_certificates)
-    assert span(after.serving.leaf)[1] <= span(authority)[1]
-
-
 def test_an_invalid_bundle_is_rejected_with_the_reason(bundle: CertificateBundle) -> None:
     (certificate, key), other = (bundle.serving.certificate, bundle.serving.key), cs.create_bundle(NAMES, NOW)
     cases = {
         "no certificate can be read": replace(bundle, serving=KeyPair("", key)),
         "private key cannot be read": replace(bundle, serving=KeyPair(certificate, "x")),
         "does not belong to the certificate": replace(bundle, serving=KeyPair(certificate, other.serving.key)),
-        "CA's key does not belong": replace(bundle, ca_key=other.ca_key),
-        "none of the CA certificates issued": replace(bundle, serving=other.serving),
+        "key does not belong": replace(bundle, authority=replace(bundle.authority, key=other.authority.key)),
+        "the CA did not issue": replace(bundle, serving=other.serving),
     }
     for sentence, broken in cases.items():
         with pytest.raises(CertificateError, match=sentence):
             cs.validated(broken, NOW)
-    with pytest.raises(CertificateError, match="has expired"):
-        cs.validated(bundle, NOW + 3651 * DAY)
+    with pytest.raises(CertificateError, match="ends before"):
+        cs.validated(bundle, NOW + 3561 * DAY)
 
 
 def test_given_pairs_are_verified_with_any_kind_of_key_and_those_that_openssl_rejects_are_certificate_errors(
@@ -164,13 +141,13 @@ def test_given_pairs_are_verified_with_any_kind_of_key_and_those_that_openssl_re
         server_context(pair, pair.certificate)
     for broken in (KeyPair("", bundle.serving.key), KeyPair("no pem", bundle.serving.key)):
         with pytest.raises(CertificateError):
-            server_context(broken, bundle.ca_certificates)
+            server_context(broken, bundle.authority.certificate)
     with pytest.raises(CertificateError):
         server_context(bundle.serving, "no pem")
 
 
 def test_contexts_offer_no_way_to_resume_a_session_by_ticket(bundle: CertificateBundle) -> None:
-    context = server_context(bundle.serving, bundle.ca_certificates)
+    context = server_context(bundle.serving, bundle.authority.certificate)
     assert context.num_tickets == 0
     assert context.options & ssl.OP_NO_TICKET
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2

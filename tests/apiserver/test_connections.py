@@ -8,12 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
-from aiohttp import web
 
-from adapter.apiserver.handler import unreadable
 from adapter.kube.session import Session
-from adapter.runtime.concurrency import turn
-from adapter.runtime.inbound import HttpConnections, HttpLimits, SocketTransport
 from adapter.settings.server import ServerSettings, Tls
 from tests.apiserver.cluster import SECRET, Cluster
 from tests.apiserver.conftest import Ask, Service, as_user, made, pem, running
@@ -25,29 +21,6 @@ REQUEST = head(METRIC, *as_proxy())
 LAST = head(METRIC, *as_proxy("Connection: close"))
 
 
-async def test_an_answer_goes_out_in_one_write(
-    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wire = await opened(service, proxy)
-    await asked(wire, REQUEST)
-    [connection] = service.server.connections.connections
-    written: list[bytes] = []
-    write = connection.transport.write  # type: ignore[union-attr]
-
-    def spied(data: bytes) -> None:
-        written.append(bytes(data))
-        write(data)
-
-    monkeypatch.setattr(connection.transport, "write", spied)
-    await asked(wire, REQUEST)
-    [whole] = written
-    assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert whole.endswith(b"}]}")
-    plain = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
-    assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    drop(wire)
-
-
 async def test_requests_of_many_users_on_one_connection_are_answered_in_order(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
@@ -55,34 +28,6 @@ async def test_requests_of_many_users_on_one_connection_are_answered_in_order(
     users = b"".join(head(METRIC, *as_proxy(user=user)) for user in ("bob", "eve", "ann"))
     unknown = REQUEST.replace(b"effective_cpu", b"nope")
     assert await statuses(service, proxy, users + unknown + LAST) == [200, 403, 200, 404, 200]
-
-
-class Parting(SocketTransport):
-    """Takes leave of the client for a while before it ends, as TLS does."""
-
-    def close(self) -> None:
-        self.pause_reading()
-
-
-async def test_a_request_whose_connection_ends_before_its_turn_is_not_handled() -> None:
-    handled = []
-
-    async def handle(request: web.BaseRequest) -> web.Response:
-        handled.append(request.get_extra_info("peer"))
-        return web.Response()
-
-    ours, theirs = socket.socketpair()
-    with theirs:
-        connections = HttpConnections(handle, HttpLimits(connections=1), unreadable)
-        transport = Parting(ours, "10.0.0.1", connections.forget)
-        connections.start(transport)
-        await turn()
-        theirs.sendall(REQUEST)
-        transport.readable()
-        connections.dismiss()  # as where the front proxy's CA changes
-        await turn()
-        await connections.finish(1)
-    assert handled == []
 
 
 async def test_a_name_removed_from_allowed_names_is_rejected_on_open_connections(

@@ -5,21 +5,17 @@ import weakref
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from adapter.apiserver.discovery import MOST_NAMES, Discovery, DiscoveryDocument
+from adapter.apiserver.discovery import MOST_NAMES, Discovery
 from adapter.apiserver.policy_figures import COMMON_METRICS
 from adapter.snapshot import PolicyView, Snapshot, SnapshotIndex
 from tests.apiserver.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
-AGGREGATOR = f"{AGGREGATED.format('v2')},{AGGREGATED.format('v2beta1')}"
 
 
-def read(document: DiscoveryDocument | None) -> Any:
+def read(document: bytes | None) -> Any:
     assert document is not None
-    return json.loads(document.body)
+    return json.loads(document)
 
 
 def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> list[str]:
@@ -69,7 +65,7 @@ def test_what_is_not_served_is_not_found() -> None:
     assert discovery.resources(directory, EXTERNAL, "v1beta2") is None
     assert discovery.resources(directory, CUSTOM, "v1") is None
     assert discovery.group("metrics.k8s.io") is None
-    assert [g["name"] for g in read(discovery.groups(directory, ""))["groups"]] == [CUSTOM, EXTERNAL]
+    assert [g["name"] for g in read(discovery.groups())["groups"]] == [CUSTOM, EXTERNAL]
 
 
 def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
@@ -79,55 +75,17 @@ def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
     assert found["preferredVersion"] == {"groupVersion": f"{CUSTOM}/v1beta2", "version": "v1beta2"}
 
 
-@pytest.mark.parametrize("accept", ["", "*/*", "application/json", f"application/json,{AGGREGATOR}", "text/html;as=x"])
-def test_a_client_that_does_not_accept_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
-    document = Discovery().groups(SnapshotIndex(Snapshot()), accept)
-    found = read(document)
-    assert (found["kind"], found["apiVersion"], document.content_type) == ("APIGroupList", "v1", "application/json")
-    assert [group["name"] for group in found["groups"]] == [CUSTOM, EXTERNAL]
-
-
-@pytest.mark.parametrize(
-    ("accept", "version"),
-    [(AGGREGATOR, "v2"), (AGGREGATED.format("v2beta1"), "v2beta1"), (f"{AGGREGATED.format('v9')}, {AGGREGATOR}", "v2")],
-)
-def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
-    document = Discovery().groups(SnapshotIndex(Snapshot()), accept)
-    assert document.content_type == AGGREGATED.format(version)
-    assert read(document)["apiVersion"] == f"apidiscovery.k8s.io/{version}"
-    assert read(document)["kind"] == "APIGroupDiscoveryList"
-
-
-def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
-    picture = snapshot(view(), queries=[query("requests")])
-    found = read(Discovery().groups(SnapshotIndex(picture), AGGREGATOR))
-    assert {group["metadata"]["name"] for group in found["items"]} == {CUSTOM, EXTERNAL}
-    for group in found["items"]:
-        assert group["versions"]
-        for version in group["versions"]:
-            assert version["freshness"] == "Current"
-            listed = []
-            for resource in version["resources"]:
-                assert resource["scope"] == "Namespaced"
-                assert isinstance(resource["responseKind"], dict)  # a null panics some clients
-                below = [f"{resource['resource']}/{sub['subresource']}" for sub in resource.get("subresources", [])]
-                listed += below or [resource["resource"]]
-            assert listed == names(picture, group["metadata"]["name"], version["version"])
-
-
-def test_the_tag_stays_while_names_stay_on_each_replica_and_changes_with_them() -> None:
+def test_a_list_is_made_again_only_where_its_names_have_changed() -> None:
     discovery = Discovery()
-    first = discovery.groups(SnapshotIndex(snapshot(view())), AGGREGATOR)
+    first = discovery.resources(SnapshotIndex(snapshot(view())), CUSTOM, "v1beta2")
     same = SnapshotIndex(snapshot(view(assessments=[measured(usage=1)])))
-    other = discovery.groups(SnapshotIndex(snapshot(view(metrics=[metric("mem")], assessments=[]))), AGGREGATOR)
-    assert first.etag == discovery.groups(same, AGGREGATOR).etag == Discovery().groups(same, AGGREGATOR).etag
-    assert first.etag != other.etag
-    assert first.etag.startswith('"')
+    assert discovery.resources(same, CUSTOM, "v1beta2") is first
+    other = SnapshotIndex(snapshot(view(metrics=[metric("mem")], assessments=[])))
+    assert discovery.resources(other, CUSTOM, "v1beta2") != first
 
 
 def test_discovery_keeps_no_reference_to_a_snapshot() -> None:
     discovery, directory = Discovery(), SnapshotIndex(snapshot(view()))
-    discovery.groups(directory, AGGREGATOR)
     discovery.resources(directory, CUSTOM, "v1beta2")
     held = weakref.ref(directory)
     del directory

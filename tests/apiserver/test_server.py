@@ -207,10 +207,8 @@ async def test_five_probes_at_once_that_never_read_are_all_answered(service: Ser
     assert service.cluster.reviews() == 0
 
 
-async def test_a_request_that_is_not_http_is_answered_with_a_status(service: Service, proxy: trustme.LeafCert) -> None:
-    answer, _, body = (await exchanged(service, proxy, b"NONSENSE\r\n\r\n")).partition(b"\r\n\r\n")
-    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
-    assert json.loads(body)["kind"] == "Status"
+async def test_a_request_that_is_not_http_is_a_400(service: Service, proxy: trustme.LeafCert) -> None:
+    assert (await exchanged(service, proxy, b"NONSENSE\r\n\r\n")).startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
 
 
 async def test_a_user_of_hundreds_of_groups_with_a_long_selector_is_served(
@@ -294,18 +292,13 @@ async def test_made_up_paths_make_no_new_series(service: Service, hpa: Ask) -> N
     assert groups <= {"", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
 
-async def test_the_aggregated_document_is_sent_once_for_its_tag(hpa: Ask) -> None:
+async def test_a_client_that_prefers_the_aggregated_form_gets_the_list_that_the_aggregator_falls_back_to(
+    hpa: Ask,
+) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-    first = await hpa("/apis", Accept=accept)
-    assert first.headers["Content-Type"] == accept.partition(",")[0]
-    assert first.headers["Vary"] == "Accept"
-    tag = first.headers["ETag"]
-    for known in (tag, f"W/{tag}", f'"other", {tag}'):
-        again = await hpa("/apis", Accept=accept, **{"If-None-Match": known})
-        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
-    assert (await hpa("/apis", Accept=accept, **{"If-None-Match": '"other"'})).status == 200
-    legacy = await hpa("/apis", Accept="application/json", **{"If-None-Match": tag})
-    assert legacy.json()["kind"] == "APIGroupList"
+    answer = await hpa("/apis", Accept=accept)
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
+    assert answer.json()["kind"] == "APIGroupList"
 
 
 async def test_a_server_that_knows_nothing_yet_is_not_ready(

@@ -64,20 +64,3 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for inner in value for text in _texts(inner)]
     return [value] if isinstance(value, str) else []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda found: found.pop(("Service", "effective-load", "effective-load")),
-        lambda found: found["ClusterRole", "", "effective-load-server"]["rules"].pop(),
-        lambda found: found["ConfigMap", "effective-load", "effective-load-settings"]["data"].update(
-            {"settings.yaml": 1}
-        ),
-    ],
-)
-def test_a_difference_is_found(change: Any) -> None:
-    ours = kit.by_name(render(MANIFESTS / "base"))
-    theirs = copy.deepcopy(ours)
-    change(theirs)
-    assert len(differences(ours, theirs)) == 1

@@ -90,17 +90,6 @@ def test_the_api_server_takes_every_object_without_a_warning(
                 cluster.client.delete(item)
 
 
-def test_a_warning_would_be_seen(cluster: ControlPlane) -> None:
-    chosen = kit.rendered(kit.values_of(kit.DEFAULT | {"namespace"}))
-    by_kind = {item["kind"]: item for item in chosen}
-    deployment = by_kind["Deployment"]
-    del deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"]
-    warnings_of(cluster, by_kind["Namespace"])
-    (said,) = warnings_of(cluster, deployment)
-    cluster.client.delete(deployment)
-    assert "would violate PodSecurity" in said
-
-
 def test_notes_say_what_comes_next_and_what_was_switched_on(cluster: ControlPlane) -> None:
     def notes(chosen: kit.Combination) -> str:
         arguments = ("install", "release", CHART, "--dry-run=client", "--take-ownership", "--namespace", "there")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.commands.check.command import Scope, run_checks
+from adapter.commands.check.command import run_checks
 from adapter.commands.check.installation import CUSTOM
 from adapter.commands.check.report import report_lines
 from adapter.policy.behavior import count_metric
@@ -61,7 +61,7 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
 @pytest.fixture
 def checked(kubeconfig: str) -> Checked:
     async def run(settings: Settings | None = None, policy: str = "", verbose: bool = False) -> list[str]:
-        return list(report_lines(await run_checks(settings, Scope(policy=policy), kubeconfig), verbose=verbose))
+        return list(report_lines(await run_checks(settings, policy, kubeconfig), verbose=verbose))
 
     return run
 
@@ -168,7 +168,7 @@ async def test_one_policy_is_checked_with_its_hpas_own_condition_and_with_all_th
         f"/api/v1/{IN_SHOP}pods": items(),
     }
     api.answers |= {f"/apis/apiregistration.k8s.io/v1/apiservices/{name}": text(json.dumps(OURS)) for name in CUSTOM}
-    sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
+    sections = await run_checks(Settings(), "shop/web", kubeconfig)
     found = list(report_lines(sections, verbose=True))
     assert "  wrong  it does not act (FailedGetObjectMetric): no server answers" in found
     (section,) = (one for one in sections if one.about.startswith("HPA shop/web"))
@@ -189,7 +189,7 @@ async def test_of_one_policy_every_broken_link_is_told_and_the_others_say_what_t
     api.answers[HPAS.format(IN_SHOP)] = items(failing_hpa("no server answers"))
     api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable", "no discovery")
     api.answers[f"/apis/metrics.k8s.io/v1beta1/{IN_SHOP}pods"] = status(503, "ServiceUnavailable", "gone")
-    sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
+    sections = await run_checks(Settings(), "shop/web", kubeconfig)
     found = list(report_lines(sections))
     of_policy = found[found.index("policy shop/web") + 1 :]
     assert of_policy[0].startswith("  wrong  registry 'elsewhere' is not in the adapter's settings")
@@ -200,8 +200,7 @@ async def test_of_one_policy_every_broken_link_is_told_and_the_others_say_what_t
     assert of_policy[3].startswith("  wrong  metric queue: the settings define no such query")
     assert found[found.index("metrics.k8s.io") + 1].startswith("  wrong  it does not answer, so policies on cpu")
     assert [line for line in found if line.startswith("  wrong  it does not exist, so no HPA is answered")]
-    explained = {name for section in sections for one in section.findings for name in one.explains}
-    assert {"HPA shop/web of policy web", "policy shop/web"} <= explained
+    assert "  wrong  it does not act (FailedGetObjectMetric): no server answers" in found
 
 
 async def test_settings_that_this_account_may_not_read_lack_nothing(api: FakeApi, checked: Checked) -> None:
@@ -245,9 +244,9 @@ async def test_an_hpa_has_its_own_error_told_though_its_policy_is_missing_or_not
     faulty = policy("web")
     del faulty["spec"]["metrics"]
     api.answers |= {ONE_POLICY: items(*[faulty] * exists), HPAS.format(IN_SHOP): items(failing_hpa("none", metric))}
-    sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
-    (_, section) = [one for one in sections if one.about in {"cluster", "HPA shop/web"}]
-    assert section.is_explained, "by the APIServices, which do not exist"
+    sections = await run_checks(Settings(), "shop/web", kubeconfig)
+    (of_hpa,) = [one for one in sections if one.about == "HPA shop/web"]
+    assert of_hpa.findings[-1].text.endswith(": none")
     found = list(report_lines(sections))
     told = found[found.index("cluster") + 1 :]
     if exists:
@@ -255,10 +254,3 @@ async def test_an_hpa_has_its_own_error_told_though_its_policy_is_missing_or_not
         assert told[1] == "  skip   not checked: its HPA, pods, sources and registry, which wait for a valid policy"
     else:
         assert told[0] == "  wrong  policies cannot be read: there is no WatermarkPolicy web in namespace shop"
-
-
-async def test_a_policy_is_not_called_well_while_no_hpa_is_answered(api: FakeApi, checked: Checked) -> None:
-    api.answers |= {POLICIES: items(policy("web")), HPAS.format(""): items()}
-    found = await checked(Settings())
-    assert [line for line in found if line.startswith("  wrong  it does not exist, so no HPA is answered")]
-    assert not [line for line in found if line.startswith("ok ")]

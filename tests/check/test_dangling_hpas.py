@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.check.findings import DEFINITION, dangling_hpas
-from adapter.commands.check.report import ReportSection, folded
+from adapter.commands.check.findings import dangling_hpas
+from adapter.commands.check.report import ReportSection
 from adapter.kube.cluster import ListedPolicy
 from adapter.policy.hpa import Hpa, parse_hpa
 from tests.load.kit import cpu, policy
@@ -97,11 +97,3 @@ def test_every_hpa_that_asks_for_no_policy_is_a_stray_and_of_many_policies_some_
     ((text,),) = found(hpas[:1], [known(f"p{number}") for number in range(2000)]).values()
     assert "and 1980 more)" in text
     assert len(text) < 500
-
-
-def test_without_the_definition_of_policies_only_that_is_told() -> None:
-    cause = ReportSection("cluster")
-    cause.wrong("the API server knows no WatermarkPolicy", cause=DEFINITION)
-    sections = folded([cause, *dangling_hpas([hpa("web", described(WMP | {"name": "web"}))], [])])
-    assert [one.about for one in sections if one.findings] == ["cluster"]
-    assert sections[0].findings[0].explains == ("HPA shop/web",)

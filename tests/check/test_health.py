@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from adapter.commands.check.cluster_checks import add_policy_error, server_sections, status_sections
-from adapter.commands.check.installation import RESTART
 from adapter.commands.check.report import ReportSection
 from adapter.kube.cluster import Cluster, ListedPolicy, ReportedStatus
 from adapter.kube.errors import Forbidden
@@ -125,12 +124,11 @@ async def test_a_server_says_through_the_api_server_which_of_its_watches_are_sil
     }
 
 
-async def test_settings_that_wait_for_a_restart_are_the_cause_of_what_is_not_served() -> None:
+async def test_settings_that_wait_for_a_restart_are_wrong() -> None:
     text = "settings wait for a restart: server.port; kubectl rollout restart"
-    pods = Pods({"a": f"[+]watches ok\n[!]settings: {text}\nreadyz check passed\n"})
-    (section,) = await server_sections(pods, Settings())
-    (found,) = section.findings
-    assert (found.text, found.cause) == (text, RESTART)
+    assert await sections(a=f"[+]watches ok\n[!]settings: {text}\nreadyz check passed\n") == {
+        "server a": [f"wrong: {text}"]
+    }
 
 
 async def test_servers_that_cannot_be_asked_are_noted_together() -> None:

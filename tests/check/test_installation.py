@@ -19,7 +19,7 @@ from adapter.commands.check.installation import (
     installation_section,
     installed_settings,
 )
-from adapter.commands.check.report import ReportSection, folded
+from adapter.commands.check.report import ReportSection
 from adapter.commands.check.rights import Account
 from adapter.kube.session import Session
 from adapter.policy.hpa import parse_hpa
@@ -32,7 +32,6 @@ IN_NAMESPACE = "/apis/apps/v1/namespaces/effective-load/deployments"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 V1BETA2, V1BETA1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
 EXTERNAL = "v1beta1.external.metrics.k8s.io"
-FRONT_PROXY = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 OURS = ("effective-load", "effective-load")
 
 
@@ -123,12 +122,11 @@ async def test_settings_that_cannot_be_used_are_told_with_what_is_wrong(
     assert not known
 
 
-async def test_a_deployment_without_ready_pods_is_the_cause_of_what_follows(api: FakeApi, session: Session) -> None:
+async def test_a_deployment_without_ready_pods_is_wrong(api: FakeApi, session: Session) -> None:
     api.answers[DEPLOYMENTS] = items(deployment(status={}))
     section = installation_section(await find_installation(session, Settings()))
     first, second = section.findings
     assert first.text.startswith("Deployment metrics/el-server has none of its 2 pods ready")
-    assert first.cause == "servers"
     assert second.text.startswith("Deployment metrics/el-server runs version 0.0.1, and this program is ")
 
 
@@ -247,49 +245,27 @@ def pem(*, days: float, begins: float = -1) -> bytes:
 @pytest.mark.parametrize(
     ("days", "begins", "says"),
     [
-        (300, -1, "ok: the front proxy's CA is valid until "),
-        (5.5, -1, "note: the front proxy's CA ends in 5 days ("),
-        (-0.5, -1, "wrong: the front proxy's CA has expired on "),
-        (9, 1, "wrong: the front proxy's CA is valid from "),
+        (300, -1, " is valid until "),
+        (5.5, -1, " ends in 5 days ("),
+        (-0.5, -1, " has expired on "),
+        (9, 1, " is valid from "),
     ],
 )
-async def test_the_end_of_the_front_proxys_ca_is_judged(
-    api: FakeApi, session: Session, days: float, begins: float, says: str
-) -> None:
-    data = {"requestheader-client-ca-file": pem(days=days, begins=begins).decode()}
-    api.answers[FRONT_PROXY] = answer({"data": data})
-    (line,) = lines(await certificate_section(session, {}, []))
-    assert line.startswith(says)
+async def test_the_end_of_a_ca_is_judged(api: FakeApi, session: Session, days: float, begins: float, says: str) -> None:
+    bundle = api_service(authority=pem(days=days, begins=begins))
+    api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
+    _, services = await api_service_sections(session, Settings(), settings_known=True)
+    (line,) = lines(certificate_section(session, services))
+    assert f"the CA in the caBundle of APIService {V1BETA2} and {V1BETA1}{says}" in line
+    assert line.startswith({300: "ok", 5.5: "note"}.get(days, "wrong"))
 
 
 async def test_of_a_bundle_the_ca_that_ends_last_counts(api: FakeApi, session: Session) -> None:
     bundle = api_service(authority=pem(days=-0.5) + pem(days=300))
     api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
     _, services = await api_service_sections(session, Settings(), settings_known=True)
-    first = lines(await certificate_section(session, services, []))[0]
+    first = lines(certificate_section(session, services))[0]
     assert first.startswith(f"ok: the CA in the caBundle of APIService {V1BETA2} and {V1BETA1} is valid until")
-
-
-async def test_an_expired_ca_is_the_cause_of_what_the_api_server_says_of_the_apiservices(
-    api: FakeApi, session: Session
-) -> None:
-    refused = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: certificate has expired"}
-    bundle = api_service(authority=pem(days=-0.5), **refused)
-    api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
-    api.answers[FRONT_PROXY] = answer({"data": {"requestheader-client-ca-file": pem(days=300).decode()}})
-    sections, services = await api_service_sections(session, Settings(), settings_known=True)
-    expired, *explained = folded([await certificate_section(session, services, []), *sections])
-    first = expired.findings[0]
-    assert first.text.startswith(f"the CA in the caBundle of APIService {V1BETA2} and {V1BETA1} has expired on ")
-    assert first.explains == (f"APIService {V1BETA2}", f"APIService {V1BETA1}")
-    assert not any(section.findings for section in explained)
-
-
-async def test_without_a_front_proxy_ca_no_aggregated_api_works(api: FakeApi, session: Session) -> None:
-    api.answers[FRONT_PROXY] = answer({"data": {}})
-    assert "names no requestheader-client-ca-file" in lines(await certificate_section(session, {}, []))[0]
-    api.answers[FRONT_PROXY] = status(403, "Forbidden", "no")
-    assert lines(await certificate_section(session, {}, []))[0].startswith("skip: not checked: the end of the front")
 
 
 # --- the API server ---

@@ -61,37 +61,19 @@ def entry(consul: Consul, **more: object) -> dict[str, Any]:
     return {"name": "main", "type": "Consul", "servers": [consul.url], "timeoutSeconds": 3, **more}
 
 
-def test_a_service_that_is_known_is_counted_and_all_is_well(check: Check, guarded: Consul, token: str) -> None:
-    found = check([entry(guarded, tokenFile=token)], "--service", "web", "--verbose")
-    assert found.splitlines() == [
-        "registry main (Consul)",
-        f"  ok     {guarded.url} can be reached",
-        f"  ok     {guarded.url} accepts the credentials",
-        f"  ok     {guarded.url} lets the adapter read",
-        "service web of registry main",
-        "  ok     it is known: 2 instances (1 in, 1 out)",
-        "1 registry, 1 service: all is well",
-    ]
-    assert check.status == cli.OK
-
-
-def test_a_dead_server_a_wrong_token_and_a_wrong_name_are_told_from_each_other(
+def test_a_dead_server_and_a_wrong_token_are_told_from_each_other(
     check: Check, guarded: Consul, token: str, tmp_path: Path
 ) -> None:
     [port] = free_ports(1)
     dead, wrong = f"http://127.0.0.1:{port}", tmp_path / "wrong"
     wrong.write_text("11111111-2222-3333-4444-555555555555")
-    found = check([entry(guarded, tokenFile=token, servers=[guarded.url, dead])], "--service", "web", "-v")
+    found = check([entry(guarded, tokenFile=token, servers=[guarded.url, dead])], "-v")
     assert f"wrong  {dead} cannot be reached" in found
-    assert "ok     it is known: 2 instances" in found
+    assert f"ok     {guarded.url} lets the adapter read" in found
     assert check.status == cli.FAILED
-    found = check([entry(guarded, tokenFile=str(wrong))], "--service", "web", "-v")
+    found = check([entry(guarded, tokenFile=str(wrong))], "-v")
     assert f"ok     {guarded.url} can be reached" in found
     assert f"wrong  {guarded.url} does not" in found
-    assert check.status == cli.FAILED
-    assert "wrong  no instance is registered under this name" in check(
-        [entry(guarded, tokenFile=token)], "--service", "wbe"
-    )
     assert check.status == cli.FAILED
 
 
@@ -114,17 +96,11 @@ NOWHERE = {"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}
 @pytest.mark.parametrize(
     ("registries", "arguments", "sentence"),
     [
-        ([NOWHERE], ["--registry", "other"], "registry 'other' is not in the settings; there are main"),
         ([NOWHERE], ["--policy", "shop"], "write NAMESPACE/NAME"),
-        ([NOWHERE], ["--policy", "shop/web", "--service", "web"], "leave --registry and --service away"),
-        ([NOWHERE], ["--group", "blue"], "name it with --service"),
-        ([NOWHERE, {**NOWHERE, "name": "other"}], ["--service", "web"], "several registries (main, other)"),
-        ([], ["--service", "web"], "the settings name no registries, so there is no service to check"),
-        ([], ["--registry", "main"], "registry 'main' is not in the settings; there are none"),
         ([{"name": "main", "type": "Consul"}], [], "registries[0].servers: is missing"),
     ],
 )
-def test_contradicting_options_are_refused(
+def test_faulty_options_and_settings_are_refused(
     check: Check, registries: list[dict[str, Any]], arguments: list[str], sentence: str
 ) -> None:
     assert sentence in check(registries, *arguments)
@@ -138,7 +114,5 @@ def test_polaris_is_checked_by_the_protocols_that_it_speaks(check: Check, polari
     polaris.restart()  # its caches are filled before it answers
     server = polaris.nacos if kind == "Nacos" else polaris.eureka
     registry = {"name": "main", "type": kind, "servers": [server], "timeoutSeconds": 5}
-    assert "ok     it is known: 1 instance (1 in)" in check([registry], "--service", "shop", "-v")
-    assert check.status == cli.OK
     assert f"ok     {server} lets the adapter read" in check([registry], "-v")
     assert check.status == cli.OK

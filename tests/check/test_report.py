@@ -1,14 +1,6 @@
-"""What is well has one line; a fault that follows from another one is left out, and named with its cause."""
+"""What is well has one line; other findings have one each."""
 
-import pytest
-
-from adapter.commands.check.report import Place, ReportSection, SubjectKind, folded, report_data, report_lines
-
-
-def section(about: str, text: str, cause: str = "", *symptom_of: str, kind: SubjectKind | None = None) -> ReportSection:
-    made = ReportSection(about, kind)
-    made.wrong(text, cause=cause, symptom_of=symptom_of)
-    return made
+from adapter.commands.check.report import Place, ReportSection, SubjectKind, report_data, report_lines
 
 
 def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
@@ -35,59 +27,6 @@ def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
         "  wrong  http://b cannot be reached",
     ]
     assert list(report_lines([])) == ["no policies and no registries: all is well"]
-
-
-def test_a_symptom_is_named_with_its_cause_and_left_out_and_counts_as_checked() -> None:
-    symptom = section("HPA a", "an error", "", "servers", "api", kind=SubjectKind.HPA)
-    sections = folded([section("APIService", "it is down", "api"), symptom])
-    assert list(report_lines(sections)) == [
-        "APIService",
-        "  wrong  it is down",
-        "         this explains faults of HPA a",
-        "1 HPA: 1 wrong",
-    ]
-    assert report_data(sections) == {
-        "ok": False,
-        "sections": [
-            {
-                "about": "APIService",
-                "findings": [{"verdict": "wrong", "text": "it is down", "explains": ["HPA a"]}],
-            }
-        ],
-    }
-
-
-@pytest.mark.parametrize(
-    ("sections", "told"),
-    [
-        pytest.param([section("HPA a", "an error", "", "api")], {"HPA a": ()}, id="a symptom without its cause"),
-        pytest.param(
-            [
-                section("HPA a", "an error", "", "api"),
-                section("APIService", "it is down", "api", "servers"),
-                section("rights", "none", "rights"),
-                section("Deployment", "no pods", "servers", "rights"),
-            ],
-            {"rights": ("HPA a", "APIService", "Deployment")},
-            id="the first cause of a chain explains all of it",
-        ),
-        pytest.param(
-            [section("a", "a", "a", "b"), section("b", "b", "b", "a")],
-            {"a": (), "b": ()},
-            id="causes in a circle do not hide each other",
-        ),
-    ],
-)
-def test_what_no_cause_explains_is_told(sections: list[ReportSection], told: dict[str, tuple[str, ...]]) -> None:
-    found = {one.about: one.findings[0].explains for one in folded(sections) if one.findings}
-    assert {about: sorted(explained) for about, explained in found.items()} == {
-        about: sorted(explained) for about, explained in told.items()
-    }
-
-
-def test_many_explained_things_are_counted() -> None:
-    sections = folded([section("a", "down", "a"), *(section(f"HPA {number}", "e", "", "a") for number in range(7))])
-    assert list(report_lines(sections))[2].endswith("HPA 0, HPA 1, HPA 2, HPA 3, HPA 4 and 2 more")
 
 
 def test_what_was_not_checked_is_counted_and_is_no_fault() -> None:

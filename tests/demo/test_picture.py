@@ -1,26 +1,12 @@
-"""The picture: when the stock HPA is blind, and what README's own picture shows."""
+"""What README's own picture shows."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
-from lab.demo.picture import BlindPeriod, blind_period, draw
-from lab.demo.timeline import Mark, counts, load, summed
-from tests.demo.world import pulled_out_story, side, tick, timeline
+from lab.demo.picture import blind_period, draw
+from lab.demo.timeline import counts, load, summed
 
 PICTURES = Path(__file__).resolve().parent.parent.parent / "docs" / "pictures"
-
-
-def test_the_blind_period_is_the_overload_that_the_stock_hpa_does_not_see() -> None:
-    assert blind_period(pulled_out_story()) == BlindPeriod(10, 40, 1149, 1600)
-
-
-def test_an_overload_before_the_pull_out_or_one_that_the_stock_hpa_sees_is_no_blind_period() -> None:
-    over = side(5, serving=5, seen=1190)
-    assert blind_period(timeline(tick(0, 7000, stock=over), tick(10, 1000), end=20, marks=(Mark(10, "out"),))) is None
-    story = pulled_out_story()
-    seeing = tuple(replace(one, stock=replace(one.stock, seen=1600)) for one in story.ticks)
-    assert blind_period(replace(story, ticks=seeing)) is None
 
 
 def test_the_readmes_picture_shows_a_recovery_and_is_drawn_of_its_timeline(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`decide` on documents that went wrong at random: an answer or named faults, in time. The seed makes them the same."""
+"""`decide` on documents that went wrong at random: an answer or named faults. The seed makes them the same."""
 
 import copy
 import json
@@ -10,13 +10,11 @@ from pathlib import Path
 import yaml
 
 from adapter.commands.decide import decision, reader
-from tests.effort import effort
 from tests.fuzz.kit import FUZZ_SECONDS, seeds
 from tests.fuzz.spoil import EVERY, mangle, mutate
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CASES = 600 // EVERY
-CALLS = 500_000
 FILES = sorted(VECTORS.rglob("[0-9]*.yaml"))
 
 
@@ -40,7 +38,7 @@ def cases(seed: int, count: int) -> Iterator[tuple[str, str]]:
 
 
 @FUZZ_SECONDS
-def test_every_document_is_answered_or_its_faults_are_named_in_time() -> None:
+def test_every_document_is_answered_or_its_faults_are_named() -> None:
     for seed in seeds():
         outcomes = Counter(outcome(name, text) for name, text in cases(seed, CASES))
         assert outcomes["answered"] > CASES / 20
@@ -50,13 +48,11 @@ def test_every_document_is_answered_or_its_faults_are_named_in_time() -> None:
 def outcome(name: str, text: str) -> str:
     faults = None
     try:
-        with effort() as done:
-            answer = decision.decision_json(reader.read_document(text))
+        answer = decision.decision_json(reader.read_document(text))
     except reader.DocumentError as error:
         faults = error.faults
     except Exception as error:
         raise AssertionError(f"{name}: {error!r}\n{text[:200]}") from error
-    assert done.calls < CALLS, name
     if faults is not None:
         assert [fault for fault in faults if fault.advice and str(fault)] == [*faults] != [], name
         return "refused"

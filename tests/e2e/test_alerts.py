@@ -162,7 +162,7 @@ class ServingFiles:
         self.settings = {"mode": "Files", "certFile": str(folder / "tls.crt"), "keyFile": str(folder / "tls.key")}
         data = control_plane.client.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/effective-load-tls")["data"]
         own = {name: base64.b64decode(value).decode() for name, value in data.items()}
-        self._bundle = CertificateBundle(KeyPair(own["tls.crt"], own["tls.key"]), own["ca.crt"], own["ca.key"])
+        self._bundle = CertificateBundle(KeyPair(own["tls.crt"], own["tls.key"]), KeyPair(own["ca.crt"], own["ca.key"]))
 
     def write(self, days: float) -> None:
         """A certificate that ends in so many days, of 90."""

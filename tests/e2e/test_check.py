@@ -95,10 +95,10 @@ def test_matching_pods_are_counted_and_the_others_are_listed_with_the_reason(
     status, found = check("--policy", f"{workloads.namespace}/whole")
     assert found[f"policy {workloads.namespace}/whole"][1:] == ["ok: 3 of 3 pods of Deployment web match an instance"]
     # Once both HPAs have synced, the controller's own complaint (AmbiguousSelector) stands between.
-    conflict, shared, *_, hasty = found[f"HPA {workloads.namespace}/whole of policy whole"]
+    conflict, shared, *others = found[f"HPA {workloads.namespace}/whole of policy whole"]
     assert conflict.startswith("wrong: Deployment web has other policies as well (web)")
     assert shared.startswith("wrong: Deployment web is scaled by other HPAs as well (web)")
-    assert hasty.startswith("note: HPA whole has scaleDown.stabilizationWindowSeconds 0")
+    assert any(one.startswith("note: HPA whole has scaleDown.stabilizationWindowSeconds 0") for one in others)
     assert status == 1
 
 
@@ -130,16 +130,13 @@ def test_each_missing_object_between_a_policy_and_its_pods_is_named(check: Check
     )
 
 
-def test_without_a_policy_all_are_checked_and_of_one_registry_its_own(check: Check, workloads: Workloads) -> None:
+def test_without_a_policy_all_are_checked(check: Check, workloads: Workloads) -> None:
     policy(workloads)
     policy(workloads, "cart", "shop.cart")
     workloads.policy("plain", [cpu_watermarks("1200m", "400m")])
     found = check()[1]
     assert {f"policy {workloads.namespace}/{name}" for name in ("web", "cart", "plain")} <= found.keys()
     assert "service shop.cart of registry consul" in found
-    found = check("--registry", "consul")[1]
-    assert {f"policy {workloads.namespace}/{name}" for name in ("web", "cart")} <= found.keys()
-    assert f"policy {workloads.namespace}/plain" not in found
 
 
 def test_a_policy_that_names_no_registry_is_checked_with_its_hpa(check: Check, workloads: Workloads) -> None:

@@ -3,17 +3,16 @@
 import json
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
+from lab.harness.adapter import AdapterProcess
+from lab.harness.companion import CompanionProcess
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
-from monitoring.dashboards.files import as_json
-from monitoring.dashboards.questions import Question, questions
-from monitoring.picture.run import scraping
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.monitoring.dashboards import dashboards, filled
 
 LIMITED, OBSERVED, ALONE = "web", "observed", "alone"
 """Policies: at the HPA's most; only observed; without an HPA. Together they have every series of a policy."""
@@ -44,22 +43,35 @@ def create_policies(workloads: Workloads, exporter: Exporter) -> None:
     workloads.hpa(OBSERVED, maximum=9)
 
 
-def asked(namespace: str) -> Iterator[tuple[str, list[Question]]]:
-    """Each query by the dashboard, panel and reference, for every policy that it may be asked about."""
+def scraping(adapter: AdapterProcess, companion: CompanionProcess) -> Prometheus:
+    """A Prometheus that scrapes both processes as the manifests have it: the label `namespace` is the policy's."""
+    jobs = {"effective-load": adapter.metrics_port, "effective-load-companion": companion.metrics_port}
+    scrapes = [
+        {"job_name": job, "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+        for job, port in jobs.items()
+    ]
+    return Prometheus(interval="1s", config={"scrape_configs": scrapes})
+
+
+def queries(namespace: str) -> dict[str, tuple[bool, list[str]]]:
+    """Each panel's query by dashboard, panel and expression: whether it is instant, and its text for each policy."""
     given = {"cluster": ".*", "job": ".+", "namespace": namespace, "metric": ".+", "__rate_interval": "5s"}
-    for title, dashboard in as_json().items():
-        for_each = [list(questions(dashboard, given | {"policy": one})) for one in (LIMITED, OBSERVED, ALONE)]
-        for of_policies in zip(*for_each, strict=True):
-            one = of_policies[0]
-            yield f"{title}: {one.panel}: {one.reference}: {one.expression}", list(of_policies)
+    found = {}
+    for name, dashboard in dashboards().items():
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", ()):
+                texts = [filled(target["expr"], given | {"policy": one}) for one in (LIMITED, OBSERVED, ALONE)]
+                found[f"{name}: {panel['title']}: {target['expr']}"] = target.get("instant", False), texts
+    return found
 
 
-def answered(questions: list[Question], server: Prometheus, begin: float) -> bool:
+def answered(server: Prometheus, begin: float, instant: bool, texts: list[str]) -> bool:
     """Whether a query has a series with finite values for one of the policies."""
-    for one in questions:
-        series = one.ask(server, begin, time.time(), step=1)
-        values = [float(text) for each in series for _, text in each.get("values", [each.get("value")])]
-        assert not any(map(math.isinf, values)), one
+    for text in texts:
+        now = time.time()
+        series = server.query(text, at=now) if instant else server.query_range(text, begin, now, 1)
+        values = [float(value) for each in series for _, value in each.get("values", [each.get("value")])]
+        assert not any(map(math.isinf, values)), text
         if any(map(math.isfinite, values)):
             return True
     return False
@@ -82,14 +94,14 @@ def test_each_query_of_the_dashboards_has_an_answer(
             create_policies(workloads, exporter)
             until(lambda: adapter.metric('effective_load_registry_up{registry="platform"}') == 1, 30, adapter.logs)
             registry.failing = True
-            waiting = dict(asked(workloads.namespace))
+            waiting = queries(workloads.namespace)
 
             def all_answered() -> bool:
                 # Requests that fail, of ours and of the upstream; the HPAs' own requests are answered.
                 for one in (f"watermarkpolicies.effective-load.io/{ALONE}/desired_replicas", "pods/*/orders"):
                     path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{workloads.namespace}/{one}"
                     assert control_plane.client.raw(path).status >= 400
-                for name in [name for name, each in waiting.items() if answered(each, observer, begin)]:
+                for name in [name for name, each in waiting.items() if answered(observer, begin, *each)]:
                     del waiting[name]
                 return not waiting
 

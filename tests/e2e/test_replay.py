@@ -1,7 +1,6 @@
 """The replay of what Prometheus recorded sets the counts that the real control plane has set."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -66,14 +65,14 @@ class Service:
 
 
 def replayed(
-    prometheus: Prometheus, policy: dict[str, Any], hpa: dict[str, Any], first_sync: float, ended: float, cache: Path
+    prometheus: Prometheus, policy: dict[str, Any], hpa: dict[str, Any], first_sync: float, ended: float
 ) -> list[int]:
     """The counts that a replay of what Prometheus recorded sets from a real sync on, so in the phase of real ones."""
     step = 1000  # milliseconds, as often as Prometheus scrapes
     watermarks, follower = parse_policy(policy), parse_hpa(hpa)
-    sources = choose_sources(parse_settings(yaml.safe_dump(settings(prometheus.url))), "", "")
+    sources = choose_sources(parse_settings(yaml.safe_dump(settings(prometheus.url))), "")
     span = Span((round(first_sync) - 5) * step, round(ended) * step, step)
-    ticks = list(PrometheusHistory(derive_queries(watermarks, follower.target, sources), span, cache, now=time.time()))
+    ticks = list(PrometheusHistory(queries=derive_queries(watermarks, follower.target, sources), span=span))
     held = [tick for tick in ticks if tick.at <= first_sync][-1]._replace(at=first_sync)
     # KWOK's pods are Ready after 2 s and gone after 1; a load is 2 s old at a decision: a scrape and a poll a second.
     setup = Setup(replicas=FIRST_COUNT, starts=2.0, stops=1.0, sync=HPA_SYNC, delay=2.0, lasts=10.0)
@@ -83,7 +82,7 @@ def replayed(
 
 
 def test_the_replay_of_a_recorded_load_sets_the_same_counts(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, tmp_path: Path
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter
 ) -> None:
     prometheus = Prometheus([exporter])
     adapter = make_adapter(settings(prometheus.url))
@@ -103,6 +102,6 @@ def test_the_replay_of_a_recorded_load_sets_the_same_counts(
         ended = time.time()
         syncs = [(logged_at(sync.line) or 0.0, sync) for sync in workloads.syncs(NAME)]
         inside = [(at, sync) for at, sync in syncs if began <= at <= ended]
-        counts = replayed(prometheus, policy, hpa, inside[0][0], ended, tmp_path)
+        counts = replayed(prometheus, policy, hpa, inside[0][0], ended)
     assert [sync.desired for _, sync in inside if sync.outcome == "rescaled"] == [8, 9]  # replaced after 2 s
     assert counts == [8, 9]

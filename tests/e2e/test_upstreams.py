@@ -1,4 +1,4 @@
-"""In front of the real KEDA and the real prometheus-adapter: their metrics and ours behind one adapter."""
+"""In front of the real prometheus-adapter: its metrics and ours behind one adapter."""
 
 import base64
 import json
@@ -12,23 +12,22 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lab.harness import binaries, keda
+from lab.harness import prometheus_adapter
 from lab.harness.adapter import NAMESPACE, AdapterProcess, manifests
 from lab.harness.client import Response, query
 from lab.harness.control_plane import ControlPlane
-from lab.harness.keda import Keda
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.prometheus_adapter import PrometheusAdapter
 from lab.harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
-pytestmark = pytest.mark.builds(*binaries.NEIGHBOURS)
+pytestmark = pytest.mark.builds("prometheus-adapter")
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
 ACCOUNT = "effective-load-upstreams"
 
 
 class Series(NamedTuple):
-    """The page that both upstreams and our queries read: jobs (KEDA), orders by pod (prometheus-adapter), a queue."""
+    """The page that the upstream and our queries read: jobs and orders by pod (the upstream), a queue (ours)."""
 
     exporter: Exporter
     prometheus: Prometheus
@@ -46,17 +45,12 @@ def series() -> Iterator[Series]:
 
 
 @pytest.fixture(scope="module")
-def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, PrometheusAdapter]]:
-    """KEDA and prometheus-adapter, running."""
-    if absent := binaries.missing(binaries.NEIGHBOURS):
-        pytest.skip(f"{', '.join(absent)} cannot be built here: the output before the first test says why")
+def other(control_plane: ControlPlane, series: Series) -> Iterator[PrometheusAdapter]:
+    """prometheus-adapter, running."""
     series.set("default", orders={"any": 1})
-    series.prometheus.wait_value("orders", 1)  # prometheus-adapter lists it from the start
-    with (
-        Keda(control_plane) as keda_,
-        PrometheusAdapter(control_plane, series.prometheus.url, "orders") as prometheus_adapter,
-    ):
-        yield keda_, prometheus_adapter
+    series.prometheus.wait_value("orders", 1)  # it lists it from the start
+    with PrometheusAdapter(control_plane, series.prometheus.url, series="orders", external="jobs") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +59,16 @@ def front(
     _adapter: AdapterProcess,
     adapter_kubeconfig: Path,
     series: Series,
-    others: tuple[Keda, PrometheusAdapter],
+    other: PrometheusAdapter,
 ) -> Iterator[AdapterProcess]:
-    """Our adapter in front of both, with the account that the component `upstreams` gives it."""
+    """Our adapter in front of it, with the account that the component `upstreams` gives it."""
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         for item in manifests(kind, folders=("components/upstreams",)):
             control_plane.client.apply(item)
     token = control_plane.folder / "upstreams-token"
     token.write_text(control_plane.token(NAMESPACE, ACCOUNT))
     trusted = {"caFile": str(control_plane.pki.cluster.file), "bearerTokenFile": str(token)}
-    upstreams = {"external": {"url": others[0].url, **trusted}, "custom": {"url": others[1].url, **trusted}}
+    upstreams = {group: {"url": other.url, **trusted} for group in ("external", "custom")}
     settings = {**prometheus_settings(series.prometheus), "upstreams": upstreams}
     process = AdapterProcess(control_plane, settings, external=True, kubeconfig=adapter_kubeconfig, name="front")
     process.start()
@@ -86,50 +80,37 @@ def front(
 
 
 def jobs_path(namespace: str) -> str:
-    selector = query({"labelSelector": "scaledobject.keda.sh/name=jobs"})
-    return f"{EXTERNAL}/namespaces/{namespace}/s0-prometheus?{selector}"
+    return f"{EXTERNAL}/namespaces/{namespace}/jobs"
 
 
-def scaled_jobs(workloads: Workloads, series: Series) -> None:
-    """A Deployment that KEDA scales to a pod for each 2 jobs."""
-    workloads.deployment("jobs", 1)
-    metadata = {
-        "serverAddress": series.prometheus.url,
-        "query": f'sum(jobs{{namespace="{workloads.namespace}"}})',
-        "threshold": "2",
-    }
-    trigger = {"type": "prometheus", "metadata": metadata}
-    item = keda.scaled_object(
-        workloads.namespace, "jobs", trigger, minReplicaCount=1, maxReplicaCount=9, pollingInterval=1
-    )
-    workloads.client.apply(item)
+def jobs_metric(average: str) -> dict[str, Any]:
+    """The upstream's External metric."""
+    target = {"type": "AverageValue", "averageValue": average}
+    return {"type": "External", "external": {"metric": {"name": "jobs"}, "target": target}}
 
 
 @pytest.fixture
-def scaled(workloads: Workloads, series: Series, front: AdapterProcess) -> Iterator[Workloads]:
-    """`web` follows a policy by an External metric of ours, `jobs` a ScaledObject by KEDA's."""
+def scaled(workloads: Workloads, series: Series, front: AdapterProcess) -> Workloads:
+    """`web` follows a policy by an External metric of ours, `jobs` one of the upstream's: a pod for each 2 jobs."""
     series.set(workloads.namespace, jobs=6, queue=300)
-    workloads.deployment("web", 1)
+    for name in ("web", "jobs"):
+        workloads.deployment(name, 1)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
     workloads.hpa("web", metrics=[external_metric("web")])
-    scaled_jobs(workloads, series)
+    workloads.hpa("jobs", metrics=[jobs_metric("2")])
     workloads.wait_replicas("web", 3)
     workloads.wait_replicas("jobs", 3)
-    yield workloads
-    path = f"/apis/keda.sh/v1alpha1/namespaces/{workloads.namespace}/scaledobjects/jobs"
-    workloads.client.patch(path, {"metadata": {"finalizers": None}})  # KEDA may be stopped
-    workloads.client.delete(path)
+    return workloads
 
 
-def test_a_scaled_object_and_a_policy_scale_side_by_side_and_ours_goes_on_without_keda(
-    scaled: Workloads, series: Series, others: tuple[Keda, PrometheusAdapter], front: AdapterProcess
+def test_a_policy_scales_beside_an_hpa_of_the_upstream_and_goes_on_without_it(
+    scaled: Workloads, series: Series, other: PrometheusAdapter, front: AdapterProcess
 ) -> None:
-    adapter = others[0].adapter
-    adapter.kill()
+    other.component.kill()
     series.set(scaled.namespace, jobs=12, queue=500)
     scaled.wait_replicas("web", 5)
     cause = scaled.wait_condition(
-        "keda-hpa-jobs",
+        "jobs",
         "ScalingActive",
         status="False",
         contains="the upstream adapter for external.metrics.k8s.io",
@@ -138,7 +119,7 @@ def test_a_scaled_object_and_a_policy_scale_side_by_side_and_ours_goes_on_withou
     assert "connection refused" in cause["message"]
     assert scaled.replicas("jobs") == 3
     assert front.get("/readyz?verbose").status == 200
-    adapter.start()
+    other.component.start()
     scaled.wait_replicas("jobs", 6, timeout=30)
 
 
@@ -164,13 +145,12 @@ def ask_ours(workloads: Workloads, times: int) -> Course:
 
 def test_a_hung_upstream_never_delays_ours(
     scaled: Workloads,
-    others: tuple[Keda, PrometheusAdapter],
+    other: PrometheusAdapter,
     front: AdapterProcess,
     record_property: Any,
 ) -> None:
-    adapter = others[0].adapter
     before = ask_ours(scaled, 200)
-    adapter.signal(signal.SIGSTOP)
+    other.component.signal(signal.SIGSTOP)
     answers: list[Response] = []
     asking = [
         threading.Thread(target=lambda: answers.append(scaled.client.raw(jobs_path(scaled.namespace))))
@@ -186,24 +166,22 @@ def test_a_hung_upstream_never_delays_ours(
         assert scaled.client.raw(jobs_path(scaled.namespace)).status == 503
         refused = time.monotonic() - refused
     finally:
-        adapter.signal(signal.SIGCONT)
+        other.component.signal(signal.SIGCONT)
     record_property("p99 before and during, seconds", f"{before.p99:.4f} {during.p99:.4f}")
     assert during.p99 < max(10 * before.p99, 0.25)
     assert during.seconds[-1] < 1.5  # none waited for the upstream's 3 s
     assert refused < 1
     assert {answer.status for answer in answers} <= {503, 504}
     assert all("Retry-After" not in answer.headers for answer in answers)
-    until(
-        lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "KEDA's metric stays in error"
-    )
+    until(lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "jobs stays in error")
 
 
 def test_the_group_moves_to_ours_and_back_without_a_gap(
-    scaled: Workloads, others: tuple[Keda, PrometheusAdapter], front: AdapterProcess
+    scaled: Workloads, other: PrometheusAdapter, front: AdapterProcess
 ) -> None:
     path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io"
     ours = scaled.client.get(path)["spec"]
-    service = {"namespace": keda.NAMESPACE, "name": keda.SERVICE, "port": others[0].port}
+    service = {"namespace": prometheus_adapter.NAMESPACE, "name": prometheus_adapter.SERVICE, "port": other.port}
     authority = base64.b64encode(scaled.cluster.pki.cluster.certificate).decode()
     theirs = {"service": service, "caBundle": authority}
     answers: list[Response] = []
@@ -246,7 +224,7 @@ def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(
 
 
 def test_discovery_is_merged_as_kubectl_sees_it(
-    workloads: Workloads, series: Series, front: AdapterProcess, others: tuple[Keda, PrometheusAdapter]
+    workloads: Workloads, series: Series, front: AdapterProcess, other: PrometheusAdapter
 ) -> None:
     workloads.deployment("shop", 1)
     series.set(workloads.namespace, orders=dict.fromkeys(workloads.pod_names("shop"), 6))
@@ -258,16 +236,17 @@ def test_discovery_is_merged_as_kubectl_sees_it(
     for version in ("v1beta1", "v1beta2"):
         found = names(f"{CUSTOM}/{version}")
         assert {"pods/orders", "namespaces/orders", "deployments.apps/desired_replicas", "pods/load"} <= found
-    assert {"desired_replicas", "load", "externalmetrics"} <= names(EXTERNAL)
+    assert {"desired_replicas", "load", "jobs"} <= names(EXTERNAL)
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     merged = json.loads(workloads.client.raw("/apis", {"Accept": accept}).body)
     groups = {group["metadata"]["name"] for group in merged["items"]}
-    assert {"custom.metrics.k8s.io", "external.metrics.k8s.io", "keda.sh"} <= groups
-    others[1].component.kill()  # what it listed stays listed for a while, and its requests fail at once
+    assert {"custom.metrics.k8s.io", "external.metrics.k8s.io"} <= groups
+    other.component.kill()  # what it listed stays listed for a while, and its requests fail at once
     try:
         path = f"{CUSTOM}/v1beta2/namespaces/{workloads.namespace}/pods/%2A/orders"
         answer = workloads.client.raw(path)
         assert (answer.status, "connection refused" in answer.json()["message"]) == (503, True)
         assert "pods/orders" in names(f"{CUSTOM}/v1beta2")
     finally:
-        others[1].start()
+        other.component.start()
+        other.component.wait_ready(60)

@@ -1,4 +1,4 @@
-"""The adapter's answers as the real Go client decodes them through the real aggregator; and authentication."""
+"""The adapter's answers through the real aggregator, and authentication."""
 
 import http.client
 import json
@@ -7,20 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kubernetes.utils.quantity import parse_quantity
 
 from lab.harness.adapter import AdapterProcess
-from lab.harness.client import query, tls_context
+from lab.harness.client import Client, Object, query, tls_context
 from lab.harness.control_plane import ControlPlane
-from lab.harness.wire import Wire
 from lab.harness.workloads import Workloads, cpu_watermarks, until
 from tests.e2e.kit import PULLED_OUT
 
 pytestmark = pytest.mark.versions
 
 NAMESPACE = "wire"
-POLICY, DEPLOYMENT = "WatermarkPolicy.effective-load.io", "Deployment.apps"
+POLICY, DEPLOYMENT = "watermarkpolicies.effective-load.io", "deployments.apps"
 HPA_USER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
-GROUP = "/apis/custom.metrics.k8s.io"
+GROUP, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
 
 
 @pytest.fixture(scope="module")
@@ -60,45 +60,57 @@ def test_both_versions_are_discovered_through_the_aggregator(
     assert {served["version"] for served in group["versions"]} == {"v1beta1", "v1beta2"}
 
 
-@pytest.mark.parametrize("version", ["v1beta2", "v1beta1", "preferred"])
+def values(client: Client, path: str, version: str = "v1beta2", **selectors: str) -> list[Object]:
+    """The items of a list of custom metrics of this namespace."""
+    asked = f"?{query(selectors)}" if selectors else ""
+    return list(client.get(f"{GROUP}/{version}/namespaces/{NAMESPACE}/{path}{asked}")["items"])
+
+
+def milli(item: Object) -> int:
+    return int(parse_quantity(item["value"]) * 1000)
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
 @pytest.mark.parametrize("kind", [POLICY, DEPLOYMENT])
 def test_the_count_reads_the_same_in_every_version_and_on_either_object(
-    service: Workloads, wire: Wire, version: str, kind: str
+    service: Workloads, version: str, kind: str
 ) -> None:
-    answer = Wire(wire.kubeconfig, version).object(NAMESPACE, kind, "web", "desired_replicas")
-    assert answer.error == ""
-    assert answer.milli == 4000  # bounds: 3 x 1500 / 1200 = 4, and one to replace, but at most 4
+    [item] = values(service.client, f"{kind}/web/desired_replicas", version)
+    assert milli(item) == 4000  # bounds: 3 x 1500 / 1200 = 4, and one to replace, but at most 4
 
 
-def test_the_sample_time_is_the_samples_own(service: Workloads, wire: Wire) -> None:
-    answer = wire.object(NAMESPACE, POLICY, "web", "effective_cpu")
-    at = datetime.fromisoformat(answer.items[0]["timestamp"])
+def test_the_sample_time_is_the_samples_own(service: Workloads) -> None:
+    [item] = values(service.client, f"{POLICY}/web/effective_cpu")
+    at = datetime.fromisoformat(item["timestamp"])
     assert timedelta(0) < datetime.now(UTC) - at < timedelta(seconds=60)
-    assert 1_350 <= answer.milli <= 1_650
+    assert 1_350 <= milli(item) <= 1_650
 
 
-def test_pods_are_listed_by_selector_and_the_pulled_out_one_has_the_average(service: Workloads, wire: Wire) -> None:
-    answer = wire.pods(NAMESPACE, "app in (web, other),app!=none", "effective_cpu")
-    assert answer.error == ""
-    assert {item["name"] for item in answer.items} == set(service.pod_names("web"))
-    assert all(1_350 <= item["milli"] <= 1_650 for item in answer.items)
+def test_pods_are_listed_by_selector_and_the_pulled_out_one_has_the_average(service: Workloads) -> None:
+    items = values(service.client, "pods/*/effective_cpu", labelSelector="app in (web, other),app!=none")
+    assert {item["describedObject"]["name"] for item in items} == set(service.pod_names("web"))
+    assert all(1_350 <= milli(item) <= 1_650 for item in items)
 
 
-def test_a_metric_selector_chooses_the_series(service: Workloads, wire: Wire) -> None:
-    assert wire.object(NAMESPACE, POLICY, "web", "desired_replicas", "policy=web").milli == 4000
-    refused = wire.object(NAMESPACE, POLICY, "web", "desired_replicas", "policy notin (web)")
-    assert refused.code == 404
+def test_a_metric_selector_chooses_the_series(service: Workloads) -> None:
+    path = f"{POLICY}/web/desired_replicas"
+    [item] = values(service.client, path, metricLabelSelector="policy=web")
+    assert milli(item) == 4000
+    asked = query({"metricLabelSelector": "policy notin (web)"})
+    assert service.client.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/{path}?{asked}").status == 404
 
 
 @pytest.mark.parametrize("selector", ["policy=web", "policy in (web)", "policy,policy!=other", "policy notin (x, y)"])
-def test_an_external_metric_is_found_by_the_full_grammar(service: Workloads, wire: Wire, selector: str) -> None:
-    assert wire.external(NAMESPACE, "desired_replicas", selector).milli == 4000
+def test_an_external_metric_is_found_by_the_full_grammar(service: Workloads, selector: str) -> None:
+    path = f"{EXTERNAL}/namespaces/{NAMESPACE}/desired_replicas?{query({'labelSelector': selector})}"
+    [item] = service.client.get(path)["items"]
+    assert milli(item) == 4000
 
 
-def test_the_error_of_an_unknown_metric_names_the_known_ones(service: Workloads, wire: Wire) -> None:
-    answer = wire.object(NAMESPACE, POLICY, "web", "effective_rps")
-    assert answer.code == 404
-    assert "effective_cpu" in answer.error
+def test_the_error_of_an_unknown_metric_names_the_known_ones(service: Workloads) -> None:
+    answer = service.client.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/{POLICY}/web/effective_rps")
+    assert answer.status == 404
+    assert "effective_cpu" in answer.json()["message"]
 
 
 def test_a_user_without_rights_is_forbidden_by_the_adapter_itself(
@@ -113,7 +125,7 @@ def test_a_user_without_rights_is_forbidden_by_the_adapter_itself(
     assert control_plane.as_aggregator(adapter.port, HPA_USER, "system:authenticated").raw(path).status == 200
 
 
-def test_nobody_but_the_front_proxy_reaches_http(
+def test_nobody_but_the_front_proxy_is_answered(
     service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
 ) -> None:
     path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/desired_replicas"
@@ -121,10 +133,11 @@ def test_nobody_but_the_front_proxy_reaches_http(
     for client in (
         control_plane.anonymous(adapter.port),
         control_plane.anonymous(adapter.port, tls_context(None, user.cert_file, user.key_file)),
-        control_plane.as_aggregator(adapter.port, name="somebody-else"),
     ):
         with pytest.raises((OSError, http.client.HTTPException)):
             client.raw(path, {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"})
+    other = control_plane.as_aggregator(adapter.port, "admin", "system:masters", name="somebody-else")
+    assert other.raw(path).status == 401
 
 
 def test_encoded_stars_pluses_and_sorted_selectors_arrive_as_they_were_meant(

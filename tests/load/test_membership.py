@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.assessment import PodAssessment
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import Container, Pod, PodCondition, PodState
+from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
@@ -74,9 +73,9 @@ class TestGracePeriod:
         both = replace(listed, instances=(said, Instance(ip=HERE, port=81, status="UP")))
         assert state(young(10), REGISTERED, both).state is S.SERVING
 
-    def test_a_pod_once_registered_gets_no_second_one(self) -> None:
+    def test_a_pod_that_turns_ready_again_has_its_grace_to_register_again(self) -> None:
         known = Memory(pods={"uid-web-0": PodMemory(registered=True)})
-        assert state(pod(ready_for=10, ip=HERE), REGISTERED, roster(OTHER), known).state is S.DOUBTFUL
+        assert state(pod(ready_for=10, ip=HERE), REGISTERED, roster(OTHER), known).state is S.STARTING
 
 
 @pytest.mark.parametrize("rule", [POLICY, policy(registry=Registry(name="kubernetes"))])

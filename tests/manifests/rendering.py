@@ -1,6 +1,6 @@
 """Renders the manifests like `kubectl kustomize`, for the features they use: resources, components, images, merge
-patches of the object that they name or of those that a target selects, and replacements. A test compares it with the
-real one.
+patches of the object that they name or of those that a target selects, replacements, and generators of ConfigMaps. A
+test compares it with the real one.
 """
 
 import copy
@@ -17,6 +17,7 @@ Object = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 _LIST_KEYS = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath"}
 _KNOWN = {"apiVersion", "kind", "resources", "components", "images", "patches", "configurations", "replacements"}
+_GENERATORS = {"configMapGenerator", "generatorOptions"}
 
 
 class RenderingError(Exception):
@@ -45,11 +46,12 @@ def documents(file: Path) -> list[Object]:
 
 def _over(objects: list[Object], folder: Path) -> list[Object]:
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-    if unknown := kustomization.keys() - _KNOWN:
+    if unknown := kustomization.keys() - _KNOWN - _GENERATORS:
         raise RenderingError(f"{folder} uses {sorted(unknown)}")
     objects = [*objects]
     for name in kustomization.get("resources", ()):
         objects += render(folder / name) if (folder / name).is_dir() else documents(folder / name)
+    objects += _config_maps(folder, kustomization)
     for name in kustomization.get("components", ()):
         objects = _over(objects, folder / name)
     for patch in kustomization.get("patches", ()):
@@ -59,6 +61,19 @@ def _over(objects: list[Object], folder: Path) -> list[Object]:
         objects = _replaced(objects, replacement["source"], replacement["targets"])
     images = {one["name"]: f"{one['newName']}:{one['newTag']}" for one in kustomization.get("images", ())}
     return [_with_images(item, images) for item in objects]
+
+
+def _config_maps(folder: Path, kustomization: Mapping[str, Any]) -> Iterator[Object]:
+    """The generated ConfigMaps, whose names have no hash."""
+    options = kustomization.get("generatorOptions", {})
+    for one in kustomization.get("configMapGenerator", ()):
+        files = dict(pair.split("=") for pair in one["files"])
+        yield {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": one["name"], "namespace": one["namespace"], "labels": options["labels"]},
+            "data": {key: (folder / file).read_text(encoding="utf-8") for key, file in files.items()},
+        }
 
 
 def _replaced(objects: list[Object], source: Mapping[str, str], targets: Iterable[Mapping[str, Any]]) -> list[Object]:

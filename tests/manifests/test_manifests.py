@@ -1,6 +1,5 @@
-"""The manifests as files: completeness, hardening, least rights, and tests of the checks themselves."""
+"""The manifests as files: completeness, hardening and least rights."""
 
-import copy
 import os
 import re
 import shutil
@@ -13,7 +12,6 @@ import yaml
 
 from lab.harness import binaries
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, render_with, rules_of
-from tools import checks, reference
 
 BASE = MANIFESTS / "base"
 DEFAULT = MANIFESTS / "overlays" / "default"
@@ -41,11 +39,6 @@ def kustomized(folder: Path, **kustomization: Any) -> list[Object]:
 def server_rules(folder: Path) -> list[dict[str, Any]]:
     """The rules of all roles bound to the server's account."""
     return list(rules_of("effective-load", render(folder)))
-
-
-@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
-def test_nothing_is_wrong(check: Any) -> None:
-    assert list(check()) == []
 
 
 def test_every_file_of_the_manifests_is_used() -> None:
@@ -139,12 +132,6 @@ def test_scale_is_read_for_named_kinds_only() -> None:
     assert scales == {
         f"{kind}/scale" for kind in ("deployments", "statefulsets", "replicasets", "replicationcontrollers")
     }
-
-
-def test_the_external_apiservice_is_the_components_alone() -> None:
-    name = ("APIService", "", "v1beta1.external.metrics.k8s.io")
-    assert name not in found(BASE)
-    assert name in found(EXTERNAL)
 
 
 # --- the pod ---
@@ -265,60 +252,3 @@ def test_printer_columns_point_at_fields_that_exist() -> None:
     for column in columns:
         field = column["jsonPath"].replace('[?(@.type=="Ready")]', "[]")
         assert field in paths | {".metadata.creationTimestamp"}
-
-
-# --- the checks themselves ---
-
-
-def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
-    item = copy.deepcopy(found()["Service", "effective-load", "effective-load"])
-    item["spec"]["portz"] = []
-    assert any("portz" in sentence for sentence in checks.schema_faults(item))
-
-
-@pytest.mark.parametrize(
-    ("kind", "change", "says"),
-    [
-        ("ConfigMap", lambda o: o["data"].update({"settings.yaml": "server: {port: 1}"}), "ports"),
-        ("ConfigMap", lambda o: o["data"].update({"settings.yaml": "server: {externalMetrics: true}"}), "external"),
-        ("ConfigMap", lambda o: o["data"].update({"settings.yaml": "server: {tls: {secret: x}}"}), "no Secret x"),
-        ("Service", lambda o: o["spec"]["selector"].update(app="x"), "does not select"),
-        ("Deployment", lambda o: o["spec"]["template"]["spec"]["containers"][0].update(image="a:0"), "not of version"),
-    ],
-)
-def test_what_does_not_fit_together_is_found(kind: str, change: Any, says: str) -> None:
-    objects = copy.deepcopy(found())
-    (item,) = [one for (of, _, name), one in objects.items() if of == kind and name.startswith("effective-load")]
-    change(item)
-    assert any(says in sentence for sentence in checks.wiring_faults(objects))
-
-
-def test_an_apiservice_that_the_server_may_not_write_is_found() -> None:
-    objects = found()
-    del objects["ClusterRole", "", "effective-load-apiservices"]
-    assert any("may write" in sentence for sentence in checks.wiring_faults(objects))
-
-
-def test_documents_with_dead_links_and_unknown_metrics_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "ROOT", tmp_path)
-    (tmp_path / "a.md").write_text(
-        "# Here\n## `there[]`, a `b`\n[a](gone.md) [b](https://example.com/x) [c](#here) [d](a.md#there-a-b) [e](#no) "
-        "`effective_load_source_up` `effective_load_scale_read_duration_seconds_bucket` `effective_load_sorce_up`",
-        encoding="utf-8",
-    )
-    assert list(checks.links()) == [f"a.md links to {lost}, which does not exist" for lost in ("gone.md", "#no")]
-    assert list(checks.metric_names()) == ["a.md names effective_load_sorce_up, which does not exist"]
-
-
-def test_a_reference_that_is_not_current_is_found_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "ROOT", tmp_path)
-    file = tmp_path / "docs" / "metrics.md"
-    monkeypatch.setattr(reference, "DOCS", file.parent)
-    monkeypatch.setattr(checks, "MADE", {file: reference.metrics})
-    assert len(list(checks.made_from_code())) == 1
-    monkeypatch.setattr(checks, "CHECKS", (checks.made_from_code,))
-    assert checks.main([]) == 1
-    assert checks.main(["--write"]) == 0
-    assert "`effective_load_source_up` | gauge | `source`" in file.read_text(encoding="utf-8")

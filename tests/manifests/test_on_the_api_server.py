@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.apiserver.certificate_manager import CertificateManager
+from adapter.apiserver.certificates import CertificateManager
 from adapter.apiserver.status import CertificateError
 from adapter.commands.migrate.migration import migrate
 from adapter.commands.migrate.original import MigrationError

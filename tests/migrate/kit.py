@@ -24,12 +24,10 @@ SCALED = _ORIGINALS["scaled object"]
 RULES = _ORIGINALS["rules"]
 PODS = _ORIGINALS["pods metric"]
 EVERYTHING_WPA = _ORIGINALS["every field of a watermark pod autoscaler"]
-EVERYTHING_KMA = _ORIGINALS["every field for kube-metrics-adapter"]
 EVERYTHING_PA = _ORIGINALS["every field for prometheus-adapter"]
 EVERYTHING_KEDA = _ORIGINALS["every field of a scaled object"]
 EVERYTHING = {
     "wpa": [EVERYTHING_WPA],
-    "kube-metrics-adapter": [EVERYTHING_KMA],
     "prometheus-adapter": [RULES, EVERYTHING_PA],
     "keda": [EVERYTHING_KEDA],
 }

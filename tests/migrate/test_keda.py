@@ -8,7 +8,6 @@ import yaml
 
 from adapter.commands.migrate.keda import RECIPES
 from adapter.commands.migrate.original import NoteKind
-from adapter.commands.migrate.pair import Keda
 from tests.migrate.kit import (
     BEHAVIOR,
     EVERYTHING_KEDA,
@@ -78,14 +77,11 @@ def test_scaling_to_zero_is_told_and_the_minimum_is_one() -> None:
     from_zero = scaled(minReplicaCount=0)
     assert hpa_spec(from_zero)["minReplicas"] == 1
     assert "HPAScaleToZero" in note_at("spec.minReplicaCount", from_zero).sentence
-    assert kinds_at(f"{TRIGGER}.activationThreshold", metadata(activationThreshold="5")) == [NoteKind.IRRELEVANT]
+    assert kinds_at(f"{TRIGGER}.activationThreshold", metadata(activationThreshold="5")) == []
     both = changed(metadata(activationThreshold="5"), "spec", "minReplicaCount", to=0)
     assert kinds_at(f"{TRIGGER}.activationThreshold", both) == [NoteKind.LOST]
     cpu = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
     assert not kinds_at("spec.minReplicaCount", scaled(minReplicaCount=0, triggers=[cpu])), "it never went to zero"
-    [pair] = migrated(both).pairs
-    assert isinstance(pair.original, Keda)
-    assert (pair.original.idle, pair.original.activations) == (0, {"prometheus-0": 5000})
 
 
 def test_an_empty_answer_is_no_longer_zero() -> None:

@@ -8,7 +8,6 @@ import yaml
 from adapter.commands.migrate.original import NoteKind
 from tests.migrate.kit import (
     BEHAVIOR,
-    EVERYTHING_KMA,
     EVERYTHING_PA,
     PODS,
     RULES,
@@ -24,8 +23,7 @@ from tests.migrate.kit import (
     policy_spec,
 )
 
-RPS = {"metric-config.external.rps.prometheus/query": "sum(rps)"}
-SERVER = "metric-config.external.rps.prometheus/prometheus-server"
+RPS = {"externalRules": [{"seriesQuery": "rps", "name": {"as": "rps"}, "metricsQuery": "sum(<<.Series>>)"}]}
 
 
 def rule(**fields: Any) -> Object:
@@ -39,8 +37,8 @@ def promql_of(*objects: Object) -> str:
     return text
 
 
-def test_an_annotated_query_becomes_inline_promql_with_the_same_target() -> None:
-    migration = migrated(hpa(external("rps", "10", type="prometheus"), annotations=RPS))
+def test_a_rule_becomes_inline_promql_with_the_same_target() -> None:
+    migration = migrated(RPS, hpa(external("rps", "10")))
     assert migration.pairs[0].policy["spec"] == {
         "strategy": "Ratio",
         "tolerance": "10%",
@@ -50,131 +48,41 @@ def test_an_annotated_query_becomes_inline_promql_with_the_same_target() -> None
 
 
 def test_a_target_may_become_two_watermarks() -> None:
-    spec = policy_spec(hpa(external("rps", "10"), annotations=RPS), low_percent=60)
+    spec = policy_spec(RPS, hpa(external("rps", "10")), low_percent=60)
     assert "strategy" not in spec
     assert (spec["metrics"][0]["highWatermark"], spec["metrics"][0]["lowWatermark"]) == ("10", "6")
 
 
 def test_every_metric_finds_its_query_or_is_told() -> None:
-    spec = policy_spec(EVERYTHING_KMA)
-    assert [metric["name"] for metric in spec["metrics"]] == ["rps", "cpu", "memory", "share"]
-    rps, cpu, memory, share = spec["metrics"]
-    assert rps["query"] == {"promQL": "sum(sum by (job) (rps))", "server": "prometheus"}
+    objects = RULES, EVERYTHING_PA
+    metrics = policy_spec(*objects)["metrics"]
+    assert [metric["name"] for metric in metrics] == [
+        "http_requests_per_second", "depth", "cpu", "memory", "ingress_requests",
+    ]  # fmt: skip
+    _, depth, cpu, memory, ingress = metrics
+    assert depth["query"] == {"promQL": 'max(queue_depth{queue="mails"})', "server": "prometheus"}
     assert (cpu["resource"], cpu["target"]) == ({"name": "cpu", "of": "Request"}, "60%")
     assert (memory["resource"], memory["target"]) == ({"name": "memory", "containers": ["app"]}, "314572800")
-    assert share["query"] == {"promQL": "sum(rps)", "server": "prometheus-2"}
-    assert [metric["type"] for metric in hpa_spec(EVERYTHING_KMA)["metrics"]] == ["Object", "External"]
-    assert kinds_at("spec.metrics[4].external", EVERYTHING_KMA) == [NoteKind.KEPT]
-    assert hpa_spec(EVERYTHING_KMA)["metrics"][1] == EVERYTHING_KMA["spec"]["metrics"][4]
-    annotations = migrated(EVERYTHING_KMA).pairs[0].hpa["metadata"]["annotations"]
-    assert annotations == {"metric-config.external.sqs.sqs/queue": "mails"}
-    gone = "metadata.annotations[metric-config.external.gone.prometheus/query]"
-    assert kinds_at(gone, EVERYTHING_KMA) == [NoteKind.IRRELEVANT]
-
-
-def test_the_older_annotation_with_a_name_for_the_query_is_read() -> None:
-    key = "metric-config.external.prometheus-query.prometheus/mails"
-    original = hpa(external("prometheus-query", **{"query-name": "mails"}), annotations={key: "sum(mails)"})
-    assert policy_spec(original)["metrics"][0]["name"] == "mails"
-    assert promql_of(original) == "sum(mails)"
-
-
-def scaling_schedule(*schedules: Object, kind: str = "ScalingSchedule", **metadata: str) -> Object:
-    head = {"apiVersion": "zalando.org/v1", "kind": kind, "metadata": {"name": "peak", **metadata}}
-    return {**head, "spec": {"schedules": list(schedules)}}
-
-
-def scheduled(kind: str = "ScalingSchedule") -> Object:
-    """A metric of 30 a pod, whose value a ScalingSchedule says."""
-    described = {"apiVersion": "zalando.org/v1", "kind": kind, "name": "peak"}
-    target = {"type": "AverageValue", "averageValue": "30"}
-    return {"type": "Object", "object": {"describedObject": described, "metric": {"name": "peak"}, "target": target}}
-
-
-def repeating(start: str, end: str = "", *, value: int = 1000, minutes: int = 0, zone: str = "Asia/Shanghai") -> Object:
-    period = {"startTime": start, "endTime": end, "timezone": zone, "days": ["Fri", "Mon"]}
-    return {"type": "Repeating", "durationMinutes": minutes, "value": value, "period": period}
-
-
-@pytest.mark.parametrize(
-    ("original", "row"),
-    [
-        (repeating("08:05", "20:00", minutes=30), {"durationSeconds": 42_900, "minReplicas": 34}),
-        (repeating("08:05", minutes=45, value=30), {"durationSeconds": 2700, "minReplicas": 1}),
-        (repeating("08:05", "07:00", minutes=45, zone=""), {"durationSeconds": 2700, "timeZone": "Europe/Berlin"}),
-    ],
-    ids=["until the end", "for so long", "by default in Berlin"],
-)
-@pytest.mark.parametrize("kind", ["ScalingSchedule", "ClusterScalingSchedule"])
-def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row: Object, kind: str) -> None:
-    where = {"namespace": "shop"} if kind == "ScalingSchedule" else {}
-    web = hpa(external("rps", "10"), scheduled(kind), annotations=RPS)
-    migration = migrated(scaling_schedule(original, kind=kind, **where), web)
-    assert migration.pairs[0].policy["spec"]["schedules"] == [
-        {"name": "peak-0", "cron": "5 8 * * 1,5", "timeZone": "Asia/Shanghai", "minReplicas": 34} | row
-    ]
-    assert not migration.refused
-    assert "is not needed any more" in str(migration.notes[-1])
-
-
-def test_two_scaling_schedules_of_one_name_become_schedules_with_different_names() -> None:
-    web = hpa(external("rps", "10"), scheduled(), scheduled("ClusterScalingSchedule"), annotations=RPS)
-    own = scaling_schedule(repeating("08:05", minutes=45), namespace="shop")
-    of_all = scaling_schedule(repeating("18:05", minutes=45), kind="ClusterScalingSchedule")
-    spec = migrated(own, of_all, web).pairs[0].policy["spec"]
-    assert [one["name"] for one in spec["schedules"]] == ["peak-0", "peak-1"]
-
-
-@pytest.mark.parametrize(
-    ("original", "says"),
-    [
-        ({"type": "OneTime", "date": "2021-10-02T08:08:08+02:00", "value": 9}, "it happens once (2021-10-02T08:08:08"),
-        (repeating("8 o'clock"), "it has no startTime (HH:MM)"),
-        (repeating("08:05", "08:05"), "it lasts no time"),
-    ],
-    ids=["once", "no time", "no duration"],
-)
-def test_what_no_schedule_says_is_lost_with_its_reason(original: Object, says: str) -> None:
-    web = hpa(external("rps", "10"), scheduled(), annotations=RPS)
-    web["metadata"].pop("namespace", None)
-    migration = migrated(scaling_schedule(original), web)
-    (lost,) = [note for note in migration.pairs[0].notes if note.kind is NoteKind.LOST]
-    assert lost.sentence.startswith(says)
-    assert "schedules" not in migration.pairs[0].policy["spec"]
-
-
-def test_a_scaling_schedule_alone_and_an_hpa_without_it_say_what_to_give() -> None:
-    web = hpa(external("rps", "10"), scheduled(), annotations=RPS)
-    (lost,) = [note for note in migrated(web).pairs[0].notes if note.kind is NoteKind.LOST]
-    assert lost.sentence.startswith("its times become schedules where ScalingSchedule peak is in the input too")
-    (refused,) = migrated(web, scaling_schedule(kind="ClusterScalingSchedule")).refused
-    assert "give that too" in str(refused)
-
-
-def test_a_scaling_schedule_is_still_needed_where_the_hpa_that_names_it_is_refused() -> None:
-    web = hpa(external("rps", "0"), scheduled(), annotations=RPS)
-    other = hpa(external("rps", "10"), annotations=RPS)
-    other["metadata"]["name"] = "other"
-    migration = migrated(scaling_schedule(repeating("08:05", "20:00"), namespace="shop"), web, other)
-    assert [one.kind for one in migration.refused] == ["HorizontalPodAutoscaler", "ScalingSchedule"]
-    assert not migration.notes
+    assert 'kube_ingress="web"' in ingress["query"]["promQL"]
+    assert [metric["type"] for metric in hpa_spec(*objects)["metrics"]] == ["Object", "External"]
+    assert kinds_at("spec.metrics[5].external", *objects) == [NoteKind.KEPT]
+    assert hpa_spec(*objects)["metrics"][1] == EVERYTHING_PA["spec"]["metrics"][5]
 
 
 def test_targets_for_the_whole_service_make_a_policy_for_the_total() -> None:
     value = {"type": "External", "external": {"metric": {"name": "rps"}, "target": {"type": "Value", "value": "500"}}}
-    assert policy_spec(hpa(value, annotations=RPS))["average"] == "Total"
-    mixed = hpa(external("rps"), changed(value, "external", "metric", "name", to="more"),
-                annotations={**RPS, "metric-config.external.more.prometheus/query": "sum(x)"})  # fmt: skip
-    assert [metric["name"] for metric in policy_spec(mixed)["metrics"]] == ["rps"]
-    assert kinds_at("spec.metrics[1]", mixed) == [NoteKind.LOST]
+    assert policy_spec(RPS, hpa(value))["average"] == "Total"
+    mixed = RPS, hpa(external("rps"), value)
+    assert [metric["name"] for metric in policy_spec(*mixed)["metrics"]] == ["rps"]
+    assert kinds_at("spec.metrics[1]", *mixed) == [NoteKind.LOST]
 
 
 def test_behavior_stays_and_its_tolerance_moves_into_the_policy() -> None:
-    spec = hpa_spec(EVERYTHING_KMA)["behavior"]
+    spec = hpa_spec(RULES, EVERYTHING_PA)["behavior"]
     assert spec["scaleUp"] == {**BEHAVIOR["scaleUp"], "tolerance": "0"}
     assert spec["scaleDown"] == {**BEHAVIOR["scaleDown"], "tolerance": "0"}
-    assert policy_spec(EVERYTHING_KMA)["tolerance"] == "5%"
-    assert "one tolerance" in note_at("spec.behavior.scaleUp.tolerance", EVERYTHING_KMA).sentence
+    assert policy_spec(RULES, EVERYTHING_PA)["tolerance"] == "5%"
+    assert "one tolerance" in note_at("spec.behavior.scaleUp.tolerance", RULES, EVERYTHING_PA).sentence
 
 
 OVERRIDES = {"overrides": {"ns": {"resource": "namespaces"}, "kube_pod": {"resource": "pods"}}}
@@ -233,7 +141,7 @@ def test_a_rule_that_cannot_be_evaluated_here_is_told_and_its_metric_left_out() 
     )
     for fields, reason in (
         ({"name": {"matches": "^(a+)+$", "as": "$1"}}, "cannot be told from the metric's name"),
-        ({"seriesFilters": [{"is": "(x+)+y"}]}, "too involved"),
+        ({"seriesFilters": [{"is": "(x"}]}, "is not one"),
         ({"metricsQuery": "<<.Series>>{<<.LabelValuesByName.pod>>}"}, "uses more than .Series"),
         ({"resources": {"overrides": {"namespace": {"resource": "namespace"}}}}, "give no label"),
         ({"metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) § by (<<.GroupBy>>)"}, "becomes no PromQL"),
@@ -275,15 +183,12 @@ def test_a_text_that_a_policy_would_replace_is_no_value_of_a_label(value: str) -
         ((RULES,), "there is nothing to migrate but rules"),
         ((RULES, RULES, EVERYTHING_PA), "is a second configuration of prometheus-adapter"),
         (({"rules": {"custom": []}}, EVERYTHING_PA), "as in Helm values"),
-        ((changed(hpa(PODS, annotations=RPS), "apiVersion", to="autoscaling/v1"),), "must be autoscaling/v2"),
-        ((hpa(annotations=RPS),), "spec.metrics: there is no metric"),
-        ((hpa(external("rps", "0"), annotations=RPS),), "a target must be more than 0"),
-        ((hpa(external("rps"), annotations={next(iter(RPS)): "sum(§)"}),), "is no PromQL"),
-        ((hpa(external("rps"), annotations={next(iter(RPS)): 'sum(a{b="$namespace"})'}),), "holds $namespace"),
-        ((hpa(external("rps"), annotations=RPS, behavior={"scaleUp": {"policies": []}}),), "must have at least one"),
-        ((hpa(external("rps"), annotations={**RPS, SERVER: "prom:9090"}),), f"[{SERVER}]: 'prom:9090': write"),
+        ((RPS, changed(hpa(external("rps")), "apiVersion", to="autoscaling/v1")), "must be autoscaling/v2"),
+        ((RPS, hpa()), "spec.metrics: there is no metric"),
+        ((RPS, hpa(external("rps", "0"))), "a target must be more than 0"),
+        ((RPS, hpa(external("rps"), behavior={"scaleUp": {"policies": []}})), "must have at least one"),
         (({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}},), "cannot be migrated; known are"),
-        ((hpa(external("rps"), annotations=RPS),) * 2, "is already that of"),
+        ((RPS, *[hpa(external("rps"))] * 2), "is already that of"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_migrated_is_a_fault(objects: tuple[Object, ...], fault: str) -> None:
@@ -297,10 +202,8 @@ def test_a_config_map_and_plain_rules_are_the_same() -> None:
 
 
 def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_controllers_is_told() -> None:
-    original = hpa(
-        external("rps", "10", type="prometheus"), annotations=RPS, behavior={"scaleUp": {"tolerance": "0.02"}}
-    )
-    (pair,) = migrated(original, tolerance=False).pairs
+    original = hpa(external("rps", "10"), behavior={"scaleUp": {"tolerance": "0.02"}})
+    (pair,) = migrated(RPS, original, tolerance=False).pairs
     assert pair.hpa["spec"]["behavior"] == {"scaleUp": {}, "scaleDown": {}}
     (told,) = (note.sentence for note in pair.notes if note.kind is NoteKind.TO_DO and note.field == "spec.tolerance")
     assert "HPAs have no field tolerance here: a policy with tolerance 10% asks for no such steps" in told

@@ -1,4 +1,4 @@
-"""Collects the names that are released, from the code and the manifests: sorted lines, by list."""
+"""Collects the names that are released, from the code: sorted lines, by list."""
 
 import argparse
 import contextlib
@@ -7,17 +7,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from adapter.cli import main
-from adapter.settings import RESTART, Settings
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
-from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded import companion, explain, serving, sources
-from tests.recorded.shapes import schema, shape
-from tools import chart_values
+from tests.recorded.shapes import shape
 
 HERE = Path(__file__).parent
 _VECTORS = HERE.parent / "vectors"
@@ -27,36 +23,6 @@ def metrics() -> Iterator[str]:
     """The adapter's own metrics: name, type, labels."""
     for name, kind, labels, _ in Metrics().names():
         yield f"{name} {kind} {' '.join(labels)}".rstrip()
-
-
-def crd() -> Iterator[str]:
-    """The kinds that users write: names, printed columns, every field with its rules."""
-    for path in sorted((MANIFESTS / "crd").glob("*.yaml")):
-        for item in documents(path):
-            if item["kind"] == "CustomResourceDefinition":
-                yield from _definition(item["metadata"]["name"], item["spec"])
-
-
-def _definition(name: str, spec: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{name} {json.dumps({key: value for key, value in spec.items() if key != 'versions'}, sort_keys=True)}"
-    for version in spec["versions"]:
-        rest = {key: value for key, value in version.items() if key not in {"schema", "additionalPrinterColumns"}}
-        yield f"{name} version {json.dumps(rest, sort_keys=True)}"
-        for number, column in enumerate(version["additionalPrinterColumns"]):
-            shown = {key: value for key, value in column.items() if key != "description"}
-            yield f"{name} column {number:02} {json.dumps(shown, sort_keys=True)}"
-        yield from schema(version["schema"]["openAPIV3Schema"], version["name"])
-
-
-def settings() -> Iterator[str]:
-    """Every key of the settings file with its type, default and limits; what is read once."""
-    yield from schema(Settings.model_json_schema(by_alias=True))
-    yield from (f"read once: {key}" for key in RESTART)
-
-
-def log_fields() -> Iterator[str]:
-    """The fields of log events."""
-    yield from sources.log_fields()
 
 
 def cli() -> Iterator[str]:
@@ -143,27 +109,15 @@ def _run(*arguments: str) -> tuple[int, str]:
         return main(arguments), out.getvalue()
 
 
-def chart() -> Iterator[str]:
-    """The chart's values: path, default, and the schema of those that are no setting."""
-    defaults = chart_values.defaults()
-    for path in chart_values.comments():
-        default = json.dumps(chart_values.at(defaults, path), sort_keys=True)
-        yield f"{path} {default} {json.dumps(chart_values.TYPES.get(path, {}), sort_keys=True)}"
-
-
 LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "metrics": metrics,
     "labels": labels,
-    "crd": crd,
-    "settings": settings,
     "wire": wire,
     "objects": objects,
-    "log-fields": log_fields,
     "companion": companions,
     "decide": decisions,
     "cli": cli,
     "alerts": alerts,
-    "chart": chart,
     "explain": explain.lines,
 }
 

@@ -1,8 +1,8 @@
 """What the companion writes in each of the cases: conditions with their reasons, Events, notifications, key paths."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import get_args
 
 from adapter.companion import writer
 from adapter.companion.actions import Action, Notify, WriteEvent, WriteStatus
@@ -10,17 +10,12 @@ from adapter.kube import errors
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
-from adapter.policy import status_memory
 from adapter.settings.companion import FIELDS, Severity, Topic
 from adapter.telemetry.rows import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
 from tests.recorded.shapes import shape
 from tests.recorded.writes import requests
-
-_AT = "2026-01-01T12:00:00.000000Z"
-MEMORY: Mapping[str, Any] = {"away": {"u": {"since": _AT, "state": "pulledOut"}}, "errorSince": _AT}
-"""A memory with every key there is, as `decide` and statuses have it."""
 
 
 def lines() -> Iterator[str]:
@@ -29,7 +24,6 @@ def lines() -> Iterator[str]:
     for action in actions:
         yield from _said(action)
     yield from asyncio.run(requests(actions))
-    yield from _memory()
     yield from (f"problem {code} {reason}" for code, reason in problems())
     yield from (f"held by {one.value}" for one in HeldBy)
     yield from (f"pod state {one.value}" for one in PodState)
@@ -61,12 +55,6 @@ def _said(action: Action) -> Iterator[str]:
         case Notify(notifications=notices):
             for one in notices:
                 yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()
-
-
-def _memory() -> Iterator[str]:
-    """The keys of a memory: all that are read are written."""
-    read = status_memory.to_status(status_memory.from_status(MEMORY))
-    yield from (f"memory {line}" for line in shape({"memory": read}))
 
 
 def label_values() -> Iterator[str]:

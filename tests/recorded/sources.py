@@ -1,4 +1,4 @@
-"""What the source says by itself: fields of log events, and names on Kubernetes objects."""
+"""What the source says by itself: names on Kubernetes objects, and values of labels."""
 
 import ast
 import contextlib
@@ -13,9 +13,6 @@ from types import ModuleType
 
 import adapter
 
-_LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "bind"}
-_LOG = re.compile(r"(^|_)log(ger|s)?$")
-_OF_LOGGING = {"exc_info", "stack_info", "stacklevel"}
 _ON_OBJECTS = re.compile(
     r"(?!.*k8s\.io/v[0-9])([a-z0-9-]+\.)+[a-z]+/[A-Za-z][\w.-]*|effective-load[a-z.-]*(/[a-z0-9-]+)?"
 )
@@ -27,27 +24,6 @@ def modules() -> Iterator[ModuleType]:
     yield adapter
     for found in pkgutil.walk_packages(adapter.__path__, "adapter."):
         yield importlib.import_module(found.name)
-
-
-def log_fields() -> set[str]:
-    """The keywords of every call that logs or binds, and of every one that is given a logger to log with."""
-    return {
-        keyword.arg
-        for tree in _trees()
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _logs(call)
-        for keyword in call.keywords
-        if keyword.arg is not None and keyword.arg not in _OF_LOGGING
-    }
-
-
-def _logs(call: ast.Call) -> bool:
-    is_level = isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS
-    return is_level or any(_LOG.search(_last_name(one)) for one in call.args)
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def names_on_objects() -> set[str]:

@@ -378,14 +378,16 @@ def converge(w: World, s: Samples, limits: Limits) -> tuple[int, int | None]:
     k, towards, serving, b = w.spec.get("replicaMultiple", 1), w.spec.get("convergeTowards"), w.of("serving"), s.begun
     active = w.of("serving", "doubtful")
     total = s.total if s.total is not None else sum((s.value.get(p.uid, ZERO) for p in active), ZERO)
-    if w.absolute or (total == 0 and not limits.accept):
+    if total == 0 and not limits.accept:
         return 0, None
+    if w.absolute:
+        total *= len(active)
     if towards == "Low" and limits.low is not None:
         if w.changed >= b:
             return 0, None
         to = (w.current // k + 1) * k
         n = len(active) + to - w.current
-        return (to, None) if n > 0 and total / n >= limits.low * average(active, s.large) else (0, None)
+        return (to, None) if n > 0 and total / n >= limits.low * (1 if w.absolute else average(active, s.large)) else (0, None)
     to = (-(-w.current // k) - 1) * k
     n = len(serving) + to - w.current
     unsure = w.of("doubtful") or any(p.young for p in w.pods) or departed(w, s) or w.changed >= b or hold(w, s)
@@ -393,7 +395,7 @@ def converge(w: World, s: Samples, limits: Limits) -> tuple[int, int | None]:
     unsure = unsure or (s.total is None and any(s.value.get(p.uid, -1) != s.bound.get(p.uid) for p in serving))
     if towards != "High" or limits.high is None or unsure or s.total != s.total_bound or n < 1 or to < 1:
         return 0, None
-    return 0, to if total / n <= limits.high * average(serving, s.small) else None
+    return 0, to if total / n <= limits.high * (1 if w.absolute else average(serving, s.small)) else None
 
 
 def one_metric(w: World, metric: Json) -> tuple[Result, Samples]:

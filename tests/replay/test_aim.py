@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from adapter.commands.replay.comparison import SUBJECT, compare, replay
-from adapter.commands.replay.front import aimed_fairly
+from adapter.commands.replay.comparison import SUBJECT, aimed_fairly, compare, replay
 from adapter.commands.replay.levels import risk_of
 from adapter.commands.replay.service import History, Setup
 from tests.load.kit import cpu, policy

@@ -1,13 +1,14 @@
 """The command `replay` on files: what it prints, and what it says of files and arguments that cannot be used."""
 
 import json
-from itertools import pairwise
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapter.cli import main
+from adapter.cli import argument_parser, main
+from adapter.commands.replay import command
 
 POLICY = """
 apiVersion: effective-load.io/v1alpha1
@@ -101,9 +102,30 @@ def test_json_has_the_figures_the_changes_and_a_chart(capsys: pytest.CaptureFixt
     assert run["chart"][0]["averageLoad"] == "800m"
 
 
-def test_the_recorded_count_is_the_first_one_unless_said_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recorded_count_is_the_first_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert data(capsys)["runs"][2]["changes"][0]["before"] == 10
-    assert data(capsys, "--replicas", "8")["runs"][2]["changes"][0]["before"] == 8
+
+
+def test_the_page_is_written_beside_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(replay("--html", "replay.html")) == 0
+    assert "<h1><bdi>shop/checkout</bdi></h1>" in Path("replay.html").read_text()
+    assert "POD-HOURS" in capsys.readouterr().out
+
+
+def test_the_settings_tell_which_metric_of_a_csv_file_is_one_number_for_the_service() -> None:
+    names = ("queue", "rps")
+    metrics = "\n  ".join(f"- {{name: {name}, query: {{name: {name}}}, highWatermark: 10}}" for name in names)
+    Path("policy.yaml").write_text(re.sub("- {name: cpu.*", metrics, POLICY))
+    Path("settings.yaml").write_text(
+        "prometheus:\n"
+        "  servers: [{name: main, url: 'http://prometheus:9090'}]\n"
+        "  queries:\n"
+        "  - {name: queue, server: main, query: sum(queue), scope: Service}\n"
+        "  - {name: rps, server: main, query: 'sum by (namespace, pod) (rps)'}\n"
+    )
+    for given, totals in ((["--settings", "settings.yaml"], {"queue"}), ([], set())):
+        parsed = argument_parser().parse_args(replay(*given))
+        assert command.declared_totals(parsed, command.read_service(parsed)) == totals
 
 
 def test_a_time_is_cut_out_of_the_history(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,24 +148,6 @@ def test_the_hpa_of_today_is_the_stock_hpa_of_the_comparison(capsys: pytest.Capt
     assert report["runs"][2]["replicas"]["most"] == 17
 
 
-def test_the_front_has_the_pod_hours_of_each_autoscaler_at_equal_shortfall(capsys: pytest.CaptureFixture[str]) -> None:
-    front = data(capsys, "--front", "--capacity", "cpu=1500m")["front"]
-    assert [one["shortfallRatio"] for one in front] == [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
-    names = [one["name"] for one in front[0]["autoscalers"]]
-    assert names == ["stock HPA, raw average", "policy checkout", "policy as shipped"]
-    hours = [[one["podHours"] for one in row["autoscalers"]] for row in front]
-    assert all(before >= after for row, later in pairwise(hours) for before, after in zip(row, later, strict=True))
-    assert main(replay("--front", "--capacity", "cpu=1500m")) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[-7].split("  ")[0] == "SHORTFALL"
-    assert shown[-1].startswith("2 %")
-
-
-def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]) -> None:
-    report = data(capsys, "--open")
-    assert report["runs"][2]["overHighSeconds"] > data(capsys)["runs"][2]["overHighSeconds"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -151,13 +155,11 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
         (replay("--capacity", "cpu"), "--capacity: 'cpu'"),
         (replay("--capacity", "cpu=0"), "write a name and an amount above 0"),
         (replay("--starts", "soon"), "--starts: 'soon': must be a duration"),
-        (replay("--sync", "0s"), "--sync: '0s': must be a duration"),
         (replay("--price", "-1"), "--price: '-1': must not be negative"),
-        (replay("--replicas", "0"), "--replicas: 0: must be from 1"),
         (replay("--hpa", "week.csv"), "week.csv"),
         (replay("--against", "nothing.yaml"), "--against: 'nothing.yaml': cannot be read"),
         (replay("--capacity", "memory=1Gi"), "column memory: is missing; --capacity needs it"),
-        (replay("--total", "cpus"), "--total: 'cpus': there is no such metric, did you mean cpu?"),
+        (replay("--against", "hpa.yaml"), "hpa.yaml: has 0 WatermarkPolicies"),
         (replay("--shard", "0/2"), "--shard: '0/2': goes with --all"),
         (replay("--query", "cpu=sum(x)"), "give either a CSV file or a Prometheus"),
         (
@@ -165,33 +167,22 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
             "--capacity: 'cpus': there is no such metric, did you mean cpu?",
         ),
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
-        (replay("--shortfall", "1%"), "--shortfall: '1%': goes with --suggest"),
-        (replay("--front"), "--front: a shortfall needs what one pod can carry; say it with --capacity"),
         (replay("--html", "none/replay.html"), "No such file"),
     ],
 )
 def test_what_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    Path("hpa.yaml").write_text(HPA)
     assert said in refused(capsys, *arguments)
 
 
 SHARE = POLICY.replace(
     "name: cpu}, highWatermark: 1000m, lowWatermark: 600m", "name: cpu, of: Request}, highWatermark: 80%"
 )
-LOW_ONLY = POLICY.replace("highWatermark: 1000m, ", "")
 
 
-@pytest.mark.parametrize(
-    ("policy", "arguments", "said"),
-    [
-        (SHARE, [], "--request: metric cpu is a share of it; say --request cpu=QUANTITY"),
-        (LOW_ONLY, ["--suggest"], "--capacity"),
-    ],
-)
-def test_what_a_policy_needs_besides_is_asked_for(
-    capsys: pytest.CaptureFixture[str], policy: str, arguments: list[str], said: str
-) -> None:
-    Path("policy.yaml").write_text(f"{policy}\n---\n{HPA}")
-    assert said in refused(capsys, *replay(*arguments))
+def test_the_request_that_a_policy_needs_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("policy.yaml").write_text(f"{SHARE}\n---\n{HPA}")
+    assert "--request: metric cpu is a share of it; say --request cpu=QUANTITY" in refused(capsys, *replay())
     assert main(replay("--request", "cpu=1")) == 0
 
 

@@ -91,7 +91,6 @@ def random_setup(rng: random.Random) -> Setup:
         window=rng.choice((None, None, None, 30.0, 60.0)),
         requests={"cpu": POD},
         capacity={"cpu": 2 * POD},
-        is_open=rng.random() < 0.15,
         idle={"cpu": POD // 50},
         lasts=60.0,
     )

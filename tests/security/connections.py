@@ -1,16 +1,12 @@
 """Connections as an attacker makes them: raw, from any address of this machine, with and without TLS."""
 
 import asyncio
-import contextlib
-import functools
-import socket
 import ssl
 from collections.abc import Awaitable
 
 import trustme
 
 from tests.apiserver.conftest import Service
-from tests.security.raw_requests import as_proxy, head
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PATIENCE = 30
@@ -73,27 +69,3 @@ async def is_open(wire: Streams) -> bool:
 def drop(*wires: Streams) -> None:
     for _, writer in wires:
         writer.transport.abort()
-
-
-async def begun(service: Service, proxy: trustme.LeafCert, user: str, target: str) -> ssl.SSLSocket:
-    """A connection whose answer has begun, and is not read."""
-    wire = await asyncio.to_thread(unread, service, proxy, user, target)
-    assert await asyncio.to_thread(wire.recv, 12) == b"HTTP/1.1 200"
-    return wire
-
-
-def is_whole(wire: ssl.SSLSocket) -> bool:
-    """Whether the rest of the answer comes; closes the connection."""
-    with wire, contextlib.suppress(OSError):
-        return b"".join(iter(functools.partial(wire.recv, 1 << 20), b"")).endswith(b"]}")
-    return False
-
-
-def unread(service: Service, proxy: trustme.LeafCert, user: str, target: str) -> ssl.SSLSocket:
-    """A connection with a small buffer that asks for a list and does not read it."""
-    plain = socket.socket()
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    plain.connect(("127.0.0.1", service.server.port))
-    wire = service.context(proxy).wrap_socket(plain)
-    wire.sendall(head(target, *as_proxy("Connection: close", user=user)))
-    return wire

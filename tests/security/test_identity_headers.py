@@ -6,7 +6,6 @@ import datetime as dt
 import pytest
 import trustme
 
-from adapter.apiserver.authentication import IdentityHeaders, RequestheaderConfig
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import Service, as_user, pem
 from tests.security.raw_requests import METRIC, as_proxy, exchanged, head, statuses
@@ -83,17 +82,6 @@ async def test_a_right_is_not_given_to_a_similar_identity(
         key: value.strip() for key, value in other.items()
     } == allowed  # white space around a value is no part of it
     assert (await service.ask(METRIC, leaf=proxy, headers=other)).status == (200 if same else 403)
-
-
-def test_an_identity_of_thousands_of_characters_is_read_and_not_kept() -> None:
-    decoder = IdentityHeaders(RequestheaderConfig(user_headers=("x-remote-user",), group_headers=("x-remote-group",)))
-    for number, kept in ((10, 1), (1000, 0)):
-        decoder.identities.clear()
-        groups = [b"team-%d" % each for each in range(number)]
-        found = decoder.identity(((b"X-Remote-User", b"bob"), *((b"X-Remote-Group", group) for group in groups)))
-        assert found is not None
-        assert len(found.groups) == number + 1
-        assert len(decoder.identities) == kept
 
 
 async def test_concurrent_requests_for_two_objects_are_authorized_separately(

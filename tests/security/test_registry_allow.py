@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.commands.check.command import Scope, asked_services
+from adapter.commands.check.command import asked_services
 from adapter.load.spec import Registry as Named
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.roster import ServiceKey
@@ -201,4 +201,4 @@ def test_check_asks_for_no_service_that_the_policy_may_not_name() -> None:
         policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
         for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
     ]
-    assert asked_services(Scope(), {"one": settings}, policies) == {"one": {WEB}}
+    assert asked_services({"one": settings}, policies) == {"one": {WEB}}

@@ -11,12 +11,35 @@ import pytest
 
 from adapter import cli
 
+HEAVY = ("aiohttp", "asyncio", "kubernetes", "msgspec", "pydantic", "prometheus_client", "rich", "structlog", "yaml")
+
 
 def test_a_mistyped_command_is_named_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["migrat", "-v"])
     assert ended.value.code == cli.INVALID
     assert "there is no command 'migrat', did you mean migrate?; there are serve, companion" in capsys.readouterr().err
+
+
+def test_bash_completes_a_command() -> None:
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": "effective-load expl", "COMP_POINT": "19"}
+    read, write = os.pipe()
+    script = f"import os; os.dup2({write}, 8); from adapter.cli import main; main([])"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, **asked}, pass_fds=[write], check=False)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        assert answer.read().strip() == "explain"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "--help"]])
+def test_help_needs_none_of_the_heavy_packages(arguments: list[str]) -> None:
+    script = (
+        "import contextlib, sys\nfrom adapter.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main({arguments!r})\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:

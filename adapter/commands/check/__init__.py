@@ -7,11 +7,9 @@ import argparse
 
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
 
-_SCOPE = ("registry", "service", "namespace", "group", "policy")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the settings, the cluster, the scope and the output."""
+    """Declare the settings, the cluster, the policy and the output."""
     parser.add_argument(
         "--settings",
         metavar="FILE",
@@ -25,10 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "- reads standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
-    parser.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
-    parser.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
-    parser.add_argument("--namespace", default="", help="of that service, in the registry's sense")
-    parser.add_argument("--group", default="", help="of that service")
     parser.add_argument(
         "--policy",
         metavar="NAMESPACE/NAME",
@@ -52,9 +46,12 @@ def run(parsed: argparse.Namespace) -> int:
 
     logs.configure("error", "console")  # the report has the errors
     settings = load_settings(parsed.settings) if parsed.settings else None
-    of_cluster = ("kubeconfig", *_SCOPE)
-    if parsed.manifests and (given := next((option for option in of_cluster if getattr(parsed, option)), "")):
-        output.complain(f"effective-load check: --{given} is about a cluster, and --manifests does not ask one")
+    if parsed.manifests and (parsed.kubeconfig or parsed.policy):
+        given = "--kubeconfig" if parsed.kubeconfig else "--policy"
+        output.complain(f"effective-load check: {given} is about a cluster, and --manifests does not ask one")
+        return INVALID
+    if parsed.policy and not all(parsed.policy.partition("/")):
+        output.complain(f"effective-load check: --policy {parsed.policy!r}: write NAMESPACE/NAME")
         return INVALID
     if parsed.manifests == "-":
         text = output.read_text("-")
@@ -64,13 +61,8 @@ def run(parsed: argparse.Namespace) -> int:
     elif parsed.manifests:
         sections = check_folder(parsed.manifests, settings)
     else:
-        scope = command.Scope(**{option: getattr(parsed, option) for option in _SCOPE})
-        try:
-            with waiting("checking"):
-                sections = asyncio.run(command.run_checks(settings, scope, parsed.kubeconfig))
-        except command.ScopeError as error:
-            output.complain(f"effective-load check: {error}")
-            return INVALID
+        with waiting("checking"):
+            sections = asyncio.run(command.run_checks(settings, parsed.policy, parsed.kubeconfig))
     if parsed.output == "json":
         output.print_json(report.report_data(sections))
     else:
@@ -89,7 +81,6 @@ COMMAND = Command(
         Example("effective-load check", "everything, with the current cluster of kubectl"),
         Example("effective-load check --policy shop/checkout -v", "one policy, every step"),
         Example("effective-load check --manifests deploy/", "files, with the line of each fault: for CI"),
-        Example("effective-load check --settings settings.yaml --service com.shop.checkout", "one registered service"),
     ),
     add=add_arguments,
     run=run,

@@ -1,35 +1,27 @@
-"""The checks of a whole installation: the causes first, so that what follows from them can be left out."""
+"""The checks of a whole installation: the causes first."""
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
 from cryptography import x509
 
 from adapter.commands.check.installation import (
-    CERTIFICATES,
-    CUSTOM_METRICS,
-    RESTART,
-    SERVERS,
     Installation,
     api_service_sections,
     authority_of,
     installation_section,
     own_service,
 )
-from adapter.commands.check.load_sources import symptom_of
 from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, reason
 from adapter.commands.check.rights import Account, own_name, rights_section
-from adapter.kube.api import CONFIG_MAPS, PODS
+from adapter.kube.api import PODS
 from adapter.kube.cluster import GATE, Cluster, ListedPolicy, has_tolerance, parse_version, server_version
 from adapter.kube.errors import Forbidden, KubeError
-from adapter.kube.objects import ApiService, ConfigMap
+from adapter.kube.objects import ApiService
 from adapter.kube.session import Session
 from adapter.load.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
-from adapter.runtime.decoding import decode
 from adapter.runtime.faults import first_names
 from adapter.runtime.times import parse_time
 from adapter.settings import Settings
@@ -37,8 +29,6 @@ from adapter.settings import Settings
 DAY = 86_400.0
 SOON = 14 * DAY
 """Our own certificates live 90 days and are renewed a month before their end: one that ends sooner was not."""
-_CONNECT_SECONDS = 3.0
-_NAMESPACE, _CONFIG_MAP, _KEY = "kube-system", "extension-apiserver-authentication", "requestheader-client-ca-file"
 
 _OLDEST = (1, 23)
 """The first version with autoscaling/v2."""
@@ -91,10 +81,7 @@ async def installation_sections(
         for name, api_service in api_services.items()
         if api_service.spec.service == own_service(settings)
     }
-    addresses: list[str] = []
-    with contextlib.suppress(KubeError):
-        addresses = await cluster.addresses(settings.server.tls.namespace, settings.server.tls.service)
-    certificates = await certificate_section(session, ours, addresses)
+    certificates = certificate_section(session, ours)
     sections = [plane, *rights, certificates, installation_section(installation), *api_sections]
     return sections, has_tolerance
 
@@ -123,7 +110,7 @@ def hpa_sections(
         if section is None:
             section = ReportSection(name, SubjectKind.HPA)
             found.append(section)
-        section.wrong(hpa.inactive, symptom_of=(CUSTOM_METRICS, SERVERS, "rights/server", *symptom_of(hpa.inactive)))
+        section.wrong(hpa.inactive)
     return found
 
 
@@ -165,37 +152,15 @@ async def control_plane_section(session: Session, hpas: Iterable[Hpa] | None) ->
     return section, has_field
 
 
-async def certificate_section(
-    session: Session, api_services: Mapping[str, ApiService], addresses: Sequence[str]
-) -> ReportSection:
-    """The findings about every certificate of ours that can be seen from here, and the front proxy's CA.
-
-    `api_services` are ours, `addresses` the servers' (host:port).
-    """
+def certificate_section(session: Session, api_services: Mapping[str, ApiService]) -> ReportSection:
+    """The ends of the CAs in the caBundle of our APIServices."""
     section, now = ReportSection("certificates"), session.now()
     bundles: dict[str, list[str]] = {}
     for name, api_service in api_services.items():
         if authority := authority_of(api_service):
             bundles.setdefault(authority, []).append(name)
     for pem, names in bundles.items():
-        _add(section, f"the CA in the caBundle of APIService {' and '.join(names)}", _newest(pem), now, is_own=True)
-    served = await asyncio.gather(*(_served(address) for address in addresses))
-    for address, certificate in zip(addresses, served, strict=True):
-        if certificate is not None:
-            _add(section, f"the serving certificate of {address}", certificate, now, is_own=True)
-    if addresses and not any(served):
-        section.skipped("the ends of the serving certificates, for no server can be reached from here")
-    # The CA by which every server of an aggregated API knows the API server.
-    try:
-        data = decode(await session.get(CONFIG_MAPS.path(_NAMESPACE, _CONFIG_MAP)), ConfigMap).data or {}
-    except (KubeError, msgspec.MsgspecError) as error:
-        return section.skipped(f"the end of the front proxy's CA, for {reason(error)}")
-    if not data.get(_KEY):
-        return section.wrong(
-            f"ConfigMap {_NAMESPACE}/{_CONFIG_MAP} names no {_KEY}: no aggregated API knows who asks; start the API "
-            "server with --requestheader-client-ca-file"
-        )
-    _add(section, "the front proxy's CA", _newest(data[_KEY]), now, is_own=False)
+        _add(section, f"the CA in the caBundle of APIService {' and '.join(names)}", _newest(pem), now)
     return section
 
 
@@ -207,37 +172,18 @@ def _newest(pem: str) -> x509.Certificate | None:
     return max(certificates, key=lambda certificate: certificate.not_valid_after_utc, default=None)
 
 
-async def _served(address: str) -> x509.Certificate | None:
-    """The certificate that a server presents; None where it cannot be reached. Nothing is sent to it."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
-    except (OSError, TimeoutError):
-        return None
-    try:
-        presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        return x509.load_der_x509_certificate(presented)
-    except (ValueError, TypeError):
-        return None
-    finally:
-        writer.transport.abort()
-
-
-def _add(section: ReportSection, what: str, certificate: x509.Certificate | None, now: float, *, is_own: bool) -> None:
-    remedy = "see serving_certificate_failed in the server's log" if is_own else "renew it (kubeadm certs renew)"
+def _add(section: ReportSection, what: str, certificate: x509.Certificate | None, now: float) -> None:
+    remedy = "see serving_certificate_failed in the server's log"
     if certificate is None:
         section.wrong(f"{what} cannot be read; {remedy}")
         return
     end = certificate.not_valid_after_utc
     left, on = end.timestamp() - now, end.strftime("%Y-%m-%d")
     if left <= 0:
-        section.wrong(f"{what} has expired on {on}: {remedy}", cause=CERTIFICATES)
+        section.wrong(f"{what} has expired on {on}: {remedy}")
     elif certificate.not_valid_before_utc.timestamp() > now:
         begins = certificate.not_valid_before_utc.strftime("%Y-%m-%d %H:%M:%S")
-        section.wrong(f"{what} is valid from {begins} on only: clocks differ, set them by NTP", cause=CERTIFICATES)
+        section.wrong(f"{what} is valid from {begins} on only: clocks differ, set them by NTP")
     elif left < SOON:
         section.note(f"{what} ends in {left / DAY:.0f} days ({on}) and is not renewed yet: {remedy}")
     else:
@@ -286,9 +232,7 @@ def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float, *
         )
         if (condition.type, condition.status) == (ConditionType.READY, "False") and not is_told:
             since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
-            text = f"its HPA gets an error{since} ({condition.reason}): {condition.message}"
-            apis = (CUSTOM_METRICS,) if condition.reason == Reason.HPA_INACTIVE else ()
-            section.wrong(text, symptom_of=("rights/server", *apis, "servers", *symptom_of(condition.message)))
+            section.wrong(f"its HPA gets an error{since} ({condition.reason}): {condition.message}")
 
 
 async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSection]:
@@ -326,10 +270,7 @@ def _server_section(pod: str, reply: str) -> ReportSection:
     for line in reply.splitlines():
         name, _, text = line[3:].partition(" ")
         if line.startswith("[-]"):
-            text = f"it is not ready ({name}): {text.removeprefix('failed: ')}"
-            section.wrong(text, cause="servers", symptom_of=("rights/server",))
-        elif line.startswith("[!]settings: "):
-            section.wrong(text, cause=RESTART)
+            section.wrong(f"it is not ready ({name}): {text.removeprefix('failed: ')}")
         elif line.startswith("[!]"):  # a fault that every replica shares: it stays ready
             section.wrong(text)
     if not section.findings:

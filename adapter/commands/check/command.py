@@ -1,4 +1,4 @@
-"""From the scope of a check to its report: the cluster's policies, then every registry, then the pods."""
+"""From the options of a check to its report: the cluster's policies, then every registry, then the pods."""
 
 import asyncio
 import time
@@ -17,7 +17,6 @@ from adapter.commands.check.cluster_checks import (
     status_sections,
 )
 from adapter.commands.check.findings import (
-    DEFINITION,
     PROBE_SERVICE,
     add_pod_matches,
     dangling_hpas,
@@ -27,26 +26,20 @@ from adapter.commands.check.findings import (
     service_section,
     targets_at_limit,
 )
-from adapter.commands.check.installation import (
-    CUSTOM_METRICS,
-    SERVERS,
-    Installation,
-    find_installation,
-    installed_settings,
-)
+from adapter.commands.check.installation import Installation, find_installation, installed_settings
 from adapter.commands.check.load_sources import (
     ONLY_WITH_SETTINGS,
     Scaled,
     check_metrics_server,
     check_prometheus,
 )
-from adapter.commands.check.report import ReportSection, SubjectKind, folded, reason
+from adapter.commands.check.report import ReportSection, SubjectKind, reason
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, WiredTarget
 from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from adapter.kube.session import Session
 from adapter.load.findings import at_limit
 from adapter.load.spec import Policy
-from adapter.load.states import KUBERNETES, service_registry
+from adapter.load.states import service_registry
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
 from adapter.registries.probe import ProbeResult, probe
@@ -55,13 +48,6 @@ from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.runtime.faults import first_names
 from adapter.settings import Settings
 from adapter.settings.registries import Registry
-
-ANSWERS = (CUSTOM_METRICS, SERVERS, "rights/server")
-"""The causes for which no HPA is answered."""
-
-
-class ScopeError(Exception):
-    """The options contradict each other or the settings; the message names the contradiction."""
 
 
 @dataclass(slots=True)
@@ -78,51 +64,27 @@ class _Way:
     load: ReportSection = field(default_factory=lambda: ReportSection("policy"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """What to check; empty: everything. `policy` is NAMESPACE/NAME, and excludes the other fields: every link between
-    that policy and its HPA is checked, those that it shares with others too.
-    """
-
-    registry: str = ""
-    service: str = ""
-    namespace: str = ""
-    group: str = ""
-    policy: str = ""
-
-    @property
-    def is_registry(self) -> bool:
-        """Whether a registry or one of its services is asked about, and not the way to the HPAs."""
-        return bool(self.registry or self.service)
-
-
-async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | None) -> list[ReportSection]:
-    """Check what is in scope; returns the report's sections, causes first. Raises ScopeError.
+async def run_checks(given: Settings | None, policy: str, kubeconfig: str | None) -> list[ReportSection]:
+    """Check everything, or only a `policy` (NAMESPACE/NAME), with what it shares; returns the report's sections.
 
     `given`: the settings of the argument; None: those of the installation in the cluster.
     """
-    if given is not None:
-        scope = _completed(scope, {registry.name: registry for registry in given.registries})
     notes: list[ReportSection] = []
-    async with _cluster(kubeconfig, given, scope, notes) as cluster:
-        settings, is_known = given or Settings(), given is not None
-        installation = None
-        if cluster is not None and (given is None or not scope.is_registry):
+    async with _cluster(kubeconfig, given, policy, notes) as cluster:
+        settings, is_known, installation = given or Settings(), given is not None, None
+        if cluster is not None:
             installation = await find_installation(cluster.session, settings)
-        if given is None and cluster is not None and installation is not None:
-            settings, is_known, section = await installed_settings(cluster.session, installation)
-            notes.append(section)
-        if given is None:
-            scope = _completed(scope, {registry.name: registry for registry in settings.registries})
-        asked = None if scope.service else cluster  # a service is asked about in its registry alone
+            if given is None:
+                settings, is_known, section = await installed_settings(cluster.session, installation)
+                notes.append(section)
         check = _Check(
             settings=settings,
-            scope=scope,
-            cluster=asked,
+            policy=policy,
+            cluster=cluster,
             settings_known=is_known,
             may_contact_sources=given is not None,
         )
-        return folded(notes + await check.run(installation))
+        return notes + await check.run(installation)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,64 +96,51 @@ class _Check:
     """
 
     settings: Settings
-    scope: Scope
+    policy: str
     cluster: Cluster | None
     settings_known: bool
     may_contact_sources: bool
     notes: list[ReportSection] = field(default_factory=list)
 
     async def run(self, installation: Installation | None) -> list[ReportSection]:
-        cluster, settings, whole = self.cluster, self.settings, not self.scope.is_registry
+        cluster, settings = self.cluster, self.settings
         causes: list[ReportSection] = []
         hpas, has_tolerance = None, None
-        if cluster is not None and whole and installation is not None:
+        if cluster is not None and installation is not None:
             cluster.hpa_tolerance(settings.kubernetes.hpa_tolerance)
-            of_policy = self.scope.policy.partition("/")[0]
+            of_policy = self.policy.partition("/")[0]
             hpas = await read_hpas(cluster, [of_policy] if of_policy else settings.kubernetes.namespaces, causes)
             sections, has_tolerance = await installation_sections(
                 cluster, settings, installation, hpas, settings_known=self.settings_known
             )
             causes = sections + causes
         listed = await self._read_policies() if cluster else []
-        policies = [
-            listed_policy.policy
-            for listed_policy in listed
-            if listed_policy.policy
-            and self.scope.registry
-            in {"", listed_policy.policy.registry.name if listed_policy.policy.registry else KUBERNETES}
-        ]
+        policies = [one.policy for one in listed if one.policy is not None]
         ways = await self._ways(policies)
-        load = await self._load_sources(cluster.session, ways) if cluster is not None and whole else []
+        load = await self._load_sources(cluster.session, ways) if cluster is not None else []
         sections, probes = await self._registry_sections(policies)
-        of_policies = []
         for way in ways:
-            of_policies.append(self._policy_section(way, probes))
-            sections.append(of_policies[-1])
+            sections.append(self._policy_section(way, probes))
             if (wiring := way.wiring) is not None:
                 is_certain = has_tolerance is None or wiring.has_tolerance
                 sections.append(hpa_section(wiring if is_certain else replace(wiring, has_tolerance=has_tolerance)))
         sections = [section for section in sections if section.findings]
         if cluster:
-            every = bool(self.scope.policy)
+            every = bool(self.policy)
             by_name = {section.about: section for section in sections}
             checked = [listed_policy for listed_policy in listed if f"policy {listed_policy}" in by_name]
             for checked_policy in checked:
                 add_policy_error(by_name[f"policy {checked_policy}"], checked_policy, cluster.now(), every=every)
             sections += status_sections(checked, cluster.now(), written=settings.companion.features.status)
-            if whole:
-                sections += self._hpa_sections(hpas or [], listed, sections)
-                sections += await server_sections(cluster, settings)
-        found = causes + self.notes + load + sections
-        if any(finding.cause in ANSWERS for section in found for finding in section.findings):
-            for section in of_policies:
-                section.wrong("its HPA is not answered", symptom_of=ANSWERS)
-        return found
+            sections += self._hpa_sections(hpas or [], listed, sections)
+            sections += await server_sections(cluster, settings)
+        return causes + self.notes + load + sections
 
     def _hpa_sections(
         self, hpas: Sequence[Hpa], listed: Sequence[ListedPolicy], sections: Sequence[ReportSection]
     ) -> list[ReportSection]:
-        if self.scope.policy:  # where the policy is missing or not valid, the HPA has its error too
-            name = self.scope.policy.partition("/")[2]
+        if self.policy:  # where the policy is missing or not valid, the HPA has its error too
+            name = self.policy.partition("/")[2]
             named = {listed_policy.policy.hpa for listed_policy in listed if listed_policy.policy is not None} or {name}
             asking = [hpa for hpa in hpas if any(metric.names(name) for metric in hpa.desired_metrics)]
             return hpa_sections(
@@ -201,27 +150,27 @@ class _Check:
         return dangling + hpa_sections(hpas, listed, [*sections, *dangling])
 
     async def _read_policies(self) -> list[ListedPolicy]:
-        """The policies in scope. Notes those that are not valid, and refusals of the API server."""
+        """The policies to check. Notes those that are not valid, and refusals of the API server."""
         assert self.cluster is not None
         section, policies = ReportSection("cluster"), list[ListedPolicy]()
         try:
-            if self.scope.policy:
-                namespace, _, name = self.scope.policy.partition("/")
+            if self.policy:
+                namespace, _, name = self.policy.partition("/")
                 policies = [await self.cluster.policy(namespace, name)]
             else:
                 policies = await self.cluster.policies(self.settings.kubernetes.namespaces)
         except NotFound:
             text = "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)"
-            section.wrong(text, cause=DEFINITION)
+            section.wrong(text)
         except (KubeError, ClusterError) as error:
-            if isinstance(error, Forbidden) and not self.scope.policy:
+            if isinstance(error, Forbidden) and not self.policy:
                 section.skipped(f"policies and what follows from them, for {reason(error)}")
             else:
                 section.wrong(f"policies cannot be read: {error}")
         for policy in policies:
             if policy.policy is None:
                 section.wrong(f"policy {policy} is not valid: {policy.fault}")
-                if self.scope.policy:
+                if self.policy:
                     section.skipped("its HPA, pods, sources and registry, which wait for a valid policy")
         if section.findings:
             self.notes.append(section)
@@ -262,7 +211,7 @@ class _Check:
     async def _registry_sections(
         self, policies: Sequence[Policy]
     ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
-        """The findings about the registries and the services in scope, and what the registries answered."""
+        """The findings about the registries and the policies' services, and what the registries answered."""
         if not self.may_contact_sources:
             sections = []
             for one in self.settings.registries:
@@ -270,7 +219,9 @@ class _Check:
                 sections.append(section.skipped(ONLY_WITH_SETTINGS))
             return sections, {}
         registries = {registry.name: registry for registry in self.settings.registries}
-        services = asked_services(self.scope, registries, policies)
+        services = asked_services(registries, policies)
+        if not self.policy:  # each is asked about one service at least, to test the connection
+            services = {name: services.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in registries}
         answers = (probe(registries[name], keys, time.time) for name, keys in services.items())
         probes = dict(zip(services, await asyncio.gather(*answers), strict=True))
         sections = [registry_section(registries[name], probes[name]) for name in sorted(probes)]
@@ -321,39 +272,16 @@ class _Check:
         return service
 
 
-def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
-    """The scope, with the only registry filled in where a service needs one. Raises ScopeError."""
-    names = ", ".join(sorted(registries)) or "none"
-    if scope.service and not registries:
-        raise ScopeError("the settings name no registries, so there is no service to check")
-    if scope.registry and scope.registry not in registries:
-        raise ScopeError(f"registry {scope.registry!r} is not in the settings; there are {names}")
-    if scope.policy and not all(scope.policy.partition("/")):
-        raise ScopeError(f"--policy {scope.policy!r}: write NAMESPACE/NAME")
-    if scope.policy and (scope.service or scope.registry):
-        raise ScopeError("a policy knows its registry and service; leave --registry and --service away")
-    if (scope.namespace or scope.group) and not scope.service:
-        raise ScopeError("--namespace and --group are those of a service in its registry; name it with --service")
-    if scope.service and not scope.registry:
-        if len(registries) > 1:
-            raise ScopeError(f"the settings name several registries ({names}); choose one with --registry")
-        return replace(scope, registry=names)
-    return scope
-
-
 @asynccontextmanager
 async def _cluster(
-    kubeconfig: str | None, given: Settings | None, scope: Scope, notes: list[ReportSection]
+    kubeconfig: str | None, given: Settings | None, policy: str, notes: list[ReportSection]
 ) -> AsyncIterator[Cluster | None]:
-    """The cluster; None where none is needed or it does not answer at all, though it may refuse.
+    """The cluster; None where it does not answer at all, though it may refuse.
 
     The latter is wrong only where the options name the cluster or a policy, or there is nothing else to check.
     """
-    if scope.service and given is not None:
-        yield None
-        return
     section, settings, silence = ReportSection("cluster"), given or Settings(), ""
-    add = section.wrong if kubeconfig or scope.policy or not settings.registries else section.note
+    add = section.wrong if kubeconfig or policy or not settings.registries else section.note
     try:
         session = await Session.open(kubeconfig)
     except KubeError as error:
@@ -375,18 +303,12 @@ async def _cluster(
         yield None if silence else Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
 
 
-def asked_services(
-    scope: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
-) -> dict[str, set[ServiceKey]]:
-    """The services to ask each registry about: at least one, to test the connection."""
-    if scope.service:
-        key = ServiceKey(scope.registry, scope.service, scope.namespace, scope.group)
-        return {scope.registry: {key}}
+def asked_services(registries: Mapping[str, Registry], policies: Iterable[Policy]) -> dict[str, set[ServiceKey]]:
+    """The services that the policies may name, by their registry."""
     asked: dict[str, set[ServiceKey]] = {}
     admission = ServiceAllowlist(registries.values())
     for policy in policies:
         named = service_of(policy)
         if named is not None and not admission.refusal(named, policy.namespace):
             asked.setdefault(named.registry, set()).add(named)
-    chosen = (scope.registry,) if scope.registry else asked if scope.policy else registries
-    return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
+    return asked

@@ -34,8 +34,6 @@ from adapter.settings.registries import Registry
 
 PROBE_SERVICE = "effective-load-check"
 """The service to ask a registry about where no policy names one; `unknown` proves the connection too."""
-DEFINITION = "definition"
-"""The cause that the missing definition of the policies is."""
 MAX_LISTED = 20
 """Instances without a pod that are listed; further ones are counted."""
 
@@ -215,7 +213,7 @@ def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iter
         for hpa in sorted(hpas_here, key=lambda hpa: hpa.name):
             section = ReportSection(f"HPA {namespace}/{hpa.name}", SubjectKind.HPA)
             for text in dict.fromkeys(_dangling_metrics(hpa, here, known_targets)):
-                section.wrong(text, symptom_of=(DEFINITION,))
+                section.wrong(text)
             if section.findings:
                 yield section
 

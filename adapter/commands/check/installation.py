@@ -26,16 +26,9 @@ _CONFIG_MAP = "effective-load-settings"
 _KEY = "settings.yaml"
 _ACCOUNTS = {Account.SERVER: "effective-load", Account.COMPANION: "effective-load-companion"}
 _DEFAULTS = "every default is assumed"
-SERVERS = "servers"
-"""The cause where no pod of the server is ready."""
 CUSTOM = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 EXTERNAL = "v1beta1.external.metrics.k8s.io"
 CUSTOM_METRICS = "custom.metrics.k8s.io"
-"""The cause where no server of ours answers HPAs."""
-CERTIFICATES = "certificates"
-"""The cause where a certificate that client or server of this API shows is not valid."""
-RESTART = "settings that wait for a restart"
-"""The cause that a server reports whose settings changed since it started."""
 _APPLY = "apply manifests/base/apiservices.yaml"
 _KNOWN = {
     "prometheus-adapter": "prometheus-adapter",
@@ -203,14 +196,14 @@ def installation_section(installation: Installation) -> ReportSection:
             f"no Deployment has the labels {SELECTOR} and {_COMPONENT}=server: effective-load is not installed here by "
             "its manifests"
         )
-    for account, part in installation.parts.items():
+    for part in installation.parts.values():
         named = f"Deployment {installation.namespace}/{part.deployment}"
         if part.ready:
             section.ok(f"{named} has {part.ready} of {part.wanted} pods ready")
         elif part.wanted:
-            cause = SERVERS if account is Account.SERVER else ""
-            text = f"{named} has none of its {part.wanted} pods ready: kubectl -n {installation.namespace} get pods"
-            section.wrong(text, cause=cause, symptom_of=(f"rights/{account.value}",))
+            section.wrong(
+                f"{named} has none of its {part.wanted} pods ready: kubectl -n {installation.namespace} get pods"
+            )
         version = part.image.rpartition(":")[2]
         if version[:1].isdigit() and version != package_version():
             section.note(f"{named} runs version {version}, and this program is {package_version()}")
@@ -273,7 +266,7 @@ async def api_service_sections(
         wanted = name != EXTERNAL or settings.server.external_metrics or (is_ours and not settings_known)
         beside = known.get(CUSTOM[0])
         waits = beside is not None and beside.spec.service == own_service(settings) and unavailable(beside) is None
-        _add(section, name, api_service, settings, wanted=wanted, waits=name == EXTERNAL and waits)
+        _add(section, api_service, settings, wanted=wanted, waits=name == EXTERNAL and waits)
     return [section for section in sections if section.findings], known
 
 
@@ -283,12 +276,11 @@ def own_service(settings: Settings) -> ServiceReference:
 
 
 def _add(
-    section: ReportSection, name: str, api_service: ApiService | None, settings: Settings, *, wanted: bool, waits: bool
+    section: ReportSection, api_service: ApiService | None, settings: Settings, *, wanted: bool, waits: bool
 ) -> None:
     """Add what is found. `waits`: the servers answer another group, so they have not read the settings."""
     expected = own_service(settings)
     service = api_service.spec.service if api_service is not None else None
-    cause = CUSTOM_METRICS if name == CUSTOM[0] else name
     if not wanted:
         if api_service is not None and service == expected:
             section.wrong(
@@ -299,15 +291,14 @@ def _add(
             section.ok(f"it is served by {_named(service)}, and the settings do not want it")
         return
     if api_service is None:
-        section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}", cause=cause)
+        section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}")
     elif service != expected:
         condition = unavailable(api_service)
         answers = "its adapter answers the HPAs" if condition is None else f"which does not answer ({condition.reason})"
         section.wrong(
             f"it is served by {_named(service)}, not by {_named(expected)}: {answers}; "
             f"a group has one server, so {_APPLY}; the other adapter can answer behind this one "
-            "(upstreams in the settings)",
-            cause=cause,
+            "(upstreams in the settings)"
         )
     elif (condition := unavailable(api_service)) is not None:
         advice = next((remedy for part, remedy in _OF_MESSAGE.items() if part in condition.message), "")
@@ -319,11 +310,6 @@ def _add(
                 "reaches the pods within two minutes, sooner by "
                 f"kubectl -n {expected.namespace} rollout restart deployment effective-load"
             )
-        causes = ("rights/server", SERVERS) if name == CUSTOM[0] else (CUSTOM_METRICS, RESTART, SERVERS)
-        section.wrong(
-            f"it is not available ({condition.reason}: {condition.message.strip()}): {remedy}",
-            cause=cause,
-            symptom_of=(CERTIFICATES, *causes),
-        )
+        section.wrong(f"it is not available ({condition.reason}: {condition.message.strip()}): {remedy}")
     else:
         section.ok(f"it is available, served by {_named(expected)}")

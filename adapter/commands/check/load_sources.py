@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +23,6 @@ from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuer
 from adapter.usage.resource_metrics import decode_usages
 from adapter.usage.windows import Windows, lowest_share
 
-METRICS_SERVER = "metrics-server"
 MARGIN_SECONDS = 2.0
 ONLY_WITH_SETTINGS = (
     "what the cluster's settings name is asked only where they are made for: run the check in a pod of the server, or "
@@ -86,11 +84,8 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
         except (KubeError, SourceError) as error:
             section.wrong(
                 f"it does not answer, so policies on cpu and memory hold their counts: {error}; install metrics-"
-                f"server, or find out why it fails ({_LOOK})",
-                cause=METRICS_SERVER,
+                f"server, or find out why it fails ({_LOOK})"
             )
-            for scaled_policy in using:
-                scaled_policy.section.wrong("metrics.k8s.io does not answer", symptom_of=(METRICS_SERVER,))
             break
         here = [scaled_policy for scaled_policy in using if scaled_policy.policy.namespace == namespace]
         _usages(section, here, usages, session.now(), options.max_age_seconds)
@@ -105,14 +100,14 @@ def _usages(
     newest = max((usage.at for usage in usages.values()), default=None)
     if newest is None:
         if any(scaled_policy.settled(now) for scaled_policy in scaled):
-            section.wrong(f"it has no sample of any pod of namespace {namespace} ({_LOOK})", cause=METRICS_SERVER)
+            section.wrong(f"it has no sample of any pod of namespace {namespace} ({_LOOK})")
         return
     age = now - newest
     if age > max_age:
         text = (
             f"its newest sample of namespace {namespace} is {age:.0f} s old, and {max_age:g} s is the most that counts"
         )
-        section.wrong(f"{text} ({_LOOK})", cause=METRICS_SERVER)
+        section.wrong(f"{text} ({_LOOK})")
     elif age < -_SKEW_SECONDS:
         section.wrong(f"its newest sample of namespace {namespace} is dated {-age:.0f} s ahead: set the nodes' clocks")
     else:
@@ -122,7 +117,7 @@ def _usages(
         without = [pod.name for pod in settled if pod.name not in usages]
         if without:
             text = f"metrics.k8s.io has no sample of {len(without)} of {len(settled)} Ready pods ({_names(without)})"
-            scaled_policy.section.wrong(f"{text}: {_LOOK}", symptom_of=(METRICS_SERVER,))
+            scaled_policy.section.wrong(f"{text}: {_LOOK}")
         elif settled:
             scaled_policy.section.ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods")
 
@@ -155,13 +150,13 @@ async def check_prometheus(
         source = await _polled(settings, {*probes.values(), *allowed}, now)
         used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
         for server in servers:
-            section, cause = ReportSection(f"Prometheus {server.name}"), cause_of(server.name)
+            section = ReportSection(f"Prometheus {server.name}")
             sections.append(section)
-            _server(section, source.samples(*probes[server.name]), server.url, cause)
+            _server(section, source.samples(*probes[server.name]), server.url)
             shared = {query.name for query in settings.prometheus.queries if query.server == server.name}
             for result in source.named_results():
                 if result.name in shared - used and result.error:
-                    section.wrong(f"query {result.name}: {result.error}", symptom_of=(cause,))
+                    section.wrong(f"query {result.name}: {result.error}")
     for scaled_policy, metric, query in _queries(scaled):
         _add_query(scaled_policy, metric, query, catalog.resolve(query), source, now())
     return sections
@@ -181,12 +176,6 @@ def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, Workloa
                 )
 
 
-def symptom_of(message: str) -> tuple[str, ...]:
-    """The causes that an error of a policy or an HPA names in its message."""
-    servers = re.findall(r"Prometheus ([^\s:]+):", message)
-    return (*((METRICS_SERVER,) if "metrics.k8s.io:" in message else ()), *map(cause_of, servers))
-
-
 _ELSEWHERE = "url leads to something else, such as a page to log in; name the server's own address"
 _CREDENTIALS = "give the server basicAuth or bearerTokenFile that it accepts"
 _ADVICE = {
@@ -202,11 +191,6 @@ _ADVICE = {
     "timed out": "is it overloaded, is timeoutSeconds too short, or does a network policy drop the connection?",
 }
 """What to do about a Prometheus server, by a part of its error."""
-
-
-def cause_of(server: str) -> str:
-    """The cause that a Prometheus server's fault is."""
-    return f"prometheus/{server}"
 
 
 def catalog_of(settings: Settings) -> QueryCatalog:
@@ -243,12 +227,12 @@ async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable
     return source
 
 
-def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:
+def _server(section: ReportSection, probe: QuerySamples, url: str) -> None:
     if probe.total is None:
         reason = probe.error or "no answer in time"
         advice = next((f": {advice}" for part, advice in _ADVICE.items() if part in reason), "")
         text = f"{url} cannot be asked: {reason}; policies with its queries hold their counts{advice}"
-        section.wrong(text, cause=cause)
+        section.wrong(text)
         return
     section.ok(f"{url} answers")
     skew = probe.total.at - (probe.fetched_at or probe.total.at)
@@ -274,10 +258,10 @@ def _add_query(
         return
     if source is None or not scaled.workload:
         return
-    samples, cause = source.samples(*query), cause_of(resolved.server)
+    samples = source.samples(*query)
     if samples.error or samples.fetched_at is None:
         text = f"metric {metric.name}: {samples.error or 'its query had no answer in time'}"
-        section.wrong(text, symptom_of=(cause,))
+        section.wrong(text)
         return
     _answer(section, metric, resolved, samples, scaled, now)
     _windows(section, metric, resolved, samples, source.windows(resolved))

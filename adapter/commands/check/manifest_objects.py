@@ -3,8 +3,8 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from adapter.policy.field_reader import UnparsedObject, listed_objects, mapping_
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import GROUP, KIND, parse_policy
 from adapter.runtime import document_text
-from adapter.runtime.faults import Fault, FaultyDocument, closest, first_names
+from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.settings import Settings, SettingsError, parse_settings
 
 T = TypeVar("T")
@@ -40,13 +40,8 @@ _HPA_FIELDS = {
     "spec.behavior.scaleDown": ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance"),
 }
 
-MOST_FILES = 20_000
+_HEAD = ("apiVersion", "kind", "metadata")
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_OBJECT = re.compile(r"""(?:^|[{,])[ \t]*["']?(?:apiVersion|kind)["']?\s*:""", re.MULTILINE)
-_TEMPLATE = "{{"
-_MARKUP = (_TEMPLATE, "{%", "<%")
-"""What a file may have that is no YAML yet, and is written by something else."""
-_NAMED = 3
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
@@ -75,7 +70,7 @@ class DocumentLines:
     @cached_property
     def _roots(self) -> list[yaml.Node]:
         try:
-            found = list(yaml.compose_all(self._text.removeprefix("\ufeff"), Loader=_Loader))
+            found = list(yaml.compose_all(self._text, Loader=_Loader))
         except (yaml.YAMLError, RecursionError):  # JSON that is no YAML
             return []
         return [root for root in found if root is not None and root.tag != _NULL]
@@ -108,15 +103,12 @@ class DocumentLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located(UnparsedObject):
-    """An object and where it is. `prefix` is its place in a List (`items[2]`); `patch`: a kustomization patches with
-    it, so it may be a part of an object only.
-    """
+    """An object and where it is. `prefix` is its place in a List (`items[2]`)."""
 
     file: str
     document: int
     lines: DocumentLines = field(repr=False, compare=False)
     prefix: str = ""
-    patch: bool = False
 
     @property
     def name(self) -> str:
@@ -144,88 +136,38 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
     root = Path(folder)
     if not root.exists():
         raise FaultyDocument([Fault("--manifests", folder, "does not exist; name a folder or a file")])
-    if not root.is_dir():  # a file, or a pipe such as <(helm template …)
-        return _read_all([(folder, _text(root, named=True))], printed=not root.is_file())
-    files = list[Path]()
-    for inner, names, found in os.walk(root):
-        names[:] = [name for name in names if not name.startswith(".")]
-        files += [Path(inner, name) for name in found if Path(name).suffix.lower() in _SUFFIXES]
-    if len(files) > MOST_FILES:
-        advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
-        raise FaultyDocument([Fault("--manifests", folder, advice)])
-    return _read_all((str(file), _text(file)) for file in sorted(files))
+    files = [root]
+    if root.is_dir():
+        files = []
+        for inner, names, found in os.walk(root):
+            names[:] = [name for name in names if not name.startswith(".")]
+            files += [Path(inner, name) for name in found if Path(name).suffix.lower() in _SUFFIXES]
+    located: list[Located] = []
+    sections: list[ReportSection] = []
+    for file in sorted(files):
+        section = ReportSection(f"file {file}", SubjectKind.FILE)
+        try:
+            located += _objects(str(file), file.read_text(encoding="utf-8"), section)
+        except (OSError, UnicodeDecodeError) as error:
+            section.skipped(f"it cannot be read: {error}", place=Place(file=str(file)))
+        if section.findings:
+            sections.append(section)
+    return located, sections
 
 
 def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
     """As `read_folder`, of one text from standard input."""
-    return _read_all([("-", text.removeprefix("\ufeff"))], printed=True)
+    section = ReportSection("file -", SubjectKind.FILE)
+    located = list(_objects("-", text, section))
+    return located, [section] if section.findings else []
 
 
-def _read_all(
-    texts: Iterable[tuple[str, str | Fault]], *, printed: bool = False
-) -> tuple[list[Located], list[ReportSection]]:
-    """`printed`: the texts are what a program printed, so that none is a template."""
-    found: list[Located] = []
-    sections: list[ReportSection] = []
-    templates: list[str] = []
-    for file, text in texts:
-        section = ReportSection(f"file {file}", SubjectKind.FILE)
-        if isinstance(text, Fault):
-            section.skipped(str(text), place=Place(file=file))
-        elif _OBJECT.search(text):
-            found += _objects(file, text, section, None if printed else templates)
-        elif not any(mark in text for mark in _MARKUP):
-            _add_syntax(section, file, text)
-        if section.findings:
-            sections.append(section)
-    if templates:
-        section = ReportSection("templates")
-        which = f"{first_names(templates, _NAMED)} {'are templates' if len(templates) > 1 else 'is a template'}"
-        section.skipped(f"{which}; check what `helm template` prints")
-        sections.append(section)
-    patches = {path for located in found for path in _patches(located)}
-    return [
-        located if Path(located.file).resolve() not in patches else replace(located, patch=True) for located in found
-    ], sections
-
-
-def _add_syntax(section: ReportSection, file: str, text: str) -> None:
-    """Add why a text without an object cannot be read: what breaks it may be what an object's head became."""
-    if text.lstrip()[:1] in {"{", "["}:  # JSON of other tools may have comments
-        return
-    try:
-        for _ in yaml.parse(text, Loader=_Loader):
-            pass
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        what = getattr(error, "problem", None) or str(error)
-        section.wrong(f"is no YAML: {what}", place=Place(file=file, line=mark.line + 1 if mark else None))
-
-
-def _text(file: Path, *, named: bool = False) -> str | Fault:
-    """The text of a file, or why it cannot be read; a pipe is only read where it is `named`, or it is waited for."""
-    if not named and file.exists() and not file.is_file():
-        return Fault("", None, "it is no regular file")
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(document_text.LARGEST_BYTES + 1)
-        return data.decode("utf-8-sig") if len(data) <= document_text.LARGEST_BYTES else document_text.too_large_fault()
-    except (OSError, UnicodeDecodeError) as error:
-        return Fault("", None, f"it cannot be read: {error}")
-
-
-def _objects(file: str, text: str, section: ReportSection, templates: list[str] | None) -> Iterator[Located]:
-    """The objects of one text; what hides them is a finding of the section, or the file is one of the templates.
-
-    A text that is YAML is no template, whatever its values have.
-    """
+def _objects(file: str, text: str, section: ReportSection) -> Iterator[Located]:
+    """The objects of one text; what hides them is a finding of the section."""
     lines = DocumentLines(text)
     try:
         documents = document_text.read_documents(text)
     except document_text.TextError as error:
-        if templates is not None and error.document is None and _TEMPLATE in text:
-            templates.append(file)
-            return
         for fault in error.faults:
             if error.document is None:
                 section.wrong(str(fault), place=Place(file=file))
@@ -236,26 +178,13 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str] 
         return
     for number, document in enumerate(documents):
         for prefix, data in listed_objects(document):
-            if not isinstance(data, Mapping):
+            if not isinstance(data, Mapping) or data.keys().isdisjoint(_HEAD):  # of another tool
                 continue
             located = Located(data=data, file=file, document=number, lines=lines, prefix=prefix)
             lack = "apiVersion" if "apiVersion" not in data else "kind" if "kind" not in data else ""
             if lack and isinstance(data.get("metadata"), Mapping):  # what has no metadata is no object
                 section.wrong(f"has no {lack}, so the API server refuses it", place=located.place())
             yield located
-
-
-def _patches(located: Located) -> Iterator[Path]:
-    """The files that a kustomization patches with."""
-    if located.kind not in {"Kustomization", "Component"}:
-        return
-    for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
-        entries = located.data.get(key)
-        for entry in entries if isinstance(entries, list) else ():
-            path = entry.get("path") if isinstance(entry, Mapping) else entry
-            if isinstance(path, str) and "\n" not in path:
-                with contextlib.suppress(ValueError, OSError):  # no path of a file
-                    yield (Path(located.file).parent / path).resolve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +267,6 @@ def read_objects(located: Sequence[Located], settings: Settings | None) -> Objec
         _add_settings(at, objects)
     tolerance = Fraction(objects.settings[0].kubernetes.hpa_tolerance) if objects.settings else DEFAULT_TOLERANCE
     for at in located:
-        if at.patch:
-            continue
         if (at.group, at.kind) == (GROUP, KIND):
             policy = objects.parsed(at, parse_policy)
             if policy is None:

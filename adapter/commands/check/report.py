@@ -1,17 +1,13 @@
-"""The report of a check: sections of findings, each a sentence with a verdict; as text and as JSON.
-
-A fault may be the symptom of another one: `folded` leaves it out and names it with its cause.
-"""
+"""The report of a check: sections of findings, each a sentence with a verdict; as text and as JSON."""
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
 from adapter.kube.errors import Forbidden
-from adapter.runtime.faults import first_names
 
 _REFUSAL = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -42,7 +38,6 @@ class SubjectKind(StrEnum):
     FILE = "file"
 
 
-_NAMED = 5
 _PLURALS = {SubjectKind.REGISTRY: "registries", SubjectKind.POLICY: "policies"}
 
 
@@ -61,40 +56,30 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence.
-
-    `cause` is what the finding is the cause of, where it is wrong: findings with the same text in `symptom_of` follow
-    from it. `explains` names the sections of those.
-    """
+    """One sentence."""
 
     verdict: FindingLevel
     text: str
     place: Place | None = None
-    cause: str = ""
-    symptom_of: tuple[str, ...] = ()
-    explains: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class ReportSection:
     """The findings about one thing; `kind` is its kind where the summary counts such things.
 
-    `is_explained`: findings were left out, for the cause that was found. What adds a finding returns the section.
+    What adds a finding returns the section.
     """
 
     about: str
     kind: SubjectKind | None = None
     findings: list[Finding] = field(default_factory=list)
-    is_explained: bool = False
 
     def ok(self, text: str) -> Self:
         self.findings.append(Finding(FindingLevel.OK, text))
         return self
 
-    def wrong(
-        self, text: str, *, place: Place | None = None, cause: str = "", symptom_of: tuple[str, ...] = ()
-    ) -> Self:
-        self.findings.append(Finding(FindingLevel.WRONG, text, place, cause, symptom_of))
+    def wrong(self, text: str, *, place: Place | None = None) -> Self:
+        self.findings.append(Finding(FindingLevel.WRONG, text, place))
         return self
 
     def note(self, text: str) -> Self:
@@ -104,50 +89,6 @@ class ReportSection:
     def skipped(self, text: str, *, place: Place | None = None) -> Self:
         self.findings.append(Finding(FindingLevel.SKIPPED, f"not checked: {text}", place))
         return self
-
-
-def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
-    """The sections without the symptoms of causes that were found; each cause names the sections it explains.
-
-    What is itself a symptom hands on what it would explain. A section of which nothing is left stays, without a
-    finding: its subject was checked, and counts.
-    """
-    kept = list(sections)
-    wrong = [finding for section in kept for finding in section.findings if finding.verdict is FindingLevel.WRONG]
-    causes = {section.cause for section in wrong} - {""}
-    parents = {section.cause: _parent(section, causes) for section in wrong if section.cause}
-    explained: dict[str, dict[str, None]] = {cause: {} for cause in causes}
-    result = []
-    for section in kept:
-        own_findings = []
-        for finding in section.findings:
-            root = _parent(finding, causes)
-            seen = {root}
-            while (parent := parents.get(root, "")) and parent not in seen:
-                seen.add(parent)
-                root = parent
-            if root and root != finding.cause:  # causes in a circle do not hide each other
-                explained[root][section.about] = None
-            else:
-                own_findings.append(finding)
-        result.append(
-            ReportSection(section.about, section.kind, own_findings, len(own_findings) < len(section.findings))
-        )
-    for section in result:
-        section.findings = [
-            replace(finding, explains=tuple(name for name in explained.pop(finding.cause) if name != section.about))
-            if finding.cause in explained
-            else finding
-            for finding in section.findings
-        ]
-    return result
-
-
-def _parent(finding: Finding, causes: Collection[str]) -> str:
-    """The cause, among those found, that a finding is a symptom of; empty where there is none."""
-    if finding.verdict is not FindingLevel.WRONG:
-        return ""
-    return next((name for name in finding.symptom_of if name in causes and name != finding.cause), "")
 
 
 def all_ok(sections: Iterable[ReportSection]) -> bool:
@@ -169,12 +110,8 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
             for finding in findings:
                 place = f"{finding.place}: " if finding.place else ""
                 yield f"  {finding.verdict.value:5}  {place}{finding.text}"
-                if finding.explains:
-                    yield f"         this explains faults of {first_names(finding.explains, _NAMED)}"
     well = counted(
-        section
-        for section in kept
-        if {finding.verdict for finding in section.findings} == {FindingLevel.OK} and not section.is_explained
+        section for section in kept if {finding.verdict for finding in section.findings} == {FindingLevel.OK}
     )
     if well and not verbose and has_others:
         yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"
@@ -210,7 +147,6 @@ def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
             "findings": [
                 {"verdict": finding.verdict.value, "text": finding.text}
                 | (asdict(finding.place) if finding.place else {})
-                | ({"explains": list(finding.explains)} if finding.explains else {})
                 for finding in section.findings
             ],
         }

@@ -28,7 +28,6 @@ _TARGETS = (
 _BASE = "manifests/base/rbac.yaml"
 _COMPONENTS = "manifests/components"
 SERVER_ROLE = "effective-load-server"
-CAUSE = "rights"
 
 
 class Account(StrEnum):
@@ -235,7 +234,7 @@ async def rights_section(
     session: Session, settings: Settings, account: Account, namespace: str, name: str, own_namespace: str
 ) -> ReportSection:
     """Whether a service account has the rights that it needs: a finding for each role that does not grant them."""
-    section, cause = ReportSection(f"rights of service account {namespace}/{name}"), f"{CAUSE}/{account.value}"
+    section = ReportSection(f"rights of service account {namespace}/{name}")
     reviewer = Reviewer(session, own_namespace, namespace, name)
     rights = list(needed_rights(account, settings))
     try:
@@ -248,8 +247,7 @@ async def rights_section(
         )
     if all(lacks):
         return section.wrong(
-            "it has none of its rights: apply the manifests again (the service account, its roles and their bindings)",
-            cause=cause,
+            "it has none of its rights: apply the manifests again (the service account, its roles and their bindings)"
         )
     missing = [(right, lack) for right, lack in zip(rights, lacks, strict=True) if lack]
     by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -257,9 +255,7 @@ async def rights_section(
         if not right.only_for:
             by_role[right.role, right.file].append(lack)
     for (role, file), phrases in by_role.items():
-        # Only what stops the watches stops the answers; the rest has errors of its own.
-        stops = cause if role == SERVER_ROLE else ""
-        section.wrong(f"it may not {'; '.join(phrases)}: apply {role} and its binding ({file})", cause=stops)
+        section.wrong(f"it may not {'; '.join(phrases)}: apply {role} and its binding ({file})")
     for right, lack in missing:
         if right.only_for and (right.role, right.file) not in by_role:
             section.note(f"it may not {lack} ({right.role}, {right.file}), which is for {right.only_for}")

@@ -6,18 +6,11 @@ Here the command `effective-load explain` is declared; what runs it is imported 
 import argparse
 
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, add_output
-from adapter.commands.terminal.completion import names_completer
-
-_LIST_SECONDS = 2.0
-_MOST_POLICIES = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the policy, the cluster and the output."""
-    policy = parser.add_argument("policy", metavar="POLICY", help="the WatermarkPolicy: NAME or NAMESPACE/NAME")
-    policy.completer = names_completer(  # type: ignore[attr-defined]
-        lambda parsed: policies(parsed.kubeconfig, parsed.context, parsed.namespace)
-    )
+    parser.add_argument("policy", metavar="POLICY", help="the WatermarkPolicy: NAME or NAMESPACE/NAME")
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default="", help="default: as for kubectl")
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: in-cluster, else $KUBECONFIG, else ~/.kube/config"
@@ -26,25 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--watch", action="store_true", help="draw the page again whenever something changes")
     parser.add_argument("--save", metavar="FILE", help="write the document that `decide` reads; - is standard output")
     add_output(parser)
-
-
-def policies(kubeconfig: str | None, context: str, namespace: str) -> list[str]:
-    """The names of a namespace's policies; empty for the context's own namespace. Raises KubeError."""
-    import asyncio
-
-    from adapter.kube.api import WATERMARK_POLICIES
-    from adapter.kube.credentials import default_namespace
-    from adapter.kube.objects import ObjectList, WatchedObject
-    from adapter.kube.session import Session
-    from adapter.runtime.decoding import Decoder
-
-    async def listed() -> bytes:
-        async with await Session.open(kubeconfig, context=context) as session:
-            path = WATERMARK_POLICIES.collection(namespace or default_namespace(kubeconfig, context))
-            return await session.get(path, params={"limit": str(_MOST_POLICIES)}, timeout=_LIST_SECONDS)
-
-    items = Decoder(ObjectList).decode(asyncio.run(listed())).items or ()
-    return [Decoder(WatchedObject).decode(item).metadata.name for item in items]
 
 
 def run(parsed: argparse.Namespace) -> int:

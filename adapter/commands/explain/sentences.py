@@ -240,8 +240,7 @@ def _next_sync(hpa: Hpa, case: DecisionCase, served: str | None, up: Rules, down
     if wanted is None or wanted == count == scale.replicas:
         return f"it keeps {count}"
     if wanted != count:
-        limit = sync.conditions.get("ScalingLimited")
-        why = _LIMITS.get(limit.reason, "") if limit is not None else ""
+        why = _LIMITS.get(sync.limit, "")
         return f"it wants {wanted} and sets {count} (now {scale.replicas}){': ' if why else ''}{why}"
     window, side = (up.window, "fewer") if count > scale.replicas else (down.window, "more")
     when = f"once nothing {side} was recommended for {window} s (stabilizationWindowSeconds)"

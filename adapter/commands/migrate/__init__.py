@@ -7,14 +7,11 @@ import argparse
 
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
 
-_KUBERNETES = "--kubernetes"
-
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the input, the output, and how one target is written."""
     command.add_argument("files", metavar="FILE", nargs="+", help="YAML or JSON documents; - reads standard input")
     command.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
-    command.add_argument("--out", metavar="DIR", help="write a file for each pair there, and none that exists")
     command.add_argument(
         "--watermarks",
         metavar="PERCENT",
@@ -26,67 +23,41 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Migrate the files. Raises FaultyDocument."""
-    from pathlib import Path
-
     from adapter.commands.migrate import migration
     from adapter.commands.migrate.pair import Style
     from adapter.commands.terminal import output
-    from adapter.kube.errors import KubeError
 
     texts = [(file, output.read_text(file)) for file in parsed.files]
     readable = [(file, text) for file, text in texts if text is not None]
     if len(readable) < len(texts):
         return INVALID
-    try:
-        style = Style(low_percent=parsed.watermarks, tolerance=hpas_have_tolerance(parsed))
-    except KubeError as error:
-        output.complain(f"effective-load migrate: the cluster's version: {error}")
-        return FAILED
+    style = Style(low_percent=parsed.watermarks, tolerance=hpas_have_tolerance(parsed))
     migrated = migration.migrate(readable, style)
     remarks = [f"{pair.name}: {note}" for pair in migrated.pairs for note in pair.notes]
-    if parsed.out is not None:
-        migration.write_files(migrated, Path(parsed.out))
-        remarks = [*map(str, migrated.notes), *remarks]
     for line in (*(remarks if parsed.output == "yaml" else ()), *migrated.refused):
         output.complain(str(line))
     if parsed.output == "json":
         output.print_json(migration.as_json(migrated))
-    elif parsed.out is None:
+    else:
         output.print_text(migration.as_yaml(migrated))
     return FAILED if migrated.refused else OK
 
 
 def add_kubernetes(parser: argparse.ArgumentParser) -> None:
-    """Declare the version, or the cluster to ask for it."""
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument(
-        _KUBERNETES,
+    """Declare the version of the cluster."""
+    parser.add_argument(
+        "--kubernetes",
         metavar="VERSION",
         type=_version,
         help="write HPAs for this version, such as 1.34: before 1.35 without `tolerance`, which the API server drops "
         "there; default: 1.35 or newer",
     )
-    chosen.add_argument("--kubeconfig", metavar="FILE", help="write HPAs as this file's current cluster keeps them")
 
 
 def hpas_have_tolerance(parsed: argparse.Namespace) -> bool:
-    """Whether the HPAs may have `tolerance`; asks the cluster of --kubeconfig. Raises KubeError."""
-    import asyncio
+    """Whether the HPAs may have `tolerance`."""
+    from adapter.kube.cluster import TOLERANCE_SINCE
 
-    from adapter.kube.cluster import TOLERANCE_SINCE, has_tolerance, server_version
-    from adapter.kube.errors import MalformedAnswer
-    from adapter.kube.session import Session
-
-    async def ask() -> bool:
-        async with await Session.open(parsed.kubeconfig) as session:
-            version = await server_version(session)
-            has_field = await has_tolerance(session, version)
-        if has_field is None:
-            raise MalformedAnswer(f"{version!r} is no version of Kubernetes; give {_KUBERNETES}")
-        return has_field
-
-    if parsed.kubeconfig:
-        return asyncio.run(ask())
     return parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
 
 
@@ -102,18 +73,17 @@ def _version(text: str) -> tuple[int, int]:
 COMMAND = Command(
     name="migrate",
     summary="turn another autoscaler's objects into a policy and an HPA",
-    description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or "
-    "prometheus-adapter (with its rules) into WatermarkPolicies and their HPAs, with a sentence on each field that "
-    "has no exact equivalent. HPAs that KEDA makes itself are left out.",
+    description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for prometheus-adapter (with its rules) "
+    "into WatermarkPolicies and their HPAs, with a sentence on each field that has no exact equivalent. HPAs that "
+    "KEDA makes itself are left out.",
     statuses={
         OK: "migrated",
-        FAILED: "some objects cannot be migrated, each named with its reason (the others are); or the cluster of "
-        "--kubeconfig does not tell its version",
+        FAILED: "some objects cannot be migrated, each named with its reason (the others are)",
         INVALID: "nothing can be migrated, or the arguments are invalid",
     },
     examples=(
         Example("kubectl get wpa,scaledobjects -n shop -o yaml | effective-load migrate -", "what runs in a namespace"),
-        Example("effective-load migrate originals.yaml --out migrated", "a file for each pair"),
+        Example("effective-load migrate originals.yaml > migrated.yaml", "the notes are on standard error as well"),
     ),
     add=add_arguments,
     run=run,

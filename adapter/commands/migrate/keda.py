@@ -20,15 +20,12 @@ from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
     Notes,
-    ObjectIdentity,
     note_annotations,
     read_identity,
     read_target,
 )
-from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Keda, StockHpa, metric_name, stock_hpa
+from adapter.commands.migrate.pair import LARGEST, Draft, Goal, metric_name
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import mapping_at
-from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.settings.registries import header_faults, url_faults
 
@@ -92,28 +89,21 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
         policy["schedules"] = triggers.schedules
     policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")
     polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
-    if spec.has("pollingInterval"):
-        sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
-        spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
-    cooldown = spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
-    for key in ("cooldownPeriod", "initialCooldownPeriod"):
-        sentence = "it only delays the way to the idle count or 0, which"
-        if idle is None:
-            spec.irrelevant(f"{sentence} this object never goes", key)
-        else:
-            spec.lost(key, f"{sentence} KEDA goes by itself")
+    spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
+    if idle is not None:
+        for key in ("cooldownPeriod", "initialCooldownPeriod"):
+            spec.lost(key, "it only delays the way to the idle count or 0, which KEDA goes by itself")
     if spec.has("fallback"):
         policy |= _fallback(spec.section("fallback"), polling)
     policy |= _pauses(identity.annotations, root.notes)
-    spec.rest(KIND)
-    root.rest(KIND)
+    spec.rest()
+    root.rest()
     where = f" -n {identity.namespace}" if identity.namespace else ""
     root.notes.add(
         NoteKind.TO_DO, "", None,
         f"KEDA's own HPA of {target.kind} {target.name} would be a second one, and two HPAs of the same pods do "
         f"not act: delete the original first (kubectl delete scaledobject {identity.name}{where})",
     )  # fmt: skip
-    stock = _stock(spec, identity, target, minimum, maximum, triggers)
     return Draft(
         place=place,
         source=KIND,
@@ -125,17 +115,6 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
         goals=triggers.goals,
         spec=policy,
         behavior=behavior.data,
-        original=None
-        if stock is None
-        else Keda(
-            stock=stock,
-            idle=idle,
-            cooldown=float(cooldown),
-            polling=float(polling),
-            activations={
-                trigger.goal.name: trigger.activation for trigger in triggers.all if trigger.activation is not None
-            },
-        ),
     )
 
 
@@ -168,9 +147,8 @@ def _bounds(spec: Fields) -> tuple[int, int, int | None]:
 
 def _behavior(advanced: Fields) -> Behavior:
     hpa = advanced.section("horizontalPodAutoscalerConfig")
-    hpa.irrelevant("the new HPA has the policy's name", "name")
     behavior = read_behavior(hpa)
-    hpa.rest("horizontalPodAutoscalerConfig")
+    hpa.rest()
     if advanced.flag("restoreToOriginalReplicaCount", default=False):
         advanced.note(
             NoteKind.TO_DO, "restoreToOriginalReplicaCount",
@@ -180,7 +158,7 @@ def _behavior(advanced: Fields) -> Behavior:
         advanced.fault(
             "scalingModifiers", None, "a formula over triggers has no equivalent; write it as one PromQL query"
         )
-    advanced.rest("advanced")
+    advanced.rest()
     return behavior
 
 
@@ -190,7 +168,7 @@ def _fallback(fields: Fields, polling: int) -> dict[str, Any]:
     replicas = fields.integer("replicas", 0, 0, MOST_REPLICAS)
     behavior = fields.get("behavior")
     behavior = "static" if behavior in (None, "") else behavior
-    fields.rest("fallback")
+    fields.rest()
     if behavior == "currentReplicas":
         fields.note(NoteKind.DIFFERS, "behavior", "the count stays where no query answers, with no fallback written")
     elif behavior == "currentReplicasIfLower":
@@ -222,45 +200,16 @@ def _pauses(annotations: Mapping[str, str], notes: Notes) -> dict[str, Any]:
     for keys, direction in ((_NO_DOWN, "scaleDownPercent"), (_NO_UP, "scaleUpPercent")):
         if not on.isdisjoint(keys):
             policy.setdefault("velocity", {})[direction] = 0
-    pausing = {_PAUSED, _PAUSED_REPLICAS, *_NO_DOWN, *_NO_UP}
-    left = {key: value for key, value in annotations.items() if key not in pausing}
-    note_annotations(notes, left, dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes")))
+    known = {_PAUSED, _PAUSED_REPLICAS, *_NO_DOWN, *_NO_UP, *_OWNERSHIP}
+    note_annotations(notes, {key: value for key, value in annotations.items() if key not in known})
     return policy
-
-
-def _stock(
-    spec: Fields, identity: ObjectIdentity, target: CrossVersionReference, least: int, most: int, triggers: "Triggers"
-) -> StockHpa | None:
-    """The HPA that KEDA makes of the object; None where it or the object is faulty, with its faults."""
-    behavior = mapping_at(spec.data, "advanced", "horizontalPodAutoscalerConfig").get("behavior")
-    version, kind, name = target
-    hpa = stock_hpa(
-        identity,
-        {
-            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
-            "minReplicas": least,
-            "maxReplicas": most,
-            "metrics": [trigger.hpa_metric for trigger in triggers.all],
-            **({} if behavior is None else {"behavior": behavior}),
-        },
-        spec.faults,
-    )
-    kept = {goal.name for goal in triggers.goals}
-    names = tuple(trigger.goal.name if trigger.goal.name in kept else "" for trigger in triggers.all)
-    return None if hpa is None else StockHpa(hpa=hpa, names=names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KedaTrigger:
-    """A trigger that becomes a metric: the goal, and the metric of the HPA that KEDA makes.
-
-    `activation` is the threshold (milli-units) above which KEDA leaves the idle count; None for cpu and memory.
-    `total`: its target is for the whole service.
-    """
+    """A trigger that becomes a metric. `total`: its target is for the whole service."""
 
     goal: Goal
-    hpa_metric: Mapping[str, Any]
-    activation: int | None = None
     total: bool = False
     path: str = ""
 
@@ -292,9 +241,8 @@ class Triggers:
                 recipe = RECIPES.get(kind, "")
                 self._unwritten(fields, kind, f"write it as a metric with PromQL: {recipe}" if recipe else _NO_RECIPE)
                 continue
-            metadata.rest(f"trigger {kind}")
-            fields.irrelevant("a policy answers from memory anyway", "useCachedMetrics")
-            fields.rest("triggers")
+            metadata.rest()
+            fields.rest()
         if not self.spec.sequence("triggers", _MOST_TRIGGERS):
             self.spec.fault("triggers", None, "there is no trigger to migrate")
         if self.unwritten and not self.all:
@@ -325,9 +273,6 @@ class Triggers:
             for key in ("start", "end")
         )
         replicas = _word(metadata, "desiredReplicas", required="how many replicas")
-        fields.irrelevant("only names the trigger for formulas", "name")
-        fields.irrelevant("times need no credentials", "authenticationRef")
-        fields.irrelevant("a schedule is a least count in any case", "metricType")
         if not (zone and start and end and replicas):
             return
         if not re.fullmatch(r"[0-9]{1,9}", replicas, re.ASCII):
@@ -353,8 +298,6 @@ class Triggers:
         target_kind = _word(fields, "metricType") or _word(metadata, "type") or "Utilization"
         value = _word(metadata, "value", required="the target")
         container = _word(metadata, "containerName")
-        fields.irrelevant("only names the trigger for formulas", "name")
-        fields.irrelevant("cpu and memory need no credentials", "authenticationRef")
         if target_kind not in ("Utilization", "AverageValue"):
             fields.fault("metricType", target_kind, "write Utilization or AverageValue")
             return
@@ -370,10 +313,7 @@ class Triggers:
         goal = resource_goal(hpa, kind, container, [trigger.goal.name for trigger in self.all])
         if goal is None:
             return
-        metric = {"type": "Resource", "resource": source}
-        if container:
-            metric = {"type": "ContainerResource", "containerResource": {**source, "container": container}}
-        self.all.append(KedaTrigger(goal=goal, hpa_metric=metric, path=fields.path))
+        self.all.append(KedaTrigger(goal=goal, path=fields.path))
 
     def _prometheus(self, place: int, fields: Fields, metadata: Fields) -> None:
         query = metadata.text("query", required="the PromQL", longest=_LONGEST_TEXT)
@@ -386,15 +326,11 @@ class Triggers:
         kind = _word(fields, "metricType") or _PER_POD
         if kind not in (_PER_POD, _WHOLE_SERVICE):
             fields.fault("metricType", kind, f"write {_PER_POD} or {_WHOLE_SERVICE}")
-        activation = _milli(metadata, "activationThreshold")
+        _milli(metadata, "activationThreshold")  # notes its faults
         if self.rests:
             metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
-        else:
-            sentence = "it only decides when KEDA leaves an idle count, which there is none"
-            metadata.irrelevant(sentence, "activationThreshold")
         server = self._server(fields, metadata)
         wanted = _word(fields, "name") or _word(metadata, "metricName") or f"prometheus-{place}"
-        metadata.irrelevant("was KEDA's name for the metric; the policy's metric has it", "metricName")
         ignore = _word(metadata, "ignoreNullValues").lower() or "true"
         if ignore not in {"true", "t", "1", "false", "f", "0"}:
             metadata.fault("ignoreNullValues", metadata.get("ignoreNullValues"), 'write "true" or "false"')
@@ -410,14 +346,7 @@ class Triggers:
         source = {"query": {"promQL": queries.one_number(query), "server": server}}
         name = metric_name(wanted, [trigger.goal.name for trigger in self.all])
         goal = Goal(name=name, source=source, target=Fraction(threshold, 1000))
-        key = "value" if kind == _WHOLE_SERVICE else "averageValue"
-        target = {"type": kind, key: f"{threshold}m"}
-        metric = {"type": "External", "external": {"metric": {"name": f"s{place}-prometheus"}, "target": target}}
-        self.all.append(
-            KedaTrigger(
-                goal=goal, hpa_metric=metric, activation=activation or 0, total=kind == _WHOLE_SERVICE, path=fields.path
-            )
-        )
+        self.all.append(KedaTrigger(goal=goal, total=kind == _WHOLE_SERVICE, path=fields.path))
 
     def _server(self, fields: Fields, metadata: Fields) -> str:
         url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)

@@ -1,18 +1,16 @@
-"""From texts of any known kind to migrated pairs and the settings that they need, printed or in a folder."""
+"""From texts of any known kind to migrated pairs and the settings that they need."""
 
 import contextlib
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from adapter.commands.migrate import keda, metrics_adapter, native_hpa, prometheus_adapter, watermark_pod_autoscaler
-from adapter.commands.migrate.metrics_adapter import ScalingSchedules, is_schedule
+from adapter.commands.migrate import keda, native_hpa, prometheus_adapter, watermark_pod_autoscaler
 from adapter.commands.migrate.original import (
     Document,
     Fields,
@@ -20,14 +18,13 @@ from adapter.commands.migrate.original import (
     Note,
     NoteKind,
     Notes,
-    Resolver,
     printable,
     read_objects,
 )
 from adapter.commands.migrate.pair import Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import MAX_NAME_LENGTH, PolicyError, mapping_at
+from adapter.policy.field_reader import MAX_NAME_LENGTH, PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.policy.watermark_policy import KIND as POLICY_KIND
 from adapter.runtime.faults import Fault, first_faults
@@ -35,8 +32,6 @@ from adapter.runtime.faults import Fault, first_faults
 _TITLE = "the objects cannot be migrated"
 _MAKERS = {keda.KIND, watermark_pod_autoscaler.KIND}
 """The kinds whose controllers make HPAs of their own."""
-SETTINGS_FILE = "settings-part.txt"
-"""No name that `kubectl apply -f DIR` reads."""
 
 _WIDTH = 116
 _SETTINGS = "The adapter's settings need this as well (docs/configuration.md):"
@@ -49,13 +44,10 @@ _KNOWN = (
 _AUTHENTICATION = (
     "holds credentials of KEDA's triggers; a policy's queries have theirs in the settings (prometheus.servers)"
 )
-_TIMES = "its times become schedules of the policy of the HPA that names it: give that too"
 _UNMIGRATED = {
     (keda.API_GROUP, "ScaledJob"): "starts jobs, which have no count that an HPA could set: leave it to KEDA",
     (keda.API_GROUP, "TriggerAuthentication"): _AUTHENTICATION,
     (keda.API_GROUP, "ClusterTriggerAuthentication"): _AUTHENTICATION,
-    (metrics_adapter.API_GROUP, "ScalingSchedule"): _TIMES,
-    (metrics_adapter.API_GROUP, "ClusterScalingSchedule"): _TIMES,
 }
 """Kinds that stand beside those that are migrated, and why each is not."""
 
@@ -104,24 +96,18 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     pairs: list[Migrated] = []
     refused: list[Refused] = []
     seen: dict[tuple[str, ...], str] = {}
-    schedules = ScalingSchedules(document for document in objects if is_schedule(document))
-    # Those that an HPA names are known once every HPA was read.
-    for document in sorted(objects, key=is_schedule):
+    for document in objects:
         if prometheus_adapter.is_rules(document):
             continue
-        why = _left_out(document)
-        if document.place in schedules.named:
-            why = "is not needed any more: its times are schedules of the policies here"
-        if why:
-            notes.add(NoteKind.IRRELEVANT, document.place, None, f"{document.full_name} {why}")
+        if why := _left_out(document):
+            notes.add(NoteKind.UNREAD, document.place, None, f"{document.full_name} {why}")
             continue
         # An object that is refused halfway leaves nothing behind.
-        grown, named = copy(part), schedules.named.copy()
+        grown = copy(part)
         try:
-            pair = _pair(document, rules, grown, style or Style(), schedules)
+            pair = _pair(document, rules, grown, style or Style())
             _claim(pair, seen)
         except MigrationError as error:
-            schedules.named = named
             refused.append(
                 Refused(place=document.place, kind=document.kind, name=document.full_name, faults=tuple(error.faults))
             )
@@ -131,7 +117,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     if refused and not pairs:
         raise MigrationError(first_faults([fault for refusal in refused for fault in refusal.faults]), _TITLE)
     if not pairs:
-        left_out = (note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT)
+        left_out = (note.sentence for note in notes.all() if note.kind is NoteKind.UNREAD)
         nothing = f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
         raise MigrationError([Fault("", None, next(left_out, nothing))], _TITLE)
     return Migration(pairs=tuple(pairs), settings=part.data(), notes=notes.all(), refused=tuple(refused))
@@ -169,9 +155,7 @@ def _rules(documents: Sequence[Document], notes: Notes) -> AdapterRules | None:
     return rules
 
 
-def _pair(
-    document: Document, rules: AdapterRules | None, part: SettingsPart, style: Style, schedules: ScalingSchedules
-) -> Migrated:
+def _pair(document: Document, rules: AdapterRules | None, part: SettingsPart, style: Style) -> Migrated:
     """The pair of an object. Raises MigrationError."""
     root, place, draft = Fields(document.data, "", [], Notes()), document.place, None
     match (document.group, document.kind):
@@ -180,16 +164,8 @@ def _pair(
         case (keda.API_GROUP, keda.KIND):
             draft = keda.read(place, root, part)
         case ("autoscaling", native_hpa.KIND):
-            annotations = mapping_at(document.metadata, "annotations")
-            is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in annotations)
-            resolver: Callable[[Mapping[str, str], Fields], Resolver]
-            if rules is None or is_annotated:
-                resolver = partial(metrics_adapter.Annotations, part=part)
-                source = f"{native_hpa.KIND} ({metrics_adapter.NAME})" if is_annotated else native_hpa.KIND
-            else:
-                resolver = partial(prometheus_adapter.RulesResolver, rules, part=part)
-                source = f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
-            draft = native_hpa.read(place, root, resolver, source, schedules)
+            source = native_hpa.KIND if rules is None else f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
+            draft = native_hpa.read(place, root, partial(prometheus_adapter.RulesResolver, rules, part=part), source)
         case (group, kind) if (group, kind) in _UNMIGRATED:
             root.fault("kind", kind, _UNMIGRATED[group, kind])
         case _:
@@ -219,22 +195,6 @@ def _claim(pair: Migrated, seen: dict[tuple[str, ...], str]) -> None:
     if faults:
         raise MigrationError(faults)
     seen |= dict.fromkeys(keys, pair.place)
-
-
-def write_files(migration: Migration, folder: Path) -> None:
-    """Write a file for each pair, and one for the settings, where there is none yet. Raises MigrationError."""
-    # No name has an underscore, so no two pairs have one file.
-    files = {f"{pair.namespace}_{pair.name}.yaml".lstrip("_"): pair_yaml(pair) for pair in migration.pairs}
-    if migration.settings:
-        files[SETTINGS_FILE] = dump(migration.settings) + "\n"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            with (folder / name).open("x", encoding="utf-8") as file:
-                file.write(text)
-    except OSError as error:
-        advice = f"cannot be written: {error.strerror}; no file is overwritten, so name an empty folder"
-        raise MigrationError([Fault("", str(error.filename or folder), advice)], "the output") from error
 
 
 def as_json(migration: Migration) -> dict[str, Any]:

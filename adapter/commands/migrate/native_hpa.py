@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from adapter.commands.migrate.metrics_adapter import SCHEDULE_KINDS, ScalingSchedules
 from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
@@ -20,7 +19,6 @@ from adapter.commands.migrate.pair import (
     LARGEST_RATIO,
     Draft,
     Goal,
-    StockHpa,
     metric_name,
     stock_hpa,
     tolerance_text,
@@ -47,13 +45,7 @@ class _Read(NamedTuple):
     place: int
 
 
-def read(
-    place: str,
-    root: Fields,
-    resolver_of: Callable[[Mapping[str, str], Fields], Resolver],
-    source: str,
-    schedules: ScalingSchedules | None = None,
-) -> Draft:
+def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fields], Resolver], source: str) -> Draft:
     """Read one HPA into a draft. `resolver_of` gets the annotations, of which it notes those that it does not use."""
     version = root.get("apiVersion")
     root.get("kind")
@@ -66,14 +58,12 @@ def read(
     target = read_target(spec)
     minimum, maximum = read_bounds(spec)
     behavior = read_behavior(spec)
-    metrics = _Metrics(spec, resolver, schedules or ScalingSchedules(), identity.namespace)
+    metrics = _Metrics(spec, resolver)
     goals = metrics.read()
-    spec.rest(KIND)
-    root.rest(KIND)
+    spec.rest()
+    root.rest()
     policy: dict[str, Any] = {"average": "Total"} if metrics.is_total else {}
     policy["tolerance"] = policy_tolerance(spec, behavior)
-    if metrics.schedules:
-        policy["schedules"] = metrics.schedules
     root.notes.add(
         NoteKind.TO_DO, "", None,
         f"the new HPA {identity.name} takes the place of this one as soon as it is applied; where Helm, Argo CD or "
@@ -85,8 +75,6 @@ def read(
             "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
             f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
         )  # fmt: skip
-    hpa = stock_hpa(identity, root.get("spec"), root.faults)
-    names = tuple(metrics.names.get(place, "") for place in range(len(hpa.metrics))) if hpa is not None else ()
     return Draft(
         place=place,
         source=source,
@@ -99,25 +87,18 @@ def read(
         spec=policy,
         behavior=behavior.data,
         kept=metrics.kept,
-        annotations=metrics.annotations,
-        original=None if hpa is None else StockHpa(hpa=hpa, names=names, per_replica=frozenset(metrics.per_replica)),
+        stock=stock_hpa(identity, root.get("spec"), root.faults),
     )
 
 
 class _Metrics:
     """Reads the metrics of one HPA."""
 
-    def __init__(self, spec: Fields, resolver: Resolver, schedules: ScalingSchedules, namespace: str) -> None:
+    def __init__(self, spec: Fields, resolver: Resolver) -> None:
         self._spec = spec
         self._resolver = resolver
-        self._schedules = schedules
-        self._namespace = namespace
-        self.schedules: list[dict[str, Any]] = []
         self._read: list[_Read] = []
         self.kept: list[dict[str, Any]] = []
-        self.annotations: dict[str, str] = {}
-        self.names: dict[int, str] = {}
-        self.per_replica: set[int] = set()
         self.is_total = False
 
     def read(self) -> list[Goal]:
@@ -128,7 +109,6 @@ class _Metrics:
                 fields.fault("type", kind, f"write one of {', '.join(_SOURCES)}")
                 continue
             source = fields.section(_SOURCES[kind])
-            fields.irrelevant(f"is not read for a metric of type {kind}", *(set(_SOURCES.values()) - {_SOURCES[kind]}))
             if kind in {"Resource", "ContainerResource"}:
                 resource, container = source.get("name"), ""
                 if kind == "ContainerResource":
@@ -137,8 +117,8 @@ class _Metrics:
                     self._read.append(_Read(goal, False, place))
             else:
                 self._served(place, kind, source)
-            source.rest(f"{kind} metrics")
-            fields.rest("metrics")
+            source.rest()
+            fields.rest()
         if not self._spec.sequence("metrics", _MOST_METRICS):
             self._spec.fault("metrics", None, "there is no metric to migrate")
         self._resolver.close()
@@ -147,7 +127,6 @@ class _Metrics:
         for metric in self._read:
             if metric.total is self.is_total:
                 goals.append(metric.goal)
-                self.names[metric.place] = metric.goal.name
             else:
                 note_mixed(self._spec, f"{self._spec.at('metrics')}[{metric.place}]", metric.goal.name)
         return goals
@@ -156,22 +135,14 @@ class _Metrics:
         metric = SelectedMetric.read(kind, source)
         target = source.section("target")
         goal = read_goal_target(target, allowed=("AverageValue",) if kind == "Pods" else ("AverageValue", "Value"))
-        target.rest("targets")
+        target.rest()
         if goal is None or not metric.name:
             return
         by_value, value = goal
-        kind, name = metric.described[1:]
-        if kind in SCHEDULE_KINDS and not by_value:
-            first = len(self.schedules)
-            self.schedules += self._schedules.read(kind, self._namespace, name, value, source, first)
-            return
         found = self._resolver.find(metric, source)
-        if not isinstance(found, str) and found.per_replica and not by_value:
-            found = "per-replica with an averageValue divides by the replicas twice"
         if isinstance(found, str):
             if metric.kind == "External":
                 self.kept.append({"type": "External", "external": metric.external(value, average=not by_value)})
-                self.annotations |= self._resolver.keep(metric)
                 served_by = self._resolver.served_by() or "its adapter"
                 source.notes.add(
                     NoteKind.KEPT, source.path, metric.name,
@@ -181,12 +152,8 @@ class _Metrics:
             else:
                 source.notes.add(NoteKind.LOST, source.path, metric.name, f"{found}; it is left out")
             return
-        if found.per_replica:
-            self.per_replica.add(place)
-        wanted = metric.labels.get("query-name", metric.name) if metric.name == "prometheus-query" else metric.name
-        name = metric_name(wanted, self._taken())
-        total = by_value and not found.per_replica
-        self._read.append(_Read(Goal(name=name, source=found.source, target=value), total, place))
+        name = metric_name(metric.name, self._taken())
+        self._read.append(_Read(Goal(name=name, source=found, target=value), by_value, place))
 
     def _taken(self) -> list[str]:
         return [metric.goal.name for metric in self._read]
@@ -217,7 +184,6 @@ def resource_goal(source: Fields, resource: object, container: str, taken: list[
         percent = target.optional_integer("averageUtilization", 1, LARGEST_RATIO * 100)
         if percent is None:
             target.fault("averageUtilization", None, "is required: a percentage of the requests")
-        target.irrelevant("is not read for type Utilization", "averageValue", "value")
         value = Fraction(percent or 1, 100)
         wanted["of"] = "Request"
     else:
@@ -225,7 +191,7 @@ def resource_goal(source: Fields, resource: object, container: str, taken: list[
         if goal is None:
             return None
         value = goal[1]
-    target.rest("targets")
+    target.rest()
     return Goal(name=metric_name(resource, taken), source={"resource": wanted}, target=value)
 
 
@@ -236,7 +202,6 @@ def read_goal_target(target: Fields, allowed: tuple[str, ...]) -> tuple[bool, Fr
         target.fault("type", kind, f"write {' or '.join(allowed)}")
         return None
     key = "value" if kind == "Value" else "averageValue"
-    target.irrelevant(f"is not read for type {kind}", *({"value", "averageValue", "averageUtilization"} - {key}))
     given = target.quantity(key)
     if given is None:
         if not target.has(key):
@@ -269,7 +234,7 @@ def read_behavior(spec: Fields) -> Behavior:
         )  # fmt: skip
     behavior = spec.section("behavior")
     up, down = (_direction(behavior.section(name)) for name in ("scaleUp", "scaleDown"))
-    behavior.rest("behavior")
+    behavior.rest()
     return Behavior({"scaleUp": up[0], "scaleDown": down[0]}, up[1], down[1])
 
 
@@ -292,7 +257,7 @@ def _direction(rules: Fields) -> tuple[dict[str, Any], Fraction]:
         data["policies"] = policies
     elif rules.has("policies"):
         rules.fault("policies", [], "must have at least one policy")
-    rules.rest("behavior")
+    rules.rest()
     return data, DEFAULT_TOLERANCE if tolerance is None else tolerance
 
 
@@ -308,7 +273,7 @@ def _scaling_policy(fields: Fields) -> dict[str, Any]:
         "value": fields.integer("value", 1, 1, _MOST),
         "periodSeconds": fields.integer("periodSeconds", 15, 1, _LONGEST_PERIOD),
     }
-    fields.rest("policies")
+    fields.rest()
     return policy
 
 

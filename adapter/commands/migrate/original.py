@@ -1,7 +1,6 @@
 """Reads an original object field by field, so that none goes unsaid, with its metadata and its documents."""
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,21 +14,6 @@ from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults
 
-MOST_OBJECTS = 1000
-_MOST_LABELS = 200
-_LONGEST_VALUE = 2**18
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
-_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,252}/))?v[0-9][a-z0-9]{0,30}", re.ASCII)
-_LABEL_KEY = re.compile(
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
-)
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
-_OF_SERVER = (
-    "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp",
-    "deletionGracePeriodSeconds", "generateName",
-)  # fmt: skip
 _WRITTEN_BY_TOOLS = ("kubectl.kubernetes.io/last-applied-configuration",)
 _TITLE = "the objects cannot be migrated"
 
@@ -43,10 +27,10 @@ class NoteKind(StrEnum):
     """It has no equivalent."""
     KEPT = "Kept"
     """It stays in the HPA as it was."""
-    IRRELEVANT = "Irrelevant"
-    """It has no bearing on the replica count."""
     TO_DO = "ToDo"
     """Somebody has to do something."""
+    UNREAD = "Unread"
+    """It was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +72,7 @@ class Notes:
     def __init__(self) -> None:
         self._notes: list[Note] = []
         self._known: set[tuple[NoteKind, str, str]] = set()
+        self._unread: list[str] = []
 
     def add(self, kind: NoteKind, field: str, value: object, sentence: str) -> None:
         """Add a note, once."""
@@ -95,12 +80,17 @@ class Notes:
             self._known.add((kind, field, sentence))
             self._notes.append(Note(kind, field, value, sentence))
 
+    def add_unread(self, paths: Iterable[str]) -> None:
+        """Add fields that were not read; one note names all of them."""
+        self._unread += paths
+
     def all(self) -> tuple[Note, ...]:
-        """The notes by kind: what to do first, then what is lost, what differs, what is kept, and the rest."""
-        order: Iterable[NoteKind] = (
-            NoteKind.TO_DO, NoteKind.LOST, NoteKind.DIFFERS, NoteKind.KEPT, NoteKind.IRRELEVANT,
-        )  # fmt: skip
-        return tuple(note for kind in order for note in self._notes if note.kind is kind)
+        """The notes by kind: what to do first, then what is lost, what differs, what is kept, and what was not read."""
+        order = (NoteKind.TO_DO, NoteKind.LOST, NoteKind.DIFFERS, NoteKind.KEPT, NoteKind.UNREAD)
+        notes = [note for kind in order for note in self._notes if note.kind is kind]
+        if self._unread:
+            notes.append(Note(NoteKind.UNREAD, "", None, f"these fields have no effect: {', '.join(self._unread)}"))
+        return tuple(notes)
 
 
 class MigrationError(FaultyDocument):
@@ -127,24 +117,16 @@ class Fields(FieldReader):
         """Add a note on the value of `key` (empty: on the mapping itself)."""
         self.notes.add(kind, self.at(key) if key else self.path, self.get(key) if key else None, sentence)
 
-    def irrelevant(self, sentence: str, *keys: str) -> None:
-        """Note those of the keys that have a value as having no bearing."""
-        for key in keys:
-            if self.has(key):
-                self.note(NoteKind.IRRELEVANT, key, sentence)
-            self.get(key)
-
     def lost(self, key: str, sentence: str) -> None:
         """Note a key that has a value as having no equivalent."""
         if self.has(key):
             self.note(NoteKind.LOST, key, sentence)
         self.get(key)
 
-    def rest(self, of: str) -> None:
-        """Note every key that was not read: it is no field of `of`, which ignores it."""
-        for key, value in self._data.items():
-            if key not in self._read and value is not None:
-                self.notes.add(NoteKind.IRRELEVANT, self.at(str(key)), value, f"is no field of {of}, which ignores it")
+    def rest(self) -> None:
+        """Note every key that was not read."""
+        unread = (key for key, value in self._data.items() if key not in self._read and value is not None)
+        self.notes.add_unread(self.at(str(key)) for key in unread)
         self._read |= self._data.keys()
 
     def quantity(self, key: str) -> Fraction | None:
@@ -224,12 +206,12 @@ class SelectedMetric:
         for section in selector.sections("matchExpressions", 50):
             values = tuple(str(value) for value in section.sequence("values", 50) if isinstance(value, str))
             expressions.append((section.text("key", required="a label's name"), str(section.get("operator")), values))
-            section.rest("matchExpressions")
+            section.rest()
         texts = isinstance(labels, Mapping) and all(isinstance(value, str) for value in labels.values())
         if labels is not None and not texts:
             selector.fault("matchLabels", labels, "write a mapping of texts")
-        selector.rest("selectors")
-        identifier.rest("metrics")
+        selector.rest()
+        identifier.rest()
         described = ("", "", "")
         if kind == "Object":
             reference = source.section("describedObject")
@@ -238,7 +220,7 @@ class SelectedMetric:
                 reference.text("kind", required="the kind of the described object"),
                 reference.text("name", required="the name of the described object"),
             )
-            reference.rest("describedObject")
+            reference.rest()
         labels = dict(labels) if texts and isinstance(labels, Mapping) else {}
         return cls(kind=kind, name=name, labels=labels, expressions=tuple(expressions), described=described)
 
@@ -257,27 +239,15 @@ class SelectedMetric:
         return {"metric": {"name": self.name, **({"selector": selector} if selector else {})}, "target": target}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The query of a metric, as the source of a policy's metric. `per_replica`: the adapter divides it itself."""
-
-    source: Mapping[str, Any]
-    per_replica: bool = False
-
-
 class Resolver(Protocol):
     """Finds the queries of an HPA's metrics by the configuration of the adapter that serves them."""
 
-    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
-        """The query, or a sentence why there is none."""
+    def find(self, metric: SelectedMetric, fields: Fields) -> Mapping[str, Any] | str:
+        """The query, as the source of a policy's metric, or a sentence why there is none."""
 
     def served_by(self) -> str:
         """The adapter that serves the metrics today; empty where no adapter's metrics are taken over."""
         return ""
-
-    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  some adapters have annotations
-        """The annotations that the adapter needs to go on serving a metric."""
-        return {}
 
     def close(self) -> None:
         """Note what no metric used."""
@@ -304,8 +274,6 @@ def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
                     faults.append(Fault(where, data, "is no object; write apiVersion, kind, metadata and spec"))
     if not objects and not faults:
         faults.append(Fault("", None, "there is no object in the input"))
-    if len(objects) > MOST_OBJECTS:
-        faults.append(Fault("", None, f"there are {len(objects)} objects; give at most {MOST_OBJECTS} at a time"))
     if faults:
         raise MigrationError(first_faults(faults), _TITLE)
     return objects
@@ -315,23 +283,11 @@ def read_identity(root: Fields) -> ObjectIdentity:
     """Read `metadata`; annotations are left to the caller, who notes those that it does not know."""
     metadata = root.section("metadata")
     name = metadata.text("name", required="an object needs a name")
-    if name and not _NAME.fullmatch(name):
-        metadata.fault("name", name, "is no name of a Kubernetes object: lower case letters, digits, - and .")
     namespace = metadata.text("namespace")
-    if namespace and not _NAMESPACE.fullmatch(namespace):
-        metadata.fault("namespace", namespace, "is no namespace's name")
     labels = _texts(metadata, "labels")
-    for key, value in labels.items():
-        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-            metadata.fault(f"labels.{key}"[:300], value, "is no label that the API server takes")
-    metadata.irrelevant("is the API server's own", *_OF_SERVER)
-    metadata.irrelevant("is not needed: nothing outside the cluster depends on the new objects", "finalizers")
     if metadata.has("ownerReferences"):
         metadata.note(NoteKind.TO_DO, "ownerReferences", "its owner writes the object again; change it there")
     annotations = _texts(metadata, "annotations")
-    metadata.rest("metadata")
-    if root.has("status"):
-        root.notes.add(NoteKind.IRRELEVANT, "status", None, "is what the controller reports")
     root.get("status")
     return ObjectIdentity(name=name, namespace=namespace, labels=labels, annotations=annotations)
 
@@ -340,9 +296,8 @@ def _texts(fields: Fields, key: str) -> dict[str, str]:
     mapping = fields.get(key)
     if mapping is None:
         return {}
-    right = isinstance(mapping, Mapping) and len(mapping) <= _MOST_LABELS
-    if not right or not all(isinstance(value, str) and len(value) <= _LONGEST_VALUE for value in mapping.values()):
-        fields.fault(key, mapping, f"write a mapping of at most {_MOST_LABELS} texts")
+    if not isinstance(mapping, Mapping) or not all(isinstance(value, str) for value in mapping.values()):
+        fields.fault(key, mapping, "write a mapping of texts")
         return {}
     return dict(mapping)
 
@@ -356,11 +311,9 @@ def note_annotations(
         if key in annotations:
             notes.add(kind, f"metadata.annotations[{key}]", annotations[key], sentence)
     for key, value in annotations.items():
-        path = f"metadata.annotations[{key}]"
-        if key in _WRITTEN_BY_TOOLS:
-            notes.add(NoteKind.IRRELEVANT, path, None, "is kubectl's own")
-        elif key not in explained:
-            notes.add(NoteKind.LOST, path, value, "is not carried over; add it to the new objects if a tool needs it")
+        if key not in explained and key not in _WRITTEN_BY_TOOLS:
+            sentence = "is not carried over; add it to the new objects if a tool needs it"
+            notes.add(NoteKind.LOST, f"metadata.annotations[{key}]", value, sentence)
 
 
 KNOWN_VERSIONS = {
@@ -379,18 +332,9 @@ def read_target(spec: Fields, default_kind: str = "") -> CrossVersionReference:
     kind = reference.text("kind", required="" if default_kind else "the kind of what is scaled") or default_kind
     name = reference.text("name", required="the name of what is scaled")
     version = reference.optional_text("apiVersion") or KNOWN_VERSIONS.get(kind, "")
-    if kind and not _KIND.fullmatch(kind):
-        reference.fault("kind", kind, "is no kind, such as Deployment")
-    if name and not _NAME.fullmatch(name):
-        reference.fault("name", name, "is no name of a Kubernetes object")
     if kind and not version:
         reference.fault("apiVersion", None, f"is required: the API group and version of kind {kind}, such as apps/v1")
-    if version and not _VERSION.fullmatch(version):
-        reference.fault("apiVersion", version, "is no API version; write one such as apps/v1")
-    reference.irrelevant(
-        "only tells KEDA where to find environment variables for its triggers", "envSourceContainerName"
-    )
-    reference.rest("scaleTargetRef")
+    reference.rest()
     return CrossVersionReference(version, kind, name)
 
 

@@ -25,77 +25,6 @@ _MOST_TOLERANCE = Fraction(99, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WpaMetric:
-    """A metric of a WatermarkPodAutoscaler. `name` is the migrated policy's; watermarks are in milli-units.
-
-    `resource` is cpu or memory, empty for an External metric, whose value is one number.
-    """
-
-    name: str
-    resource: str = ""
-    high: int
-    low: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wpa:
-    """A WatermarkPodAutoscaler. Times are seconds, `tolerance` and the limit factors (percent) are in milli-units.
-
-    `converge` is highwatermark, lowwatermark or empty.
-    """
-
-    metrics: tuple[WpaMetric, ...]
-    average: bool = False
-    tolerance: int = 100
-    minimum: int = 1
-    maximum: int
-    up_factor: int = 50_000
-    down_factor: int = 20_000
-    up_window: float = 60.0
-    down_window: float = 300.0
-    up_delay: float = 0.0
-    down_delay: float = 0.0
-    modulo: int = 1
-    converge: str = ""
-    tolerate_zero: bool = False
-    min_available: int = 0
-    readiness_delay: float = 0.0
-    dry_run: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StockHpa:
-    """A native HPA that another adapter served. `names`: the migrated policy's metric of each of its metrics, in order.
-
-    A metric that was not migrated has an empty name: nobody knows its value in a replay.
-    """
-
-    hpa: Hpa
-    names: tuple[str, ...]
-    per_replica: frozenset[int] = frozenset()
-    """The metrics, by their place, whose value kube-metrics-adapter divides by the replicas itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keda:
-    """A ScaledObject: the HPA that KEDA makes of it, and what KEDA does itself between `idle` and the HPA's minimum.
-
-    `activations` are the thresholds by metric (milli-units): with `idle` set, KEDA leaves it once one metric is above,
-    and returns to it once none was for `cooldown` seconds; it looks every `polling` seconds. `idle` is None where it
-    never does.
-    """
-
-    stock: StockHpa
-    idle: int | None = None
-    cooldown: float = 300.0
-    polling: float = 30.0
-    activations: Mapping[str, int] = field(default_factory=dict)
-
-
-Original = Wpa | StockHpa | Keda
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """One metric of the policy. `source` is its `resource` or `query`; values are in units, exact.
 
@@ -143,7 +72,7 @@ class Style:
 @dataclass(slots=True, kw_only=True)
 class Draft:
     """What was read of an original. `spec` holds further fields of the policy, `behavior` the HPA's (None: as the
-    policy needs it). `kept` are metrics that stay in the HPA, with the `annotations` that their adapter reads.
+    policy needs it). `kept` are metrics that stay in the HPA. `stock` is the original as an HPA, where it is one.
     """
 
     place: str
@@ -157,8 +86,7 @@ class Draft:
     spec: dict[str, Any] = field(default_factory=dict)
     behavior: dict[str, Any] | None = None
     kept: list[dict[str, Any]] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)
-    original: Original | None = None
+    stock: Hpa | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +100,6 @@ class Migrated:
     policy: Mapping[str, Any]
     hpa: Mapping[str, Any]
     notes: tuple[Note, ...]
-    original: Original | None = None
 
 
 def metric_name(wanted: str, taken: Iterable[str]) -> str:
@@ -218,8 +145,6 @@ def write(draft: Draft, style: Style) -> Migrated:
     }
     # With the original's name, so that a new HPA takes the place of an old one.
     metadata = draft.identity.metadata(draft.identity.name)
-    if draft.annotations:
-        metadata["annotations"] = draft.annotations
     bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
     hpa = hpa_manifest(metadata, name, draft.target, bounds, draft.behavior or {}, draft.kept)
     try:
@@ -244,7 +169,6 @@ def write(draft: Draft, style: Style) -> Migrated:
         policy=policy,
         hpa=hpa,
         notes=draft.notes.all(),
-        original=draft.original,
     )
 
 

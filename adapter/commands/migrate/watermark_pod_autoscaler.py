@@ -15,7 +15,7 @@ from adapter.commands.migrate.original import (
     read_identity,
     read_target,
 )
-from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Wpa, WpaMetric, metric_name, tolerance_text
+from adapter.commands.migrate.pair import LARGEST, Draft, Goal, metric_name, tolerance_text
 from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.watermark_policy import MOST_METRICS, MOST_REPLICAS
 
@@ -39,7 +39,6 @@ _ANNOTATIONS = {
         NoteKind.DIFFERS,
         "of a Deployment or Rollout only its own pods count; of other kinds every pod that the selector matches",
     ),
-    "wpa.datadoghq.com/logs-attributes": (NoteKind.IRRELEVANT, "only adds fields to the controller's log"),
 }
 """The annotations that the controller reads."""
 _CONVERGE = {"highwatermark": "High", "lowwatermark": "Low"}
@@ -51,9 +50,9 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     spec = root.section("spec")
     note_annotations(root.notes, identity.annotations, _ANNOTATIONS)
     draft = _Reader(spec, part).draft(place, identity)
-    spec.rest(KIND)
+    spec.rest()
     root.get("apiVersion"), root.get("kind")
-    root.rest(KIND)
+    root.rest()
     where = f" -n {identity.namespace}" if identity.namespace else ""
     root.notes.add(
         NoteKind.TO_DO, "", None,
@@ -71,7 +70,6 @@ class _Reader:
         self._part = part
         self._policy: dict[str, Any] = {}
         self._goals: list[Goal] = []
-        self._metrics: list[WpaMetric] = []
 
     def draft(self, place: str, identity: ObjectIdentity) -> Draft:
         spec = self._spec
@@ -91,20 +89,13 @@ class _Reader:
         if not spec.sequence("metrics", MOST_METRICS) and not spec.has("recommender"):
             advice = "there is no metric; the controller shrinks such a target step by step to its minimum"
             spec.fault("metrics", None, advice)
-        original = Wpa(
-            metrics=tuple(self._metrics),
-            average=algorithm == "average",
-            tolerance=tolerance,
-            minimum=max(1, minimum),
-            maximum=maximum,
-            up_factor=self._factor("scaleUpLimitFactor", "scaleUpPercent", 50),
-            down_factor=self._factor("scaleDownLimitFactor", "scaleDownPercent", 20),
-            up_window=self._seconds("upscaleForbiddenWindowSeconds", "cooldown", "scaleUpSeconds", 60),
-            down_window=self._seconds("downscaleForbiddenWindowSeconds", "cooldown", "scaleDownSeconds", 300),
-            up_delay=self._seconds("upscaleDelayAboveWatermarkSeconds", "delay", "scaleUpSeconds", 0),
-            down_delay=self._seconds("downscaleDelayBelowWatermarkSeconds", "delay", "scaleDownSeconds", 0),
-            **self._steps(),
-        )
+        self._factor("scaleUpLimitFactor", "scaleUpPercent", 50)
+        self._factor("scaleDownLimitFactor", "scaleDownPercent", 20)
+        self._seconds("upscaleForbiddenWindowSeconds", "cooldown", "scaleUpSeconds", 60)
+        self._seconds("downscaleForbiddenWindowSeconds", "cooldown", "scaleDownSeconds", 300)
+        self._seconds("upscaleDelayAboveWatermarkSeconds", "delay", "scaleUpSeconds", 0)
+        self._seconds("downscaleDelayBelowWatermarkSeconds", "delay", "scaleDownSeconds", 0)
+        self._steps()
         return Draft(
             place=place,
             source=KIND,
@@ -115,18 +106,17 @@ class _Reader:
             notes=spec.notes,
             goals=self._goals,
             spec=self._policy,
-            original=original,
         )
 
-    def _steps(self) -> dict[str, Any]:
-        """What rounds, bends or stops a step, as fields of the Wpa; the policy's own are set."""
+    def _steps(self) -> None:
+        """What rounds, bends or stops a step."""
         spec, policy = self._spec, self._policy
         multiple = spec.integer("replicaScalingAbsoluteModulo", 1, 1, MOST_REPLICAS)
         if multiple > _MOST_MULTIPLE:
             spec.fault("replicaScalingAbsoluteModulo", multiple, f"multipleOf is at most {_MOST_MULTIPLE}")
         elif multiple > 1:
             policy["multipleOf"] = multiple
-        converge = self._converge()
+        self._converge()
         policy["tolerateZero"] = spec.flag("tolerateZero", default=False)
         percent = spec.integer("minAvailableReplicaPercentage", 0, 0, 100)
         if spec.has("minAvailableReplicaPercentage"):
@@ -139,16 +129,8 @@ class _Reader:
                 NoteKind.DIFFERS, "readinessDelaySeconds",
                 "no delay is needed: a pod without a sample since it became Ready is filled in, against the direction",
             )  # fmt: skip
-        if dry_run := spec.flag("dryRun", default=False):
+        if spec.flag("dryRun", default=False):
             policy["mode"] = "Observe"
-        return {
-            "modulo": multiple,
-            "converge": converge,
-            "tolerate_zero": policy["tolerateZero"],
-            "min_available": percent,
-            "readiness_delay": delay,
-            "dry_run": dry_run,
-        }
 
     def _tolerance(self) -> int:
         """The tolerance in milli-units, as the controller reads it: rounded up, and 0 is its default."""
@@ -174,7 +156,6 @@ class _Reader:
             fields.fault("type", kind, "write External or Resource; the controller knows no other")
             return
         source = fields.section(kind.lower())
-        fields.irrelevant(f"is not read for a metric of type {kind}", "resource" if kind == "External" else "external")
         taken, resource = [goal.name for goal in self._goals], source.get("name") if kind == "Resource" else ""
         if kind == "External":
             wanted = source.text("metricName", required="the metric's name")
@@ -196,8 +177,8 @@ class _Reader:
                 source.note(NoteKind.DIFFERS, "metricSelector", sentence)
             name, reference = metric_name(resource, taken), {"resource": {"name": resource}}
         marks = _watermarks(source)
-        source.rest(f"{kind.lower()} metrics")
-        fields.rest("metrics")
+        source.rest()
+        fields.rest()
         if marks is None:
             return
         high, low = marks
@@ -211,20 +192,19 @@ class _Reader:
                     f"with the tolerance the controller acts beyond {quantity(Fraction(theirs, 1000))}, truncated to "
                     f"milli-units; here it is exactly {quantity(ours)}",
                 )  # fmt: skip
-        self._metrics.append(WpaMetric(name=name, resource=resource, high=high, low=low))
         upper = Fraction(high, 1000) if high else None
         lower = Fraction(low, 1000) - (_SMALLEST if low == high else 0) if low else None
         self._goals.append(Goal(name=name, source=reference, high=upper, low=lower))
 
-    def _factor(self, key: str, ours: str, default: int) -> int:
-        """A limit factor in thousandths of a percent, and the policy's whole percentage."""
+    def _factor(self, key: str, ours: str, default: int) -> None:
+        """A limit factor, as the policy's whole percentage."""
         spec, is_up = self._spec, ours == "scaleUpPercent"
         given = spec.quantity(key)
         percent = Fraction(default) if given is None else Fraction(math.ceil(given * 1000), 1000)
         if percent < 0 or (not is_up and percent >= 100):
             within = "0 or more" if is_up else "from 0 to below 100"
             spec.fault(key, spec.get(key), f"must be {within} percent; the controller refuses it")
-            return default * 1000
+            return
         whole = math.floor(percent) if percent >= 1 else math.ceil(percent)
         if percent != whole:
             spec.note(NoteKind.DIFFERS, key, f"a velocity is a whole percentage: {whole} %")
@@ -232,9 +212,8 @@ class _Reader:
             spec.note(NoteKind.DIFFERS, key, "is no limit in practice, and none is written")
         else:
             self._policy.setdefault("velocity", {})[ours] = whole
-        return int(percent * 1000)
 
-    def _seconds(self, key: str, ours: str, direction: str, default: int) -> int:
+    def _seconds(self, key: str, ours: str, direction: str, default: int) -> None:
         spec = self._spec
         seconds = spec.integer(key, default, 0 if ours == "delay" else 1, _MOST_SECONDS)
         if seconds > _DAY:
@@ -246,25 +225,23 @@ class _Reader:
                 NoteKind.DIFFERS, key,
                 "each metric waits for itself; the controller waits until any of them was beyond its watermark so long",
             )  # fmt: skip
-        return seconds
 
-    def _converge(self) -> str:
+    def _converge(self) -> None:
         spec = self._spec
         towards = spec.optional_text("convergeTowardsWatermark")
         if not towards:
-            return ""
+            return
         if towards not in _CONVERGE:
             spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", "is unknown to the controller, which ignores it")
-            return ""
+            return
         marks = [goal.high if towards == "highwatermark" else goal.low for goal in self._goals]
         if not any(marks):
             spec.note(NoteKind.LOST, "convergeTowardsWatermark", "no metric has that watermark")
-            return ""
+            return
         self._policy["convergeTowards"] = _CONVERGE[towards]
         if "multipleOf" in self._policy:
             sentence = "a step towards the watermark is rounded up to a multiple as well"
             spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", sentence)
-        return towards
 
 
 def _watermarks(source: Fields) -> tuple[int, int] | None:
@@ -316,6 +293,6 @@ def _selector_text(source: Fields) -> str:
     for section in selector.sections("matchExpressions", 50):
         values = section.sequence("values", 50)
         parts.append(f"{section.get('key')} {section.get('operator')} ({', '.join(map(str, values))[:200]})")
-        section.rest("matchExpressions")
-    selector.rest("selectors")
+        section.rest()
+    selector.rest()
     return f" for {', '.join(parts)[:400]}" if parts else ""

@@ -6,7 +6,7 @@ Here the command `effective-load render` is declared; what runs it is imported o
 import argparse
 
 from adapter.commands.migrate import add_kubernetes
-from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
+from adapter.commands.terminal.command import INVALID, OK, Command, Example, whole_number
 
 _MOST_REPLICAS = 2**31 - 1
 
@@ -45,19 +45,16 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.commands.migrate import hpas_have_tolerance
     from adapter.commands.render import command
     from adapter.commands.terminal import output
-    from adapter.kube.errors import KubeError
 
     file = parsed.from_hpa or parsed.file
     text = output.read_text(file)
     if text is None:
         return INVALID
-    try:
-        tolerance = hpas_have_tolerance(parsed)
-    except KubeError as error:
-        output.complain(f"effective-load render: the cluster's version: {error}")
-        return FAILED
     wanted = command.Wanted(
-        target=parsed.target, minimum=parsed.min_replicas, maximum=parsed.max_replicas, tolerance=tolerance
+        target=parsed.target,
+        minimum=parsed.min_replicas,
+        maximum=parsed.max_replicas,
+        tolerance=hpas_have_tolerance(parsed),
     )
     rendered = command.from_hpas(file, text, wanted) if parsed.from_hpa else command.from_policies(file, text, wanted)
     output.print_text(command.as_json(rendered) if parsed.output == "json" else command.as_yaml(rendered))
@@ -73,7 +70,6 @@ COMMAND = Command(
     "watermarks; bounds and behavior stay.",
     statuses={
         OK: "rendered",
-        FAILED: "the cluster of --kubeconfig does not tell its version",
         INVALID: "the input or the arguments are invalid, or there is no equivalent",
     },
     examples=(

@@ -12,7 +12,6 @@ from adapter.commands.migrate.original import (
     KNOWN_VERSIONS,
     Document,
     Fields,
-    Found,
     MigrationError,
     NoteKind,
     Notes,
@@ -20,7 +19,7 @@ from adapter.commands.migrate.original import (
     SelectedMetric,
     read_objects,
 )
-from adapter.commands.migrate.pair import Draft, Migrated, StockHpa, Style, write
+from adapter.commands.migrate.pair import Draft, Migrated, Style, write
 from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws
@@ -37,7 +36,7 @@ _DIGITS = 3
 _PERCENT = Fraction(1, 100)
 _ADVICE = (
     "is served by another adapter, and an HPA does not say what it asks for; `effective-load migrate` reads the HPA "
-    "together with the rules of prometheus-adapter or the annotations of kube-metrics-adapter"
+    "together with the rules of prometheus-adapter"
 )
 
 
@@ -200,7 +199,7 @@ def pair_of(document: Document, style: Style) -> Migrated:
     if root.faults or draft is None:
         raise MigrationError([fault.within(document.place, ": ") for fault in root.faults], _HPA_TITLE)
     pair = write(_with_bands(draft, style), style)
-    return replace(pair, notes=tuple(note for note in pair.notes if note.kind is not NoteKind.IRRELEVANT))
+    return replace(pair, notes=tuple(note for note in pair.notes if note.kind is not NoteKind.UNREAD))
 
 
 class _NoAdapter(Resolver):
@@ -209,7 +208,7 @@ class _NoAdapter(Resolver):
     def __init__(self, root: Fields, style: Style) -> None:
         self._root, self._style = root, style
 
-    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
+    def find(self, metric: SelectedMetric, fields: Fields) -> Mapping[str, Any] | str:
         if metric.name == DESIRED_REPLICAS:
             fields.fault("metric.name", metric.name, "the HPA follows a WatermarkPolicy already")
         elif metric.kind != "External":
@@ -232,8 +231,8 @@ def _with_bands(draft: Draft, style: Style) -> Draft:
     """The draft with watermarks instead of targets. The band is the tolerance, so that the policy has none."""
     up, down, spec, fewest = Fraction(0), Fraction(0), draft.spec, max(1, draft.minimum)
     if style.tolerance:
-        assert isinstance(draft.original, StockHpa)
-        rules = draft.original.hpa.scale_up, draft.original.hpa.scale_down
+        assert draft.stock is not None
+        rules = draft.stock.scale_up, draft.stock.scale_down
         up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
         spec = {**draft.spec, "tolerance": "0%"}
     goals = []

@@ -1,45 +1,38 @@
 """`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
 
 import argparse
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.comparison import Comparison, compare, first_count, probed, replay, within
+from adapter.commands.replay.comparison import Comparison, aimed_fairly, compare, first_count, probed, replay, within
 from adapter.commands.replay.csv_history import CsvHistory
-from adapter.commands.replay.front import aimed_fairly, front_of
-from adapter.commands.replay.history.prometheus import PrometheusHistory, open_source
+from adapter.commands.replay.history.prometheus import PrometheusHistory, read_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
 from adapter.commands.replay.manifests import Manifests, Workload, read_manifests
-from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.commands.replay.page.markup import write_text
 from adapter.commands.replay.page.report import page
-from adapter.commands.replay.player import capacity_of, suggest_for
-from adapter.commands.replay.pods import MOST_PODS
 from adapter.commands.replay.report import Report
 from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, open_spool, spooled
-from adapter.commands.replay.suggest import BUDGET, SuggestError
 from adapter.commands.terminal.command import FAILED, OK
-from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Metric, Policy, ResourceMetric
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, closest
+from adapter.settings import load_settings
 from adapter.usage.resource_metrics import parse_go_duration
 
 _TITLE = "this cannot be replayed"
-_MANY = ("--namespace", "--policies", "--kubeconfig", "--workers", "--shard", "--part", "--annotate")
+_MANY = ("--namespace", "--kubeconfig", "--shard")
 _LONGEST = 7 * 86_400.0
 
 Print = Callable[[str], None]
@@ -51,20 +44,15 @@ def _fault(argument: str, value: object, advice: str) -> FaultyDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
-
-    `manifest` is the policy's object as it is written, empty where no file has it.
-    """
+    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods."""
 
     policy: Policy
     hpa: Hpa | None
     stock: Hpa | None
     against: tuple[Policy, Hpa | None] | None
-    original: AgainstOriginal | None
     setup: Setup
     totals: frozenset[str]
     price: Fraction | None
-    manifest: Mapping[str, Any]
 
     @property
     def policies(self) -> list[Policy]:
@@ -80,8 +68,8 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
     service = read_service(parsed)
     try:
         with open_history(parsed, service) as history:
-            if isinstance(history, PrometheusHistory):  # its settings declare what is one number for the service
-                service = replace(service, totals=service.totals | history.queries.totals)
+            declared = history.queries.totals if isinstance(history, PrometheusHistory) else None
+            service = replace(service, totals=declared_totals(parsed, service) if declared is None else declared)
             first, ticks = probed(within(history, *(span_of(parsed) if parsed.csv else (None, None))))
             if not first:
                 show("the history has no data for that time")
@@ -96,33 +84,13 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
 
 
 def _report(parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]) -> Report:
-    """The replay with what else is asked for. The history is read many times, so from a copy.
-
-    How far a search for suggestions is goes to standard error. Raises FaultyDocument where there are none, or no front.
-    """
-    suggestions, front, aim = None, None, shortfall_of(parsed)
+    """The replay. The history is read many times, so from a copy."""
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
-        history = partial(open_spool, spool)
-        result = aimed_fairly(replay(comparison_of(service, first), spooled(ticks, spool)), history)
-        if parsed.suggest:
-            with closing(Progress("policies played, at most:", BUDGET)) as progress, _asked_for("--suggest"):
-                suggestions = suggest_for(result, history, progress.advance, aim=aim)
-        if parsed.front:
-            with _asked_for("--front"):
-                front = front_of(result, capacity_of(result.comparison), history)
+        result = replay(comparison_of(service, first), spooled(ticks, spool))
+        result = aimed_fairly(result, partial(open_spool, spool))
     source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
-    return Report(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
-
-
-@contextmanager
-def _asked_for(option: str) -> Iterator[None]:
-    """What cannot be suggested or drawn is a fault of the option that asks for it."""
-    try:
-        yield
-    except SuggestError as error:
-        what = "suggestions" if option == "--suggest" else "front"
-        raise FaultyDocument([Fault(option, None, str(error))], f"no {what}") from error
+    return Report(result=result, source=source)
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
@@ -131,7 +99,7 @@ def read_service(parsed: argparse.Namespace) -> Service:
     if faults := [Fault(option, value, "goes with --all") for option, value in many.items() if value]:
         raise FaultyDocument(faults, _TITLE)
     if not parsed.policy:
-        raise _fault("POLICY", None, "name the policy's file, or say --all or --merge")
+        raise _fault("POLICY", None, "name the policy's file, or say --all")
     manifests = _manifests("POLICY", parsed.policy)
     policy = _only_policy(manifests, parsed.policy)
     hpa = manifests.hpa_of(policy)
@@ -140,9 +108,7 @@ def read_service(parsed: argparse.Namespace) -> Service:
         if len(hpas) != 1:
             raise _fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")
         hpa = hpas[0]
-    service = service_of(parsed, manifests, policy, hpa)
-    _require_known("--total", service.totals, {metric.name for metric in (*policy.metrics, *further_metrics(service))})
-    return service
+    return service_of(parsed, manifests, policy, hpa)
 
 
 def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Service:
@@ -150,21 +116,15 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
     stock = None
     if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
         stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
-    against, original = _against(parsed, policy, hpa)
     workload = manifests.workload_of(policy, hpa) or Workload(namespace=policy.namespace, name=policy.hpa)
-    if parsed.replicas is not None and not 1 <= parsed.replicas <= MOST_PODS:
-        raise _fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")
     setup = Setup(
-        replicas=parsed.replicas or 0,
+        replicas=0,
         starts=_duration("--starts", parsed.starts),
-        stops=_duration("--stops", parsed.stops),
-        sync=_duration("--sync", parsed.sync, least=1.0),
         delay=_duration("--delay", parsed.delay),
         window=_duration("--window", parsed.window) or None,
         capacity=_amounts("--capacity", parsed.capacity),
         requests={**workload.requests, **_amounts("--request", parsed.request)},
         limits={**workload.limits, **_amounts("--limit", parsed.limit)},
-        is_open=parsed.open,
     )
     try:
         price = None if parsed.price is None else parse_quantity(parsed.price)
@@ -176,12 +136,10 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
         policy=policy,
         hpa=hpa,
         stock=stock,
-        against=against,
-        original=original,
+        against=_against(parsed, hpa),
         setup=setup,
-        totals=frozenset(parsed.total),
+        totals=frozenset(),
         price=price,
-        manifest=next(iter(manifests.policy_objects), {}),
     )
     faults = [
         Fault(
@@ -203,13 +161,12 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
 def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[History]:
     """The history that the arguments name, with every metric that the service needs. Raises FaultyDocument, OSError."""
     if not parsed.csv:
-        with open_source(parsed, time.time()) as source:
-            history = source.history(service.policy, target_of(service), further_metrics(service))
-            _require_known("--capacity", service.setup.capacity, history.queries.loads)
-            yield history
+        source = read_source(parsed, time.time())
+        history = source.history(service.policy, target_of(service), further_metrics(service))
+        _require_known("--capacity", service.setup.capacity, history.queries.loads)
+        yield history
         return
-    asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server, parsed.cache)
-    if parsed.prometheus or parsed.settings or any(asked):
+    if parsed.prometheus or parsed.query or parsed.pulled_out_query:
         raise _fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")
     is_input = parsed.csv == "-"
     with nullcontext(sys.stdin) if is_input else Path(parsed.csv).open(encoding="utf-8", newline="") as lines:
@@ -232,12 +189,18 @@ def further_metrics(service: Service) -> list[Metric]:
     return others + [Metric(name=metric.name, resource=ResourceMetric(name=metric.name)) for metric in stock]
 
 
+def declared_totals(parsed: argparse.Namespace, service: Service) -> frozenset[str]:
+    """The metrics whose named query is one number for the service, by --settings; none without settings."""
+    queries = load_settings(parsed.settings).prometheus.queries if parsed.settings else ()
+    names = {query.name for query in queries if query.scope == "Service"}
+    metrics = (metric for policy in service.policies for metric in policy.metrics)
+    return frozenset(metric.name for metric in metrics if metric.query and metric.query.name in names)
+
+
 def needed_metrics(service: Service) -> Mapping[str, str]:
     """The metrics that a history of the service must have: name → what needs it."""
     needed = dict.fromkeys(service.setup.capacity, "--capacity")
     needed |= {metric.name: f"policy {one.name}" for one in service.policies for metric in one.metrics}
-    if service.original is not None:
-        needed |= {name: service.original.name for name in service.original.metrics if name not in needed}
     stock = {metric.name: f"HPA {service.stock.name}" for metric in service.stock.metrics} if service.stock else {}
     return stock | needed
 
@@ -264,8 +227,6 @@ def comparison_of(service: Service, first: Sequence[Tick]) -> Comparison:
     if service.against is not None:
         policy, hpa = service.against
         others.append(PolicyAutoscaler(policy, hpa, f"policy {policy.name}, --against", service.totals))
-    if service.original is not None:
-        others.append(autoscaler_of(service.original.original, f"{service.original.name}, --against"))
     return compare(
         service.policy,
         service.hpa,
@@ -277,20 +238,13 @@ def comparison_of(service: Service, first: Sequence[Tick]) -> Comparison:
     )
 
 
-def _against(
-    parsed: argparse.Namespace, policy: Policy, hpa: Hpa | None
-) -> tuple[tuple[Policy, Hpa | None] | None, AgainstOriginal | None]:
-    """What the file of --against has: a policy, or another autoscaler's object.
-
-    Metrics of the latter have the names that `migrate` gives them.
-    """
+def _against(parsed: argparse.Namespace, hpa: Hpa | None) -> tuple[Policy, Hpa | None] | None:
+    """The policy in the file of --against, with its HPA or else this one."""
     if not parsed.against:
-        return None, None
+        return None
     manifests = _manifests("--against", parsed.against)
-    if not manifests.policies:
-        return None, read_original(Path(parsed.against).read_text(encoding="utf-8"), parsed.against, policy)
     other = _only_policy(manifests, parsed.against)
-    return (other, manifests.hpa_of(other) or hpa), None
+    return other, manifests.hpa_of(other) or hpa
 
 
 def _manifests(argument: str, file: str) -> Manifests:
@@ -335,21 +289,9 @@ def _amounts(argument: str, given: Sequence[str]) -> dict[str, int]:
     return amounts
 
 
-def shortfall_of(parsed: argparse.Namespace) -> float | None:
-    """The shortfall that --shortfall accepts (0 to 1); None without it. Raises FaultyDocument."""
-    if parsed.shortfall is None:
-        return None
-    if not parsed.suggest:
-        raise _fault("--shortfall", parsed.shortfall, "goes with --suggest")
-    share = re.fullmatch(r"(\d{1,2}(?:\.\d+)?) ?%", parsed.shortfall, re.ASCII)
-    if share is None:
-        raise _fault("--shortfall", parsed.shortfall, "must be a percentage such as 0.1%")
-    return float(share[1]) / 100
-
-
-def _duration(argument: str, text: str, least: float = 0.0) -> float:
+def _duration(argument: str, text: str) -> float:
     seconds = parse_go_duration(text)
-    if (not seconds and text.strip("0") != "s") or not least <= seconds <= _LONGEST:
-        advice = f"must be a duration such as 30s or 2m, from {least:g}s to {_LONGEST:g}s"
+    if (not seconds and text.strip("0") != "s") or not 0.0 <= seconds <= _LONGEST:
+        advice = f"must be a duration such as 30s or 2m, from 0s to {_LONGEST:g}s"
         raise _fault(argument, text, advice)
     return seconds

@@ -1,17 +1,26 @@
 """A comparison: one history replayed for the stock HPA on the raw and on the effective average, and for policies."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
 from math import ceil
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.hpas import hpa_following, judge_of, stock_hpa_for
-from adapter.commands.replay.service import Autoscaler, History, Judge, OpenHistory, Run, Setup, Tick
+from adapter.commands.replay.hpas import (
+    HIGHEST,
+    highest_level,
+    hpa_following,
+    judge_of,
+    scaled_targets,
+    stock_hpa_for,
+)
+from adapter.commands.replay.levels import highest_safe, risk_of, search_levels
+from adapter.commands.replay.service import Autoscaler, History, Judge, OpenHistory, Run, Setup, Summary, Tick
 from adapter.commands.replay.simulation import simulate
+from adapter.load.quantity import percent_text
 from adapter.load.spec import Policy
-from adapter.policy.hpa import Hpa
+from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time
 
@@ -20,6 +29,9 @@ SUBJECT = 2
 """The place of the policy's own run among the runs of a comparison."""
 _PROBED = 20
 """Ticks at the beginning of a history that may tell the count."""
+_SHARES = tuple(Fraction(percent, 100) for percent in (40, 65, 90, 115, 140))
+"""The shares of its target at which the stock HPA is played first."""
+_AIM_ROUNDS = 4
 LONGEST_GAP = 31 * 86_400.0
 """Seconds without a tick. A time in another unit makes thousands of years, and every sync of them is played."""
 
@@ -110,6 +122,35 @@ def replay(comparison: Comparison, history: History) -> Result:
     runs = simulate(counted(), comparison.setup, comparison.autoscalers(), comparison.judge)
     end = first.at + runs[0].summary.seconds
     return Result(comparison=comparison, begin=first.at, end=end, ticks=count, runs=runs)
+
+
+def aimed_fairly(result: Result, history: OpenHistory) -> Result:
+    """The result with the stock HPA aimed to have the policy's risk.
+
+    An HPA that was given stays as it is. So does one without a target, or where nothing says what is too much.
+    """
+    compared = result.comparison
+    if compared.is_given or not compared.stock.metrics or not (compared.setup.capacity or compared.judge.high):
+        return result
+
+    def play(shares: Sequence[Fraction]) -> list[Summary]:
+        autoscalers = [HpaAutoscaler(scaled_targets(compared.stock, share)) for share in shares]
+        return [run.summary for run in compared.play(history, autoscalers)]
+
+    high = compared.judge.high.items()
+    most = min((highest_level(compared.setup, name, DEFAULT_TOLERANCE, mark) for name, mark in high), default=HIGHEST)
+    wanted = risk_of(result.runs[SUBJECT].summary)
+    shares = sorted({min(most, share) for share in _SHARES})
+    safe = highest_safe(search_levels(play, wanted, shares, _AIM_ROUNDS), wanted)
+    share = shares[0] if safe is None else safe
+    stock = scaled_targets(compared.stock, share)
+    runs = compared.play(history, stock_pair(stock))
+    what = "shortfall" if compared.setup.capacity else "time over the high watermark"
+    verdict = "at most" if safe is not None else "still above"
+    said = f"aimed at {percent_text(round(share, 3))} of the high watermark, where its {what} is {verdict} the policy's"
+    return replace(
+        result, comparison=replace(compared, stock=stock, stock_is=said), runs=[*runs, *result.runs[SUBJECT:]]
+    )
 
 
 def probed(history: Iterable[Tick]) -> tuple[list[Tick], Iterator[Tick]]:

@@ -31,12 +31,11 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifests:
-    """The objects of a file that a replay can use. `policy_objects` are the policies as they are written."""
+    """The objects of a file that a replay can use."""
 
     policies: tuple[Policy, ...] = ()
     hpas: tuple[Hpa, ...] = ()
     workloads: tuple[Workload, ...] = ()
-    policy_objects: tuple[Mapping[str, Any], ...] = ()
 
     def hpa_of(self, policy: Policy) -> Hpa | None:
         """The HPA that the policy names; the only one of the file where none has that name."""
@@ -60,19 +59,16 @@ class Manifests:
 
 def read_manifests(text: str, name: str) -> Manifests:
     """Read a file of YAML documents; objects of other kinds are passed over. Raises FaultyDocument, or PolicyError."""
-    policies, hpas, workloads, objects = [], [], [], []
+    policies, hpas, workloads = [], [], []
     for data in _objects(text, name):
         kind = data.get("kind")
         if kind == KIND:
             policies.append(parse_policy(data))
-            objects.append(data)
         elif kind == _HPA:
             hpas.append(parse_hpa(data))
         elif (workload := _workload(data)) is not None:
             workloads.append(workload)
-    return Manifests(
-        policies=tuple(policies), hpas=tuple(hpas), workloads=tuple(workloads), policy_objects=tuple(objects)
-    )
+    return Manifests(policies=tuple(policies), hpas=tuple(hpas), workloads=tuple(workloads))
 
 
 def _objects(text: str, name: str) -> Iterator[Mapping[str, Any]]:

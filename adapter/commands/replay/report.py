@@ -1,16 +1,13 @@
 """The report of a replay as a table and as JSON data."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.replay import front as fronts
-from adapter.commands.replay import suggestion_report
 from adapter.commands.replay.comparison import Result
 from adapter.commands.replay.service import Run, Summary
-from adapter.commands.replay.suggest import Suggestions
 from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text
 from adapter.runtime.times import format_time
@@ -24,26 +21,18 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A comparison's result with the suggestions and the front that were asked for.
-
-    `source` names where the history is from; `manifest` is the policy's object, for the patches of `suggestions`.
-    """
+    """A comparison's result; `source` names where the history is from."""
 
     result: Result
-    manifest: Mapping[str, Any]
     source: str = ""
-    suggestions: Suggestions | None = None
-    front: fronts.Front | None = None
 
     def text(self) -> Iterator[str]:
-        """A table with one line for each autoscaler, then the front and the suggestions."""
+        """A table with one line for each autoscaler."""
         result, summary = self.result, self.result.runs[0].summary
         policy, price = result.comparison.policy, result.comparison.price
         span = f"{format_time(result.begin)} to {format_time(result.end)}"
         yield f"Replay of {policy.namespace}/{policy.name}, {span}: {_duration(summary.seconds)}, {result.ticks} ticks"
         yield from notes(result)
-        if result.comparison.setup.is_open:
-            yield "Open loop: pods carry what they carried at the recorded count"
         yield ""
         rows = [
             (
@@ -65,21 +54,10 @@ class Report:
         yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
         if any(run.summary.shortfall is not None for run in result.runs):
             yield "SHORTFALL: share of the load beyond the capacity of the serving pods."
-        if self.front:
-            yield ""
-            yield from fronts.lines(self.front)
-        if self.suggestions:
-            yield ""
-            yield from suggestion_report.lines(self.suggestions, self.manifest)
 
     def as_json(self) -> str:
         """The report as a JSON text."""
-        document = data(self.result)
-        if self.front:
-            document["front"] = fronts.data(self.front)
-        if self.suggestions:
-            document["suggestions"] = suggestion_report.data(self.suggestions, self.manifest)
-        return json.dumps(document, indent=2)
+        return json.dumps(data(self.result), indent=2)
 
 
 def notes(result: Result) -> Iterator[str]:
@@ -117,7 +95,6 @@ def data(result: Result) -> dict[str, Any]:
         "to": format_time(result.end),
         "ticks": result.ticks,
         "stockHpa": comparison.stock_is,
-        "openLoop": comparison.setup.is_open,
         "highWatermarks": {name: nano_text(high) for name, high in comparison.judge.high.items()},
         "capacity": {name: nano_text(amount) for name, amount in comparison.setup.capacity.items()},
         "runs": [run_data(run, comparison.price) for run in result.runs],

@@ -40,7 +40,7 @@ class Setup:
     deleted one is gone `stops` later and carries nothing meanwhile. The HPA syncs every `sync`; a sample is `delay`
     old when it is read, and was measured over `window` (None: a single moment). `capacity` is what one pod can carry of
     each metric (nano-units; a metric without one is not judged). `requests` and `limits` are those of a pod (nano-units
-    by resource). With `is_open`, the load of a pod is what it was at the observed count, whatever the autoscaler does.
+    by resource).
     `idle` is what a pod that carries nothing still uses, by metric (nano-units), `starting` what one uses before it is
     Ready. `throttles`: a pod's samples never show more than this, by metric (nano-units), as CPU is throttled at its
     limit. A tick holds until the next one, but at most for `lasts` or two and a half steps of the history
@@ -56,7 +56,6 @@ class Setup:
     capacity: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
-    is_open: bool = False
     idle: Mapping[str, int] = field(default_factory=dict)
     starting: Mapping[str, int] = field(default_factory=dict)
     throttles: Mapping[str, int] = field(default_factory=dict)

@@ -109,14 +109,12 @@ class ServiceLoop:
         self._begun = first.at
         self._syncs = 0
         self._next_sync = first.at
-        self._tick: Tick = first
-        self._observed = setup.replicas
         self._rest: Rest | None = None
         self._held_at = self._steady_since = -inf
         self._skipped: list[_Skipped] = []
         self._counted = -1
         if self._sampler.looks_back:  # as if the first tick had lasted for long
-            self._sampler.note(first.at - self._sampler.reach - setup.sync, self._load_of(first))
+            self._sampler.note(first.at - self._sampler.reach - setup.sync, first.load)
 
     def run(self) -> Run:
         """The run up to now."""
@@ -125,13 +123,10 @@ class ServiceLoop:
     def step(self, tick: Tick, end: float) -> None:
         """Live through a tick, until `end`. A tick without any load tells that nobody recorded it."""
         self.now = tick.at
-        self._tick = tick
         if tick.pulled_out != self.pods.wanted_out:
             self._settle_skipped()
             self.pods.pull_out(tick.pulled_out, tick.at)
-        if tick.replicas is not None:
-            self._observed = tick.replicas
-        self.load = self._load_of(tick)
+        self.load = tick.load
         self._note()
         if not tick.load:  # nobody knows it from now on
             self._settle_skipped()
@@ -140,13 +135,6 @@ class ServiceLoop:
             self._note()
         self._advance(end)
 
-    def _load_of(self, tick: Tick) -> Mapping[str, int]:
-        """The load of the service: as it was; in open loop, so that a pod carries what it carried then."""
-        if not self._setup.is_open:
-            return tick.load
-        observed, serving = max(1, self._observed - tick.pulled_out), len(self.pods.serving)
-        return {name: -(-value * serving // observed) for name, value in tick.load.items()}
-
     def _note(self) -> None:
         """Have the change of the load, or of the pods, noted."""
         pods = self.pods
@@ -154,8 +142,6 @@ class ServiceLoop:
             self._counted = pods.version
             self._rest, self._steady_since = None, -inf
             self.score.pods(pods.replicas, len(pods.serving), len(pods.out), pods.existing)
-            if self._setup.is_open and self.load is not None:
-                self.load = self._load_of(self._tick)
         if self._sampler.looks_back:
             self._sampler.note(self.now, self.load)
 

@@ -1,60 +1,39 @@
 """Makes the page from the templates and the stored results."""
 
 import json
-from collections.abc import Iterator
-from contextlib import suppress
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from lab.benchmarks.page.figures import exponent, figure, percent
-from lab.benchmarks.record import KEYS, RESULTS, ROOT
+from lab.benchmarks.record import RESULTS, ROOT
 
 TEMPLATES = Path(__file__).parent
 PAGE = ROOT / "docs" / "performance.md"
-_LAYOUT = "page.md.j2"
-
-
-class PageError(Exception):
-    """A template asks for what is not there; the message says what to do."""
-
-
-class Results:
-    """Stored results by name; `used` are those that a template asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.used: dict[str, dict[str, Any]] = {}
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        if name not in self.used:
-            path = self._folder / f"{name}.json"
-            if not path.is_file():
-                raise PageError(f"there is no result {path.name}; store it with the benchmark's `-o {path.name}`")
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if absent := [key for key in KEYS if key not in content]:
-                raise PageError(f"{path.name} lacks {', '.join(absent)}; store it with lab.benchmarks.record.write")
-            self.used[name] = content
-        return self.used[name]
 
 
 class Page:
-    """The page in the making: what the templates of its sections have recorded."""
+    """The page in the making. `results`: those that a template asked for, by name."""
 
-    def __init__(self, folder: Path = TEMPLATES, results: Path = RESULTS) -> None:
-        self.results = Results(results)
-        self._folder = folder
+    def __init__(self) -> None:
+        self.results: dict[str, dict[str, Any]] = {}
         self._aims: list[dict[str, str]] = []
         self._tried: list[dict[str, str]] = []
+
+    def result(self, name: str) -> dict[str, Any]:
+        if name not in self.results:
+            self.results[name] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        return self.results[name]
 
     def aim(self, what: str, value: float, sign: str, limit: float, unit: str = "", reason: str = "") -> str:
         """Records a row of the summary; `sign` is <= or >=. Where it is missed, its reason is shown."""
         met = value <= limit if sign == "<=" else value >= limit
         if not met and not reason:
-            raise PageError(
-                f"the aim {what!r} is missed ({value:g}, limit {limit:g}), and the template gives no reason"
-            )
+            raise ValueError(f"the aim {what!r} is missed ({value:g}, limit {limit:g}), and there is no reason")
         bound = "≤" if sign == "<=" else "≥"
         wanted = f"{bound} {100 * limit:g} %" if unit == "%" else f"{bound} {limit:g} {unit}".strip()
         measured = percent(value) if unit == "%" else f"{figure(value, 3)} {unit}".strip()
@@ -69,61 +48,69 @@ class Page:
 
     def source(self, name: str) -> str:
         """The command of a result, and a link to its file."""
-        one = self.results[name]
+        one = self.result(name)
         link = f"[figures](../lab/benchmarks/results/{name}.json)"
         return f"`{one['command']}` ({link} of commit {one['commit']}, {one['date']})"
 
     def text(self) -> str:
-        """The page. PageError: a template or a result that it asks for is faulty."""
+        """The page. Raises OSError, ValueError or jinja2's errors where a template or a result is faulty."""
         environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(self._folder),
+            loader=jinja2.FileSystemLoader(TEMPLATES),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         environment.globals.update(
-            results=self.results, aims=self._aims, rejected=self._tried, machines=self._machines,
+            result=self.result, aims=self._aims, rejected=self._tried, machines=self._machines,
             aim=self.aim, tried=self.tried, source=self.source, max=max,
         )  # fmt: skip
         environment.filters.update(figure=figure, percent=percent, exponent=exponent)
-        parts = sorted(one.name for one in self._folder.glob("[0-9][0-9]_*.md.j2"))
-        sections = [_rendered(environment, name).strip() for name in parts]
-        return _rendered(environment, _LAYOUT, sections=[one for one in sections if one]).strip() + "\n"
+        parts = sorted(one.name for one in TEMPLATES.glob("[0-9][0-9]_*.md.j2"))
+        sections = [environment.get_template(name).render().strip() for name in parts]
+        return environment.get_template("page.md.j2").render(sections=filter(None, sections)).strip() + "\n"
 
     def _machines(self) -> list[tuple[dict[str, Any], list[str]]]:
         """The machines of the results on the page, each with the names of its results."""
-        by_machine: dict[str, list[str]] = {}
-        for name in sorted(self.results.used):
-            by_machine.setdefault(json.dumps(self.results.used[name]["machine"], sort_keys=True), []).append(name)
+        by_machine: dict[str, list[str]] = defaultdict(list)
+        for name, content in sorted(self.results.items()):
+            by_machine[json.dumps(content["machine"], sort_keys=True)].append(name)
         return [(json.loads(one), names) for one, names in by_machine.items()]
 
 
-def _rendered(environment: jinja2.Environment, name: str, **more: Any) -> str:
-    try:
-        return environment.get_template(name).render(more)
-    except (PageError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
-        raise PageError(f"lab/benchmarks/page/{name}: {error}") from error
-
-
 def used() -> list[str]:
-    """The names of the results on the page. Raises PageError."""
+    """The names of the results on the page."""
     page = Page()
     page.text()
-    return list(page.results.used)
+    return list(page.results)
 
 
 def faults() -> Iterator[str]:
-    """Why the page cannot be made, or that it is not as the results say."""
-    try:
-        made = Page().text()
-    except PageError as error:
-        yield str(error)
-        return
-    if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != made:
+    """That the page is not as the results say."""
+    if PAGE.read_text(encoding="utf-8") != Page().text():
         yield f"{PAGE.relative_to(ROOT)} is not what the results say; run `python -m lab.benchmarks.page --write`"
 
 
 def write() -> None:
-    """Writes the page; not where a template is faulty."""
-    with suppress(PageError):
-        PAGE.write_text(Page().text(), encoding="utf-8")
+    """Writes the page."""
+    PAGE.write_text(Page().text(), encoding="utf-8")
+
+
+def figure(value: float, digits: int = 2) -> str:
+    """A number with so many significant digits, and no digit before the point left out: 0.16, 1.5, 16, 20,000."""
+    if isinstance(value, int) or value == 0:
+        return f"{value:,.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    rounded = round(value, decimals)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded)))) if rounded else decimals  # 0.0999 is 0.10
+    return f"{rounded:,.{decimals}f}"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share of 1 in percent: 0.129 is 13 %."""
+    return f"{figure(100 * float(share), digits)} %"
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float:
+    """The exponent b of y = a · x^b, by least squares of the logarithms; of a straight line it is 1."""
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    return statistics.linear_regression([x for x, _ in logs], [y for _, y in logs]).slope

@@ -13,10 +13,8 @@ from adapter import cli
 from adapter.policy.behavior import count_metric
 from adapter.runtime.times import format_time
 from lab.harness.adapter import MANIFESTS, install_crds
-from lab.harness.client import ApiError, Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
-from lab.harness.workloads import until
 from tests.manifests.rendering import documents
 from tests.replay.history.kit import exposition
 
@@ -26,8 +24,6 @@ NAMESPACE = "replay-all"
 NAMES = ("api", "cart", "web")
 STEP, COUNT = 15, 120
 JOB = documents(MANIFESTS / "examples" / "replay-job.yaml")
-NIGHTLY = documents(MANIFESTS / "examples" / "recommendation.yaml")
-NOTE = "effective-load.io/recommendation"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +54,7 @@ def kubeconfig(api_server: ControlPlane) -> Path:
     install_crds(api_server)
     for name in ("effective-load", NAMESPACE):
         client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    rights = (one for one in [*JOB, *NIGHTLY] if one["kind"] not in {"Job", "CronJob"})
+    rights = (one for one in JOB if one["kind"] != "Job")
     for item in [*rights, *(one for name in NAMES for one in service(name))]:
         client.apply(item)
     token = api_server.token("effective-load", "effective-load-replay")
@@ -84,30 +80,37 @@ def service(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path, *, nightly: bool = False) -> list[str]:
-    """What the pod of an index runs, with this test's servers, time and number of parts."""
-    (job,) = (one for one in (NIGHTLY if nightly else JOB) if one["kind"] in {"Job", "CronJob"})
-    spec = job["spec"]["jobTemplate"]["spec"] if nightly else job["spec"]
-    given = spec["template"]["spec"]["containers"][0]["args"]
-    replaced = {
-        "--shard": f"{index}/2",
-        "--settings": None,
-        "--from": format_time(began),
-        "--to": format_time(began + (COUNT - 1) * STEP),
-    }
-    kept = [one for one in given if one.partition("=")[0] not in replaced]
-    changed = [f"{option}={value}" for option, value in replaced.items() if value]
+def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path) -> list[str]:
+    """What the pod of an index runs, with this test's server and time."""
+    (job,) = (one for one in JOB if one["kind"] == "Job")
+    given = [
+        one.replace("$(JOB_COMPLETION_INDEX)", str(index))
+        for one in job["spec"]["template"]["spec"]["containers"][0]["args"]
+    ]
+    replaced = {"--from": format_time(began), "--to": format_time(began + (COUNT - 1) * STEP)}
+    kept = [one for one in given if one.partition("=")[0] not in {"--settings", *replaced}]
+    changed = [f"{option}={value}" for option, value in replaced.items()]
     return [*kept, *changed, f"--prometheus={server.url}", f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"]
 
 
-def test_the_parts_of_the_job_merge_into_the_ranked_report(
-    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_pods_of_the_job_print_a_line_for_each_service(
+    server: Prometheus, began: int, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [tmp_path / f"part-{index}.json" for index in range(2)]
-    assert cli.main(job_arguments(0, server, began, kubeconfig)) == cli.OK
-    files[0].write_text(capsys.readouterr().out)
-    assert cli.main([*job_arguments(1, server, began, kubeconfig), "--part", str(files[1])]) == cli.OK
-    assert cli.main(["replay", "--merge", *map(str, files), "-o", "json"]) == cli.OK
+    (count,) = (one["spec"]["completions"] for one in JOB if one["kind"] == "Job")
+    for index in range(count):
+        cli.main(job_arguments(index, server, began, kubeconfig))
+    rows = sorted(map(json.loads, capsys.readouterr().out.splitlines()), key=lambda row: row["policy"]["name"])
+    assert [row["policy"] for row in rows] == [{"namespace": NAMESPACE, "name": name} for name in NAMES]
+    assert "has no value of it" in rows[0]["error"]
+    for row in rows[1:]:
+        assert 2 < row["podHours"]["policy"] < 20
+
+
+def test_without_a_shard_the_services_are_ranked(
+    server: Prometheus, began: int, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [one for one in job_arguments(0, server, began, kubeconfig) if not one.startswith("--shard")]
+    assert cli.main([*arguments, "-o", "json"]) == cli.OK
     report = json.loads(capsys.readouterr().out)
     assert [one["policy"]["name"] for one in report["services"]] == ["cart", "web"]
     assert [one["policy"] for one in report["failed"]] == [f"{NAMESPACE}/api"]
@@ -115,81 +118,3 @@ def test_the_parts_of_the_job_merge_into_the_ranked_report(
     assert report["run"]["from"] == format_time(began)
     for one in report["services"]:
         assert 2 < one["podHours"]["policy"] < 20
-
-
-def test_the_policies_of_a_folder_are_replayed_without_a_cluster(
-    server: Prometheus, began: int, tmp_path: Path, capsys
-) -> None:
-    for name in NAMES:
-        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "List", "items": service(name)}))
-    span = ["--from", str(began), "--to", str(began + (COUNT - 1) * STEP)]
-    assert cli.main(["replay", "--all", "--policies", str(tmp_path), "--prometheus", server.url, *span]) == cli.OK
-    text = capsys.readouterr().out
-    assert "Replay of 3 services" in text
-    assert f"NOT REPLAYED\n{NAMESPACE}/api: cpu: " in text
-
-
-@pytest.fixture(scope="module")
-def nightly(api_server: ControlPlane, kubeconfig: Path) -> Client:
-    """The client of the nightly Job, once its admission policy is in force."""
-    assert kubeconfig
-    client = api_server.client_with_token(api_server.token("effective-load", "effective-load-recommendation"))
-    change = {"metadata": {"labels": {"tried": "yes"}}}
-    until(
-        lambda: "may write the annotation" in refusal(client, change, dry=True),
-        60.0,
-        lambda: f"the admission policy is not in force: {refusal(client, change, dry=True)!r}",
-    )
-    return client
-
-
-def refusal(client: Client, body: dict[str, Any], *, dry: bool = False) -> str:
-    path = f"/apis/effective-load.io/v1alpha1/namespaces/{NAMESPACE}/watermarkpolicies/web"
-    try:
-        client.patch(f"{path}{'?dryRun=All' if dry else ''}", body, "merge")
-    except ApiError as error:
-        return error.message
-    return ""
-
-
-def test_the_nightly_job_writes_its_recommendation_where_people_look(
-    server: Prometheus, began: int, api_server: ControlPlane, nightly: Client
-) -> None:
-    assert nightly
-    token = api_server.token("effective-load", "effective-load-recommendation")
-    own = api_server.kubeconfig_with_token(token, "kubeconfig-recommendation")
-    before = {one["metadata"]["name"]: one for one in policies(api_server)}
-    for index in range(2):
-        assert cli.main(job_arguments(index, server, began, own, nightly=True)) == cli.OK
-    after = {one["metadata"]["name"]: one for one in policies(api_server)}
-    assert {name: one["spec"] for name, one in after.items()} == {name: one["spec"] for name, one in before.items()}
-    notes = {name: one["metadata"].get("annotations", {}).get(NOTE, "") for name, one in after.items()}
-    assert notes["api"] == ""
-    for name in NAMES[1:]:
-        assert notes[name].startswith(f"{format_time(began + (COUNT - 1) * STEP)}: ")
-        assert "the present policy" in notes[name] or "cpu: highWatermark " in notes[name]
-
-
-def policies(api_server: ControlPlane) -> list[dict[str, Any]]:
-    path = f"/apis/effective-load.io/v1alpha1/namespaces/{NAMESPACE}/watermarkpolicies"
-    return list(api_server.client.get(path)["items"])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1500m"}]}},
-        {"metadata": {"annotations": {"example.com/team": "shop"}}},
-        {"metadata": {"annotations": {NOTE: "x", "effective-load.io/pause": "true"}}},
-        {"metadata": {"labels": {"app": "web"}}},
-        {"metadata": {"finalizers": ["example.com/kept"]}},
-    ],
-)
-def test_the_nightly_job_may_write_nothing_else(nightly: Client, change: dict[str, Any]) -> None:
-    assert "may write the annotation effective-load.io/recommendation, and nothing else" in refusal(nightly, change)
-
-
-def test_the_job_that_only_replays_may_not_annotate(api_server: ControlPlane, kubeconfig: Path) -> None:
-    assert kubeconfig
-    client = api_server.client_with_token(api_server.token("effective-load", "effective-load-replay"))
-    assert "cannot patch resource" in refusal(client, {"metadata": {"annotations": {NOTE: "x"}}})

@@ -4,18 +4,27 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
-from tests.replay.fleet.test_runner import write
 from tests.replay.history.kit import FakePrometheus
 
-# A shell's background jobs ignore Ctrl-C, and their children do.
-_MAIN = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from adapter.cli import main; sys.exit(main())"
-)
+_MAIN = """
+import os, signal, sys
+from adapter.cli import main
+from adapter.commands.replay.fleet import command
+from adapter.commands.replay.fleet.services import FleetService
+from tests.load.kit import cpu, policy
+
+async def services_of_cluster(*_):
+    policies = [policy(cpu("500m"), name=name, hpa=name) for name in ("one", "two")]
+    return [FleetService(namespace="shop", name=policy.name, policy=policy) for policy in policies]
+
+command.services_of_cluster = services_of_cluster
+os.sched_getaffinity = lambda _: {0, 1}
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
+sys.exit(main())
+"""
 SERVICES = {"one", "two"}
 PATIENCE = 100
 """Seconds in which nothing hangs, on a busy machine either."""
@@ -24,8 +33,7 @@ PATIENCE = 100
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_a_signal_ends_all_processes(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    write(tmp_path, "a.yaml", *SERVICES)
+def test_a_signal_ends_all_processes(number: signal.Signals, status: int) -> None:
     asked, ended, seen = threading.Event(), threading.Event(), set[str]()
 
     def answer(query: str, *_: object) -> None:
@@ -35,7 +43,7 @@ def test_a_signal_ends_all_processes(tmp_path: Path, number: signal.Signals, sta
         ended.wait(2 * PATIENCE)
 
     with FakePrometheus(answer) as prometheus:
-        options = f"--workers=2 --policies={tmp_path} --prometheus={prometheus.url} --from=1h".split()
+        options = [f"--prometheus={prometheus.url}", "--from=1h"]
         process = subprocess.Popen(
             [sys.executable, "-c", _MAIN, "replay", "--all", *options],
             stdout=subprocess.PIPE,

@@ -1,5 +1,6 @@
 """The queries for a history follow from the policy, the target and the settings; what cannot be derived is said."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -8,7 +9,7 @@ from adapter.commands.replay.history.queries import Overrides, Sources, choose_s
 from adapter.load.spec import Metric, Query
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import FaultyDocument
-from adapter.settings import Settings, parse_settings
+from adapter.settings import parse_settings
 from adapter.usage.prometheus_api import RangeSeries
 from tests.replay.history.kit import WEB, cpu, named, policy
 
@@ -21,12 +22,12 @@ prometheus:
   - {name: rps, server: other, query: 'sum by (namespace, pod) (rate(requests_total[1m]))'}
   - {name: queue, server: main, query: 'sum(queue{app="$workload"})', scope: Service}
 """)
-ONE = Settings()
-PLAIN = choose_sources(None, "", "http://plain:9090")
+PLAIN = choose_sources(None, "http://plain:9090")
 
 
 def sources() -> Sources:
-    return choose_sources(SETTINGS, "main", "")
+    """The settings' servers, of which the first one has all that the policy's queries do not name."""
+    return replace(choose_sources(SETTINGS, ""), server=SETTINGS.prometheus.servers[0])
 
 
 def test_cpu_and_memory_come_from_the_kubelets_series_of_the_targets_pods() -> None:
@@ -59,7 +60,7 @@ def test_only_what_the_metric_and_the_target_name_counts(
 
 def test_a_query_of_the_settings_goes_to_its_own_server_unless_an_address_is_given() -> None:
     assert derive_queries(policy(named("rps")), WEB, sources()).loads["rps"].server.name == "other"
-    given = choose_sources(SETTINGS, "", "http://thanos:9090")
+    given = choose_sources(SETTINGS, "http://thanos:9090")
     assert derive_queries(policy(named("rps")), WEB, given).loads["rps"].server.url == "http://thanos:9090"
 
 
@@ -101,10 +102,10 @@ def test_pulled_out_pods_and_replicas_are_first_those_of_the_adapter() -> None:
     assert made.replicas.text.endswith(' or max(kube_deployment_spec_replicas{namespace="shop", deployment="web"})')
 
 
-def test_every_query_can_be_given() -> None:
-    given = Overrides(loads={"cpu": 'my_cpu{app="$workload"}'}, pulled_out="out", replicas='r{ns="$namespace"}')
-    made = derive_queries(policy(), WEB, PLAIN, given)
-    assert [query.text for query in made] == ['my_cpu{app="web"}', "out", 'r{ns="shop"}']
+def test_the_queries_of_the_loads_and_of_pulled_out_pods_can_be_given() -> None:
+    given = Overrides(loads={"cpu": 'my_cpu{app="$workload"}'}, pulled_out='out{ns="$namespace"}')
+    load, pulled_out, _ = derive_queries(policy(), WEB, PLAIN, given)
+    assert [load.text, pulled_out.text] == ['my_cpu{app="web"}', 'out{ns="shop"}']
 
 
 @pytest.mark.parametrize(
@@ -122,17 +123,18 @@ def test_what_cannot_be_derived_is_said(metric: Metric, given: dict[str, str], w
     assert "shop/web" in str(raised.value)
 
 
+def test_of_several_servers_that_of_the_policys_queries_answers_all() -> None:
+    made = derive_queries(policy(named("rps"), cpu()), WEB, choose_sources(SETTINGS, ""))
+    assert {query.server.name for query in made} == {"other"}
+    with pytest.raises(FaultyDocument, match="name one with --prometheus URL: the settings have main, other"):
+        derive_queries(policy(cpu()), WEB, choose_sources(SETTINGS, ""))
+
+
 @pytest.mark.parametrize(
-    ("settings", "server", "url", "words"),
-    [
-        (SETTINGS, "", "", "name the server with --prometheus URL, or with --settings FILE and --server NAME"),
-        (SETTINGS, "thanos", "", "is not among the settings' prometheus.servers (main, other)"),
-        (SETTINGS, "main", "http://x", "leave --server away"),
-        (None, "", "", "the settings have none"),
-        (None, "", "prometheus:9090", "write the address"),
-    ],
+    ("url", "words"),
+    [("", "name the server with --prometheus URL"), ("prometheus:9090", "write the address")],
 )
-def test_an_unclear_server_is_a_fault(settings: Settings | None, server: str, url: str, words: str) -> None:
+def test_an_unclear_server_is_a_fault(url: str, words: str) -> None:
     with pytest.raises(FaultyDocument) as raised:
-        choose_sources(settings, server, url)
+        choose_sources(None, url)
     assert words in str(raised.value)

@@ -205,7 +205,7 @@ def _sync(
 
 def _agrees(sync: Sync, line: Line, replicas: int) -> bool:
     if line.failed:
-        return sync.replicas == replicas and not sync.conditions["ScalingActive"].status
+        return sync.replicas == replicas and sync.recommendation is None
     return sync.replicas == line.desired and (line.proposed is None or max(0, line.proposed) == sync.recommendation)
 
 

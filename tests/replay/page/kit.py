@@ -9,7 +9,6 @@ from typing import Any
 from adapter.commands.replay.comparison import Result, compare
 from adapter.commands.replay.report import Report
 from adapter.commands.replay.service import Bucket, Judge, Run, Setup, Summary
-from adapter.commands.replay.suggest import Suggestions
 from adapter.load.spec import Policy
 from adapter.policy.watermark_policy import parse_policy
 
@@ -82,9 +81,7 @@ def report(
     price: Fraction | None = Fraction(42, 1000),
     judged_by: str = "cpu",
     stock_is: str = "as it is today",
-    manifest: dict[str, Any] = MANIFEST,
     source: str = "Prometheus main",
-    suggestions: Suggestions | None = None,
 ) -> Report:
     """The report of a week."""
     usual = run("policy", 1.05, over_high=720.0, recovery=90.0, pod_seconds=4870 * HOUR, shortfall=0.0, flaps=2)
@@ -93,7 +90,7 @@ def report(
         compare(policy, None, setup, price=price), judge=Judge({judged_by: Fraction(1)}), stock_is=stock_is
     )
     result = Result(comparison=comparison, begin=SINCE, end=SINCE + 168 * HOUR, ticks=40_320, runs=runs or three(usual))
-    return Report(result=result, manifest=manifest, source=source, suggestions=suggestions)
+    return Report(result=result, source=source)
 
 
 def policy_named(name: str) -> Policy:

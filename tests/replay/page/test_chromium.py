@@ -9,7 +9,6 @@ from adapter.commands.replay.page.report import page
 from lab.harness.chromium import Tab, chromium_tab, find_chromium
 from tests.replay.page import kit
 from tests.replay.page.test_page import HOSTILE
-from tests.replay.test_suggest import MANIFEST, Model, search
 
 PROGRAM = find_chromium()
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")]
@@ -18,7 +17,7 @@ DRAWN = """[...document.querySelectorAll("canvas")].map((canvas) => {
   const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   return new Set(new Uint32Array(pixels.buffer)).size;
 })"""
-CHARTS = 4
+CHARTS = 3
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def tab() -> AsyncIterator[Tab]:
 def written(folder: Path, name: str = "policy") -> str:
     """A page with every part, and a policy of this name. Returns its URL."""
     runs = kit.three(stock=kit.run(name, 0.8, over_high=3600.0), policy=kit.run(f"{name} 2", 1.0))
-    report = kit.report(kit.policy_named(name), runs, manifest=MANIFEST, source=name, suggestions=search(Model()))
+    report = kit.report(kit.policy_named(name), runs, source=name)
     file = folder / "replay.html"
     file.write_text(page(report), encoding="utf-8")
     return file.as_uri()

@@ -118,11 +118,6 @@ def test_the_needed_pods_are_the_load_at_the_high_watermark_each() -> None:
     assert data["needed"][250] == pytest.approx(bucket.average * bucket.serving / 1.2e9, rel=1e-3)
 
 
-def test_in_open_loop_no_pods_are_called_needed() -> None:
-    setup = Setup(replicas=1, is_open=True)
-    assert chart_data(kit.POLICY, setup, kit.POLICY.metrics[0], [kit.run("a", 1.0)])["needed"] == []
-
-
 @pytest.mark.parametrize(
     ("resource", "marks", "setup", "expected"),
     [

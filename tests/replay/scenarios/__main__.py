@@ -1,4 +1,4 @@
-"""`python -m tests.replay.scenarios`: shows what changed in the shipped scenarios' results; `--write` records it."""
+"""`python -m tests.replay.scenarios`: shows what changed in the scenarios' results; `--write` records it."""
 
 import argparse
 import difflib

@@ -1,10 +1,10 @@
-"""The shipped scenarios as tests see them: each is played once in a process."""
+"""The scenarios as tests see them: each is played once in a process."""
 
 import functools
 from collections.abc import Mapping
 
-from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.command import ScenarioResult, play
+from tests.replay.scenarios.catalog import SCENARIOS
+from tests.replay.scenarios.table import ScenarioResult, play
 
 
 @functools.cache

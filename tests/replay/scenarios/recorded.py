@@ -1,19 +1,19 @@
-"""The recorded results of the shipped scenarios, in a file that people read: figures, and every count with its time."""
+"""The recorded results of the scenarios, in a file that people read: figures, and every count with its time."""
 
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.command import ScenarioResult, cells, duration, table
+from tests.replay.scenarios.catalog import SCENARIOS
 from tests.replay.scenarios.kit import results
+from tests.replay.scenarios.table import ScenarioResult, cells, duration, table
 
 FILE = Path(__file__).parent / "expected.txt"
 PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
 _TABLE = re.compile(r"(?<=## Results\n\n```\n).*?(?=```\n)", re.DOTALL)
 _HEAD = """\
-What each autoscaler does in each shipped scenario: the counts with the time of each change, and the figures.
+What each autoscaler does in each scenario: the counts with the time of each change, and the figures.
 Changed decisions change this file: `python -m tests.replay.scenarios --write` renews it, in a commit of its own.
 """
 _FIGURES = ("overshoot", "shortfall", "to the goal", "flaps", "pod-hours", "pods")

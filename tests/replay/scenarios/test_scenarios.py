@@ -1,10 +1,10 @@
-"""The shipped scenarios: the recorded counts, and what matters in each."""
+"""The scenarios: the recorded counts, and what matters in each."""
 
 from dataclasses import replace
 
 import pytest
 
-from adapter.commands.replay.scenarios.catalog import (
+from tests.replay.scenarios.catalog import (
     BUILT_IN,
     HOUR,
     MILLI,
@@ -18,9 +18,9 @@ from adapter.commands.replay.scenarios.catalog import (
     policy,
     resource,
 )
-from adapter.commands.replay.scenarios.command import play
 from tests.replay.scenarios.kit import between, counts, results
 from tests.replay.scenarios.recorded import FILE, PAGE, recorded, section
+from tests.replay.scenarios.table import play
 
 EXPERIMENT = ("step-tolerance", "step-tolerance-rise")
 FLOOR = f"{WATERMARK} with a floor"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapter.commands.replay.scenarios.catalog import constant, polyline, sawtooth, spells, step, valley
+from tests.replay.scenarios.catalog import constant, polyline, sawtooth, spells, step, valley
 
 
 @pytest.mark.parametrize(

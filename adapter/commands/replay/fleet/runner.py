@@ -14,19 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
-from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.command import comparison_of, further_metrics, service_of, target_of
-from adapter.commands.replay.comparison import probed, replay
-from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
-from adapter.commands.replay.fleet.services import FleetService
-from adapter.commands.replay.front import aimed_fairly
+from adapter.commands.replay.comparison import SUBJECT, aimed_fairly, probed, replay
+from adapter.commands.replay.fleet.services import Figures, FleetService, ServiceRow
 from adapter.commands.replay.history.prometheus import PrometheusSource
 from adapter.commands.replay.manifests import Manifests
-from adapter.commands.replay.player import suggest_for
+from adapter.commands.replay.report import cost
 from adapter.commands.replay.service import open_spool, spooled
-from adapter.commands.replay.suggest import SuggestError
 from adapter.load.spec import Policy
 
 _DIED = "the process that replayed it ended (out of memory?)"
@@ -43,53 +37,52 @@ class Task:
 
 def replay_one(task: Task) -> ServiceRow:
     """The row of a service. Never raises: an error is a row too."""
-    name = PolicyName(task.service.namespace, task.service.name)
+    if task.service.policy is None:
+        return _failed(task, task.service.fault)
     try:
-        if task.service.policy is None:
-            return ServiceRow(name, error=task.service.fault)
         return _replay(task, task.service.policy)
     except Exception as error:  # noqa: BLE001  whatever it is, the other services go on
-        return ServiceRow(name, error=str(error) or type(error).__name__)
+        return _failed(task, str(error) or type(error).__name__)
+
+
+def _failed(task: Task, error: str) -> ServiceRow:
+    return ServiceRow(namespace=task.service.namespace, name=task.service.name, error=error)
 
 
 def _replay(task: Task, policy: Policy) -> ServiceRow:
     manifests = Manifests(workloads=() if task.service.workload is None else (task.service.workload,))
     service = service_of(task.arguments, manifests, policy, task.service.hpa)
-    history = task.source.history(policy, target_of(service), further_metrics(service), strict=False)
-    history.download(quiet=True)
+    history = task.source.history(policy, target_of(service), further_metrics(service), is_one=False)
     # The arguments are for many services: load that this one's history has not would have no shortfall.
     capacity = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
-    totals = service.totals | history.queries.totals
-    service = replace(service, totals=totals, setup=replace(service.setup, capacity=capacity))
+    service = replace(service, totals=history.queries.totals, setup=replace(service.setup, capacity=capacity))
     first, ticks = probed(history)
     if not first:
         raise ValueError("the history has no data for that time")
-    recommendation = None
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
-        anew = partial(open_spool, spool)
-        result = aimed_fairly(replay(comparison_of(service, first), spooled(ticks, spool)), anew)
-        if task.arguments.annotate:
-            try:  # this process is busy with one service
-                recommendation = suggestion_report.sentence(suggest_for(result, anew, cores=1))
-            except SuggestError as error:
-                recommendation = f"Nothing can be recommended: {error}."
-    data = report.data(result)
-    row = row_of({"policy": data["policy"], "ticks": data["ticks"], "runs": data["runs"]})
-    return msgspec.structs.replace(row, recommendation=recommendation)
+        result = replay(comparison_of(service, first), spooled(ticks, spool))
+        result = aimed_fairly(result, partial(open_spool, spool))
+    stock, ours = (
+        Figures(
+            pod_hours=round(summary.pod_hours, 3),
+            over_high=summary.over_high,
+            shortfall=summary.shortfall,
+            cost=None if service.price is None else round(cost(summary, service.price), 4),
+        )
+        for summary in (result.runs[0].summary, result.runs[SUBJECT].summary)
+    )
+    return ServiceRow(namespace=policy.namespace, name=policy.name, figures=(stock, ours))
 
 
-def run_tasks(
-    tasks: Sequence[Task], workers: int | None, play_one: Callable[[Task], ServiceRow] = replay_one
-) -> Iterator[ServiceRow]:
+def run_tasks(tasks: Sequence[Task], play_one: Callable[[Task], ServiceRow] = replay_one) -> Iterator[ServiceRow]:
     """The rows of all services, as they are done. A process that dies costs only the service that it replayed."""
-    workers = min(workers or len(os.sched_getaffinity(0)), max(len(tasks), 1))
+    workers = min(len(os.sched_getaffinity(0)), max(len(tasks), 1))
     left = dict(enumerate(tasks))
     yield from _pooled(left, workers, play_one)
 
     def alone(task: Task) -> ServiceRow:
-        died = ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
-        return next(_pooled({0: task}, 1, play_one), died)
+        return next(_pooled({0: task}, 1, play_one), _failed(task, _DIED))
 
     if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
         with ThreadPoolExecutor(workers) as threads, _ended_by_signals():

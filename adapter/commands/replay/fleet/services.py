@@ -1,29 +1,19 @@
-"""The services of a run: from the policies of a cluster or of a folder, and which of them a shard has."""
+"""The services of a run: from the policies of a cluster, and what came out for each."""
 
-import contextlib
-import json
+import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
+from typing import NamedTuple
 
-from adapter.commands.replay.fleet.parts import MOST_SHARDS, ServiceRow, Shard
-from adapter.commands.replay.manifests import Manifests, Workload, read_manifests, sums
-from adapter.kube.api import MERGE_PATCH, WATERMARK_POLICIES
+from adapter.commands.replay.manifests import Workload, sums
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy
-from adapter.kube.errors import KubeError, NotFound
+from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa
-from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
-
-_SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})", re.ASCII)
-_FILES = {".yaml", ".yml", ".json"}
-RECOMMENDATION = "effective-load.io/recommendation"
-"""The annotation of a policy in which people find what a search recommends; nothing reads it."""
-_TITLE = "the services to replay cannot be told"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,92 +28,68 @@ class FleetService:
     fault: str = ""
 
 
-def read_shard(text: str | None) -> Shard:
-    """The shard of `--shard I/N`; all services without one. Raises FaultyDocument."""
-    if text is None:
-        return Shard()
-    match = _SHARD.fullmatch(text)
-    shard = Shard(*map(int, match.groups())) if match else Shard(1, 1)
-    if not 0 <= shard.index < shard.count <= MOST_SHARDS:
-        advice = f"write I/N with I from 0 to N-1 and N up to {MOST_SHARDS}, such as 0/8"
-        raise FaultyDocument([Fault("--shard", text, advice)], _TITLE)
-    return shard
+class Figures(NamedTuple):
+    """What a run needs: pod-hours, seconds over a high watermark, the shortfall (0 to 1) and cost; None: not known."""
+
+    pod_hours: float
+    over_high: float
+    shortfall: float | None
+    cost: float | None
 
 
-def services_of_folder(folder: Path, namespace: str, shard: Shard) -> list[FleetService]:
-    """The services of all YAML and JSON files in a folder and below it, in order of their names.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRow:
+    """A service with the figures of the stock HPA on the raw average and of its policy, or its error."""
 
-    A file that cannot be read is a service with a fault: its policies are not known. Raises FaultyDocument for a folder
-    that is none.
-    """
-    if not folder.is_dir():
-        raise FaultyDocument([Fault("--policies", str(folder), "is no folder; name one with the YAML files")], _TITLE)
-    read, faulty = [], []
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in _FILES and path.is_file()):
-        try:
-            read.append(_read(path))
-        except FaultyDocument as error:
-            faulty.append(FleetService(namespace="", name=str(path.relative_to(folder)), fault=str(error)))
-    whole = Manifests(
-        policies=tuple(policy for manifests in read for policy in manifests.policies),
-        hpas=tuple(hpa for manifests in read for hpa in manifests.hpas),
-        workloads=tuple(workload for manifests in read for workload in manifests.workloads),
-    )
-    services = [
-        FleetService(
-            namespace=policy.namespace,
-            name=policy.name,
-            policy=policy,
-            hpa=(hpa := whole.hpa_of(policy)),
-            workload=whole.workload_of(policy, hpa),
-        )
-        for policy in whole.policies
-        if namespace in {"", policy.namespace}
-    ]
-    return _sorted(service for service in (*services, *faulty) if shard.has(service.namespace, service.name))
+    namespace: str
+    name: str
+    error: str | None = None
+    figures: tuple[Figures, Figures] | None = None
+
+    def __str__(self) -> str:
+        """As people name it."""
+        return f"{self.namespace}/{self.name}"
 
 
-def _read(path: Path) -> Manifests:
-    try:
-        if path.stat().st_size > document_text.LARGEST_BYTES:
-            raise FaultyDocument([document_text.too_large_fault()], path.name)
-        return read_manifests(path.read_text(encoding="utf-8"), path.name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise FaultyDocument([Fault("", None, f"cannot be read: {error}")], path.name) from error
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part `index` (from 0) of `count`: each service is in one of them, by its name alone."""
+
+    index: int = 0
+    count: int = 1
+
+    def has(self, namespace: str, name: str) -> bool:
+        """Whether the service is in this part."""
+        digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.index
+
+
+def read_shard(text: str) -> Shard:
+    """The part that --shard names. Raises FaultyDocument."""
+    match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text, re.ASCII)
+    if match is None or int(match[1]) >= int(match[2]):
+        advice = "write I/N: part I of N, counted from 0, such as 0/4"
+        raise FaultyDocument([Fault("--shard", text, advice)], "this cannot be replayed")
+    return Shard(int(match[1]), int(match[2]))
 
 
 async def services_of_cluster(
-    kubeconfig: str | None, namespaces: Sequence[str], shard: Shard, tolerance: Fraction
+    kubeconfig: str | None, namespaces: Sequence[str], tolerance: Fraction, shard: Shard
 ) -> list[FleetService]:
-    """The services of these namespaces (empty: of all), in order of their names. `tolerance`: of HPAs that set none.
+    """The services of these namespaces (empty: of all) in this part, in order of their names.
+
+    `tolerance` is that of HPAs that set none.
 
     Raises KubeError where its policies cannot be read.
     """
     async with await Session.open(kubeconfig) as session:
         cluster = Cluster(session, tolerance)
-        listed = await cluster.policies(namespaces)
-        return _sorted(
-            [
-                await _of_policy(cluster, listed_policy)
-                for listed_policy in listed
-                if shard.has(listed_policy.namespace, listed_policy.name)
-            ]
-        )
-
-
-async def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:
-    """Write the recommendations of these services, each with the time up to which it was searched.
-
-    A policy that is gone meanwhile is passed over. Raises KubeError, as where the right is missing.
-    """
-    async with await Session.open(kubeconfig) as session:
-        for row in rows:
-            if row.recommendation is None:
-                continue
-            body = {"metadata": {"annotations": {RECOMMENDATION: f"{until}: {row.recommendation}"}}}
-            path = WATERMARK_POLICIES.path(row.policy.namespace, row.policy.name)
-            with contextlib.suppress(NotFound):
-                await session.request("PATCH", path, body=json.dumps(body).encode(), content_type=MERGE_PATCH)
+        services = [
+            await _of_policy(cluster, listed)
+            for listed in await cluster.policies(namespaces)
+            if shard.has(listed.namespace, listed.name)
+        ]
+    return sorted(services, key=lambda service: (service.namespace, service.name))
 
 
 async def _of_policy(cluster: Cluster, listed: ListedPolicy) -> FleetService:
@@ -144,7 +110,3 @@ async def _of_policy(cluster: Cluster, listed: ListedPolicy) -> FleetService:
             limits=sums([container.limits for container in newest.containers]) | dict(newest.pod_limits),
         )
     return FleetService(namespace=namespace, name=name, policy=policy, hpa=hpa, workload=workload)
-
-
-def _sorted(services: Iterable[FleetService]) -> list[FleetService]:
-    return sorted(services, key=lambda service: (service.namespace, service.name))

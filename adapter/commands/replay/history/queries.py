@@ -45,38 +45,30 @@ _KUBE_STATE = {
 class Sources:
     """Where histories are read: the settings' servers and named queries, and the server for all else.
 
-    With `is_only` the server answers the named queries as well, whatever server the settings name for them.
+    `server` is None where the settings have several: then it is the one that the policy's queries are asked of. With
+    `is_only` the server answers the named queries as well, whatever server the settings name for them.
     """
 
-    server: PrometheusServer
+    server: PrometheusServer | None
     servers: Mapping[str, PrometheusServer] = field(default_factory=dict)
     queries: Sequence[NamedQuery] = ()
     is_only: bool = False
 
 
-def choose_sources(settings: Settings | None, server: str, url: str) -> Sources:
-    """The sources of `--settings`, `--server` and `--prometheus` (empty: not given). Raises FaultyDocument."""
+def choose_sources(settings: Settings | None, url: str) -> Sources:
+    """The sources of `--settings` and `--prometheus` (empty: not given). Raises FaultyDocument."""
     servers = {server.name: server for server in settings.prometheus.servers} if settings else {}
     queries = settings.prometheus.queries if settings else ()
-    if url and server:
-        raise _faulty("--prometheus", url, "leave --server away: the address already says which server")
     if url:
         if not re.match(r"https?://[^/\s]", url):
-            raise _faulty("--prometheus", url, "write the address where its API begins, such as http://prometheus:9090")
+            advice = "write the address where its API begins, such as http://prometheus:9090"
+            raise FaultyDocument([Fault("--prometheus", url, advice)], _SERVER_TITLE)
         return Sources(server=PrometheusServer(name=url, url=url), queries=queries, is_only=True)
-    names = ", ".join(servers) or "none"
-    if server:
-        if server not in servers:
-            raise _faulty("--server", server, f"is not among the settings' prometheus.servers ({names})")
-        return Sources(server=servers[server], servers=servers, queries=queries)
-    if len(servers) != 1:
-        advice = "name the server with --prometheus URL, or with --settings FILE"
-        raise _faulty("--server", None, f"{advice} and --server NAME (the settings have {names})")
-    return Sources(server=next(iter(servers.values())), servers=servers, queries=queries)
-
-
-def _faulty(option: str, value: str | None, advice: str) -> FaultyDocument:
-    return FaultyDocument([Fault(option, value, advice)], _SERVER_TITLE)
+    if not servers:
+        advice = "name the server with --prometheus URL, or give the settings that have it with --settings FILE"
+        raise FaultyDocument([Fault("--prometheus", None, advice)], _SERVER_TITLE)
+    only = next(iter(servers.values())) if len(servers) == 1 else None
+    return Sources(server=only, servers=servers, queries=queries)
 
 
 class Pick(StrEnum):
@@ -140,14 +132,13 @@ class HistoryQueries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Queries of the user's own (PromQL), instead of derived ones: of loads by metric, of pulled-out pods, of replicas.
+    """Queries of the user's own (PromQL), instead of derived ones: of loads by metric, and of pulled-out pods.
 
     They may contain `$namespace` and `$workload`, as those of the settings.
     """
 
     loads: Mapping[str, str] = field(default_factory=dict)
     pulled_out: str = ""
-    replicas: str = ""
 
 
 def derive_queries(
@@ -165,6 +156,7 @@ class _Derivation:
         servers = [*inline, *named] if sources.is_only else sources.servers
         self._catalog = QueryCatalog(servers, sources.queries, inline_allowed=True)
         self._faults: list[Fault] = []
+        self._server = sources.server or self._server_of_queries()
 
     def queries(self) -> HistoryQueries:
         names = [metric.name for metric in self._policy.metrics]
@@ -183,15 +175,28 @@ class _Derivation:
         return HistoryQueries(
             loads={name: query for name, query in loads.items() if query is not None},
             pulled_out=self._query("pulled-out pods", self._overrides.pulled_out or pulled_out),
-            replicas=self._query("replicas", self._overrides.replicas or replicas),
+            replicas=self._query("replicas", replicas),
         )
+
+    def _server_of_queries(self) -> PrometheusServer:
+        """The server of the policy's queries, for all else too. Raises FaultyDocument unless it is one."""
+        queries = [metric.query for metric in self._policy.metrics if metric.query]
+        by_name = {query.name: query.server for query in self._sources.queries}
+        names = {query.server or by_name.get(query.name, "") for query in queries} & self._sources.servers.keys()
+        if len(names) != 1:
+            listed = ", ".join(self._sources.servers)
+            advice = (
+                f"name one with --prometheus URL: the settings have {listed}, and the policy's queries name not one"
+            )
+            raise FaultyDocument([Fault("--prometheus", None, advice)], _SERVER_TITLE)
+        return self._sources.servers[names.pop()]
 
     def _query(self, name: str, text: str) -> RangeQuery:
         try:
             text = substitute(text, self._policy.namespace, self._target.name)
         except PromqlError as error:
             self._faults.append(Fault(f"the query of {name}", text, str(error)))
-        return RangeQuery(name=name, server=self._sources.server, text=text)
+        return RangeQuery(name=name, server=self._server, text=text)
 
     def _load(self, metric: Metric) -> RangeQuery | None:
         if text := self._overrides.loads.get(metric.name):
@@ -220,7 +225,7 @@ class _Derivation:
             text = f'sum by ({_CHOSEN}) (label_replace({pods}, "{_CHOSEN}", "{_TOTAL}", "{_OF}", {total}))'
         return RangeQuery(
             name=name,
-            server=self._sources.server if self._sources.is_only else self._sources.servers[resolved.server],
+            server=self._server if self._sources.is_only else self._sources.servers[resolved.server],
             text=text,
             pick=Pick.NAMESPACE if is_total else Pick.CHOSEN,
             namespace=self._policy.namespace,

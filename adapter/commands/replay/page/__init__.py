@@ -1,1 +1,1 @@
-"""The report of a replay as one self-contained HTML page: charts, figures and suggestions; it loads nothing."""
+"""The report of a replay as one self-contained HTML page: charts and figures; it loads nothing."""

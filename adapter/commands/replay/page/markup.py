@@ -123,12 +123,6 @@ def count_text(value: float) -> str:
     return f"{short:,.0f}" if float(short).is_integer() else f"{short:,.1f}"
 
 
-def signed_text(value: float) -> str:
-    """A number with its sign."""
-    text = count_text(abs(value))
-    return "0" if text == "0" else f"{'−' if value < 0 else '+'}{text}"
-
-
 def share_text(share: float | None) -> str:
     """A share as percent; a small one is never shown as nothing."""
     if share is None:

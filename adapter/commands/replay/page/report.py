@@ -1,7 +1,7 @@
-"""The page of one replay: headline, figures, charts, suggestions, and what the model assumes."""
+"""The page of one replay: headline, figures, charts, and what the model assumes."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -21,8 +21,6 @@ from adapter.commands.replay.page.markup import (
 )
 from adapter.commands.replay.report import Report, cost, notes
 from adapter.commands.replay.service import Bucket, Run, Setup, Summary
-from adapter.commands.replay.suggest import Suggestions, watermark_text
-from adapter.commands.replay.suggestion_report import behavior_texts, patch_text
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.spec import Average, Metric, Policy
 from adapter.runtime.times import format_time
@@ -59,7 +57,6 @@ def page(report: Report) -> str:
                 ),
                 _charts([run.name for run in runs], metric.name),
                 _table(report),
-                suggestions_section(report.suggestions, report.manifest),
                 tag(
                     "section",
                     tag("h2", "What is modelled"),
@@ -70,8 +67,7 @@ def page(report: Report) -> str:
             tag("footer", f"Charts: uPlot {LIBRARY_VERSION} (MIT licence). This page loads nothing and sends nothing."),
         ]
     )
-    data = chart_data(policy, setup, metric, runs) | {"front": front_data(report.suggestions)}
-    return document(f"Replay of {title}", body, data)
+    return document(f"Replay of {title}", body, chart_data(policy, setup, metric, runs))
 
 
 def _headline(ours: Summary, base: Run) -> Iterable[str]:
@@ -184,10 +180,7 @@ def _table(report: Report) -> Html:
 
 def assumptions(setup: Setup) -> Iterable[str]:
     """What the replay takes for granted, one sentence each."""
-    if setup.is_open:
-        yield "Open loop: the load of a pod is what it was at the recorded count, whatever the autoscaler does."
-    else:
-        yield "Closed loop: the recorded load of the whole service, spread evenly over the pods that serve."
+    yield "Closed loop: the recorded load of the whole service, spread evenly over the pods that serve."
     yield "Pulled-out pods are as many as were recorded. They are Ready, count as replicas, and carry nothing."
     yield (
         f"A new pod serves {setup.starts:g} s after its creation; a deleted one exists for another {setup.stops:g} s "
@@ -203,92 +196,6 @@ def assumptions(setup: Setup) -> Iterable[str]:
         limits = ", ".join(f"{nano_text(nano)} {name}" for name, nano in sorted(setup.capacity.items()))
         yield f"One pod can carry {limits}. Load beyond that counts as shortfall and is not carried over to later."
     yield "Clients neither retry nor leave: the load would have been the same with any number of pods."
-
-
-def front_data(suggestions: Suggestions | None) -> dict[str, Any] | None:
-    """The points of the front's chart: pod-hours and the risk in percent, on the part they were chosen on."""
-    if suggestions is None:
-        return None
-    return {
-        "risk": "Shortfall, % of the load"
-        if suggestions.yardstick.is_capacity
-        else "Time over the present high watermark, %",
-        "points": [
-            {
-                "name": candidate.name,
-                "cost": rounded(candidate.learned.pod_hours),
-                "risk": rounded(100 * suggestions.yardstick.risk(candidate.learned)),
-                "present": candidate.is_present,
-            }
-            for candidate in suggestions.candidates
-        ],
-    }
-
-
-def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, Any]) -> Html:
-    """The section, empty where nothing was asked for."""
-    if suggestions is None:
-        return Html()
-    present, *others = suggestions.candidates
-    metric = present.policy.metrics[0]
-    measure = suggestions.yardstick
-    titles = ["Candidate", "High", "Low", "Saturation", "Scale up", "Scale down", "Pod-hours", "Minutes over"]
-    titles += ["Shortfall", "Flaps"] if measure.is_capacity else ["Flaps"]
-    if present.checked is not None:
-        titles += ["Later: pod-hours", "minutes over", "flaps"]
-    rows = []
-    for candidate in suggestions.candidates:
-        searched = candidate.policy.metrics[0]
-        marks = (watermark_text(searched, mark) or NOT_KNOWN for mark in (searched.high, searched.low))
-        cells = [*marks, *behavior_texts(candidate.plan).values()]
-        for figures, before in ((candidate.learned, present.learned), (candidate.checked, present.checked)):
-            if figures is None or before is None:
-                continue
-            # Pod-hours, and below them how many more or less than at present.
-            change = "" if candidate.is_present else tag("small", change_text(figures.pod_seconds, before.pod_seconds))
-            cells += [join([count_text(figures.pod_hours), change]), count_text(figures.minutes_over)]
-            if figures is candidate.learned and measure.is_capacity:
-                cells.append(share_text(figures.shortfall))
-            cells.append(count_text(figures.flaps))
-        name = tag("th", candidate.name, scope="row")
-        style = "subject" if candidate.is_present else None
-        rows.append(tag("tr", name, (tag("td", cell) for cell in cells), class_=style))
-    head = tag("tr", (tag("th", title, scope="col") for title in titles))
-    patches = (
-        tag(
-            "details",
-            tag("summary", f"Patch of candidate {candidate.name}"),
-            (tag("p", "Warning: ", warning, class_="warning") for warning in candidate.warnings),
-            tag("pre", tag("code", patch_text(present.policy, candidate.plan, manifest)), tabindex="0"),
-        )
-        for candidate in others
-    )
-    return tag(
-        "section",
-        tag("h2", "Suggestions"),
-        tag(
-            "p",
-            tag("strong", suggestions.recommendation()),
-            f" {suggestions.tried} plans were played. Every one is judged by the same load: {measure.name}, "
-            f"{watermark_text(metric, measure.load)} of {metric.name} for each pod; “minutes over” are over that. ",
-            "They were chosen on the first part of the history; “later” is the rest, which the choice has not seen."
-            if present.checked is not None
-            else "The history is too short to check them on a part that the choice has not seen.",
-        ),
-        tag(
-            "figure",
-            tag(
-                "figcaption",
-                "Cost and risk",
-                tag("span", "lower left is better; the square is the present policy", class_="hint"),
-            ),
-            tag("div", class_="plot", id="chart-front", role="img", aria_label="Candidates by cost and risk"),
-        ),
-        tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll wide", tabindex="0"),
-        tag("p", "Nothing is applied. Look at the replay of a candidate, then paste its patch.", class_="hint"),
-        patches,
-        class_="suggestions",
-    )
 
 
 class LoadScale(NamedTuple):
@@ -364,7 +271,7 @@ def chart_data(policy: Policy, setup: Setup, metric: Metric, runs: Sequence[Run]
             "highPlus": None if scale.high is None else scale.high * (1 + tolerance),
             "lowMinus": None if scale.low is None else scale.low * (1 - tolerance),
         },
-        "needed": most(needed) if scale.high and not setup.is_open else [],
+        "needed": most(needed) if scale.high else [],
         "pulledOut": most(lambda bucket: bucket.pulled_out),
         "runs": [
             {

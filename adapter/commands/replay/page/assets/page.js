@@ -236,64 +236,6 @@
     timeChart("chart-out", 120, [data.pulledOut], series, [], valueAxis(whole), upFromZero, rows, {});
   };
 
-  const front = () => {
-    const holder = byId("chart-front");
-    if (!holder || !data.front) return;
-    const points = [...data.front.points].sort((one, other) => one.cost - other.cost || one.risk - other.risk);
-    const costs = points.map((point) => point.cost);
-    const height = 300;
-    const around = (u, least, most) => {
-      const margin = Math.max((most - least) * 0.1, most * 0.01, 0.5);
-      return [Math.max(0, least - margin), most + margin];
-    };
-    const chart = new uPlot(
-      {
-        width: holder.clientWidth, height, legend: { show: false }, cursor: { show: false },
-        scales: { x: { time: false, range: around }, y: { range: (u, least, most) => [0, most * 1.2 || 1] } },
-        series: [{}, { paths: () => null, points: { show: false } }],
-        axes: [
-          axis({ label: "Pod-hours", labelFont: FONT, labelSize: 22, values: (u, ticks) => ticks.map(short), space: 70 }),
-          { ...valueAxis(short), label: data.front.risk, labelFont: FONT, labelSize: 24 },
-        ],
-        hooks: { draw: [(u) => drawFront(u, points)] },
-      },
-      [costs, points.map((point) => point.risk)],
-      holder,
-    );
-    register(chart, holder, height);
-  };
-  const drawFront = (u, points) => {
-    const pixels = devicePixelRatio;
-    const places = points.map((point) => [u.valToPos(point.cost, "x", true), u.valToPos(point.risk, "y", true), point]);
-    u.ctx.save();
-    u.ctx.font = FONT.replace("12px", `600 ${13 * pixels}px`);
-    u.ctx.textBaseline = "middle";
-    u.ctx.strokeStyle = css("--run-0");
-    u.ctx.setLineDash([4 * pixels, 4 * pixels]);
-    u.ctx.lineWidth = 1.2 * pixels;
-    u.ctx.beginPath();
-    places.filter(([, , point]) => !point.present).forEach(([x, y], index) => (index ? u.ctx.lineTo(x, y) : u.ctx.moveTo(x, y)));
-    u.ctx.stroke();
-    u.ctx.setLineDash([]);
-    for (const [x, y, point] of places) {
-      const size = 7 * pixels;
-      u.ctx.fillStyle = css(point.present ? "--run-1" : "--run-0");
-      u.ctx.beginPath();
-      if (point.present) u.ctx.rect(x - size, y - size, 2 * size, 2 * size);
-      else u.ctx.arc(x, y, size, 0, 2 * Math.PI);
-      u.ctx.fill();
-      u.ctx.fillStyle = css("--ink");
-      // The present policy's name stands beside it: the candidate that is recommended often has the same risk.
-      const [left, top] = point.present ? [x + 1.8 * size, y] : [x, y - 2.2 * size];
-      u.ctx.textAlign = point.present ? "left" : "center";
-      u.ctx.strokeStyle = css("--paper");
-      u.ctx.lineWidth = 4 * pixels;
-      u.ctx.strokeText(point.name, left, top);
-      u.ctx.fillText(point.name, left, top);
-    }
-    u.ctx.restore();
-  };
-
   // -- the page
 
   const keys = () => {
@@ -316,7 +258,6 @@
       loads();
       pulledOut();
     }
-    front();
   };
   const toggle = (button) => {
     const run = data.runs[Number(button.dataset.toggle)];
@@ -338,29 +279,6 @@
     document.documentElement.toggleAttribute("data-print", on);
     render();
   };
-  for (const table of document.querySelectorAll("table.sortable")) {
-    const heads = [...table.tHead.rows[0].cells];
-    heads.forEach((head, column) => {
-      head.querySelector("button").onclick = () => {
-        const down = head.ariaSort !== "descending";
-        for (const other of heads) other.ariaSort = "none";
-        head.ariaSort = down ? "descending" : "ascending";
-        const key = (row) => row.cells[column].dataset.value;
-        const compared = (one, other) => key(one) === undefined
-          ? other.cells[column].textContent.localeCompare(one.cells[column].textContent)
-          : (key(other) === "" ? -Infinity : Number(key(other))) - (key(one) === "" ? -Infinity : Number(key(one))) || 0;
-        const rows = [...table.tBodies[0].rows].sort(compared);
-        table.tBodies[0].append(...(down ? rows : rows.reverse()));
-      };
-    });
-  }
-  for (const input of document.querySelectorAll("[data-search]")) {
-    input.oninput = () => {
-      for (const row of byId(input.dataset.search).tBodies[0].rows) {
-        row.hidden = !row.textContent.toLowerCase().includes(input.value.toLowerCase());
-      }
-    };
-  }
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);

@@ -1,0 +1,182 @@
+"""The port of the metrics API: TLS for the front proxy alone.
+
+A handshake without a certificate of the requestheader CA fails, so a stranger reaches neither HTTP nor a parser. A
+pending handshake takes 256 KiB in asyncio; the limits per address and in all bound what strangers can take.
+
+Every change of certificate or CA makes a new context, because a CA cannot be removed from a live one. A connection of
+a removed CA ends at its next request. Sessions cannot be resumed, so its client has to present its certificate again.
+"""
+
+import asyncio
+import collections
+import errno
+import functools
+import os
+import socket
+import ssl
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+
+from aiohttp import web
+
+from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.status import CertificateError
+from adapter.runtime.sockets import listening
+
+HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
+"""Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
+HANDSHAKE_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 5.0
+_REST_SECONDS = 1.0
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_GROUP = "prime256v1"
+"""The only group for key exchange. All clients support it, also in FIPS mode; OpenSSL's default list lets a client
+choose ffdhe8192, which costs 120 ms of the event loop."""
+
+
+def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
+    """A context that serves this pair, and requires a client certificate of this PEM bundle (the requestheader CA).
+
+    Raises CertificateError. Call it off the event loop: it writes files, even if only in memory.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    context.set_ecdh_curve(_GROUP)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # As Go verifies: any certificate of the bundle is an anchor, and CAs of managed clouds lack key identifiers.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    try:
+        _load_pair(context, pair)
+        context.load_verify_locations(cadata=authority)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise CertificateError(f"certificates cannot be loaded: {error}") from None
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Load the PEM texts. OpenSSL reads them from files only; on Linux that file is in memory."""
+    content = f"{pair.certificate}\n{pair.key}".encode()
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("serving")
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - there is no path
+            file.write(content)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            context.load_cert_chain(file.name)
+
+
+class Door:
+    """Accepts connections for an HTTP server. Until `use` is called, no handshake begins."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self._where = (address, port)
+        self._listener: socket.socket | None = None
+        self._context: ssl.SSLContext | None = None
+        self._admitting: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
+        self._pending: collections.Counter[str] = collections.Counter()
+        self._exhausted = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, 0 before `listen`."""
+        return int(self._listener.getsockname()[1]) if self._listener else 0
+
+    @property
+    def pending(self) -> int:
+        """The number of handshakes that have not ended."""
+        return self._pending.total()
+
+    def use(self, context: ssl.SSLContext | None, *, same_authority: bool) -> None:
+        """Use this context for new handshakes (None: every connection is closed).
+
+        With another authority than before, the connections of earlier contexts are not admitted any more.
+        """
+        self._context = context
+        if not same_authority:
+            self._admitting.clear()
+        if context is not None:
+            self._admitting.add(context)
+
+    def tls_of(self, request: web.BaseRequest) -> ssl.SSLObject | None:
+        """The TLS of the request's connection; None if that has ended, or if its authority was removed."""
+        tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
+        return tls if tls is not None and tls.context in self._admitting else None
+
+    def listen(self) -> None:
+        """Open the port. Raises OSError if it is taken."""
+        self._listener = listening(*self._where)
+
+    async def run(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol."""
+        assert self._listener is not None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.TaskGroup() as handshakes:
+                accept = functools.partial(self._accept, handshakes, protocol)
+                while True:
+                    self._exhausted.clear()
+                    loop.add_reader(self._listener, accept)
+                    await self._exhausted.wait()
+                    loop.remove_reader(self._listener)
+                    await asyncio.sleep(_REST_SECONDS)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, handshakes: asyncio.TaskGroup, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
+        assert self._listener is not None
+        try:
+            connection, (peer, *_) = self._listener.accept()
+        except OSError as error:  # the client has gone, or no file is left
+            if error.errno in _EXHAUSTED:
+                self._exhausted.set()
+            return
+        if self._context is None or self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._pending[peer] += 1
+        task = handshakes.create_task(_greet(connection, self._context, protocol))
+        task.add_done_callback(functools.partial(self._ended, connection, peer))
+
+    def _ended(self, connection: socket.socket, peer: str, task: "asyncio.Task[bool]") -> None:
+        self._pending[peer] -= 1
+        if not self._pending[peer]:
+            del self._pending[peer]
+        if task.cancelled() or not task.result():
+            connection.close()
+
+
+async def _greet(
+    connection: socket.socket, context: ssl.SSLContext, protocol: Callable[[], asyncio.BaseProtocol]
+) -> bool:
+    """Whether the handshake succeeds, after which the protocol has the connection."""
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            protocol,
+            connection,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+    except OSError as error:  # TLS errors and time-outs among them
+        error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""How well an autoscaler controls: pod-hours at equal shortfall; synthetic services."""

@@ -1,1 +1,0 @@
-"""Every picture of the documentation, made by one command: `python -m lab.harness.pictures`."""

@@ -1,1 +1,0 @@
-"""Grafana dashboards on the adapter's own series: `fleet` and `policy`. `python -m monitoring.dashboards --write`."""

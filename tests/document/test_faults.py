@@ -1,0 +1,86 @@
+"""A document that `decide` cannot read ends in named faults, each with its path."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter.cli import INVALID, main
+from adapter.commands.decide import reader
+
+VECTOR = Path(__file__).parent.parent / "vectors" / "08-overloaded-and-out.yaml"
+
+
+def vector() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(VECTOR.read_text())
+    return found
+
+
+def put(data: Any, path: tuple[str | int, ...], value: object) -> str:
+    """The document as JSON with the value at the path."""
+    *above, last = path
+    inner = data
+    for step in above:
+        inner = inner[step]
+    inner[last] = value
+    return json.dumps(data)
+
+
+def faults_of(text: str) -> list[str]:
+    with pytest.raises(reader.DocumentError) as raised:
+        reader.read_document(text)
+    return [str(fault) for fault in raised.value.faults]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        (("scale", "spec", "replicas"), -3, "scale.spec.replicas: -3: must be a number from 0 to 2147483647"),
+        (("scale", "spec", "replicas"), "ten", "scale.spec.replicas: 'ten': Expected `int`, got `str`"),
+        (("policy", "apiVersion"), [], "policy.apiVersion: []: must be effective-load.io/v1alpha1"),
+        (("pods", 2, "metadata", "name"), 5, "pods[2].metadata.name: 5: Expected `str`, got `int`"),
+        (("pods", 2, "status", "startTime"), "2026-02-30T00:00:00Z", "pods[2].status.startTime: '2026-02-30"),
+        (("usage", 1, "window"), "15 potatoes", "usage[1].window: '15 potatoes': must be a duration such as 15s"),
+        (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
+        (("memory",), {"rosters": -1}, "memory.rosters: -1: must be a whole number that is not negative"),
+        (("usage", 9), vector()["usage"][1], "usage[9].metadata.name: 'web-1': is a duplicate of usage[1]"),
+        (("roster",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "roster.instances[0].ip: 5: must be of type"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value: object, sentence: str) -> None:
+    faults = faults_of(put(vector(), path, value))
+    assert any(fault.startswith(sentence) for fault in faults), faults
+
+
+def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
+    as_json = json.dumps(vector()).replace('"maxReplicas": 1000', '"maxReplicas": 1000, "maxReplicas": 2')
+    as_yaml = VECTOR.read_text().replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
+    sentence = "hpa.spec.maxReplicas: 2: is a key that stands here more than once; keep one of them"
+    assert faults_of(as_json) == faults_of(as_yaml) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"[" * 5000 + b"]" * 5000, "nested more than"),
+        (b"a: !!python/object:os.system x", "has the tag"),
+        (b'{"a": 1,, "b": 2]', "is no JSON"),
+        (b"a: \x00", "is no YAML"),
+        (b"", "must be a mapping with now, policy"),
+        (b"a: 1\n---\nb: 2", "begins a second document"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_the_command_ends_with_2_and_a_sentence(
+    text: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["decide", "-"]) == INVALID
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert "Traceback" not in err

@@ -1,0 +1,172 @@
+"""Plays the scenarios, one closed loop for each autoscaler, and writes their table."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice
+
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.commands.replay.service import Autoscaler, Judge, Summary, View
+from adapter.commands.replay.simulation import ServiceLoop
+from adapter.commands.terminal.output import aligned
+from adapter.load.pods import Pod
+from adapter.load.roster import Instance, Roster
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from tests.replay.scenarios.catalog import (
+    BEGAN,
+    BUILT_IN,
+    HOUR,
+    MILLI,
+    MINUTE,
+    Contender,
+    ReplayScenario,
+)
+
+_PORT = 8080
+_HEAD = ("AUTOSCALER", "OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")
+_LEGEND = (
+    "OVERSHOOT    the most pods beyond what the load of that moment needed at the high watermark",
+    "SHORTFALL    the share of the load beyond what the serving pods can carry: failed requests",
+    "TO THE GOAL  the longest time in which serving pods carried more than the high watermark",
+    "FLAPS        changes of the count that turned back within ten minutes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioResult:
+    """What one autoscaler did. `counts` are (seconds since the beginning, count), the first one at 0.
+
+    `reached_goal`: whether the serving pods were not overloaded at the end. `asked` and `lost` are load times seconds
+    (nano-units): all of it, and what was beyond the pods' capacity.
+    """
+
+    name: str
+    summary: Summary
+    counts: tuple[tuple[int, int], ...]
+    reached_goal: bool
+    asked: int
+
+    @property
+    def seconds_to_goal(self) -> float | None:
+        """The longest time in a row with overloaded pods; None where it had no end."""
+        return self.summary.recovery if self.reached_goal else None
+
+    @property
+    def throughput(self) -> float:
+        """The load that was carried, on average (nano-units)."""
+        return (self.asked - self.summary.lost) / self.summary.seconds
+
+
+Played = Sequence[tuple[ReplayScenario, Sequence[ScenarioResult]]]
+
+
+def table(played: Played) -> Iterator[str]:
+    """The lines of the table: a scenario's name and story, then a line for each autoscaler."""
+    rows = [[cells(result) for result in results] for _, results in played]
+    lines = (f"  {line}" for line in aligned([_HEAD, *(row for group in rows for row in group)]))
+    yield from (*_LEGEND, "", next(lines))
+    for (scenario, results), group in zip(played, rows, strict=True):
+        yield from ("", f"{scenario.name}: {scenario.story}")
+        yield from islice(lines, len(group))
+        # Where the experiment's built-in algorithm is among the autoscalers: the others against it.
+        base = next((result for result in results if result.name == BUILT_IN and result.summary.lost), None)
+        for run in results:
+            if base is not None and run is not base:
+                failed = 100 * (run.summary.lost / base.summary.lost - 1)
+                gain = 100 * (run.throughput / base.throughput - 1)
+                yield f"  {run.name} against {BUILT_IN}: failed requests {failed:+.2f} %, throughput {gain:+.2f} %"
+
+
+def cells(result: ScenarioResult) -> tuple[str, ...]:
+    """One line of the table."""
+    summary, goal = result.summary, result.seconds_to_goal
+    return (
+        result.name,
+        f"{summary.overshoot}",
+        f"{100 * (summary.shortfall or 0):.2f} %",
+        "never" if goal is None else duration(goal),
+        f"{summary.flaps}",
+        f"{summary.pod_hours:.2f}",
+        f"{summary.least}-{summary.peak}",
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people write them: 2h05m, 1m30s, 45s."""
+    whole = round(seconds)
+    if whole >= HOUR:
+        return f"{whole // HOUR}h{whole % HOUR // MINUTE:02d}m"
+    return f"{whole // MINUTE}m{whole % MINUTE:02d}s" if whole >= MINUTE else f"{whole}s"
+
+
+def play(scenario: ReplayScenario) -> list[ScenarioResult]:
+    """Play a scenario with each of its contenders."""
+    high = {name: Fraction(value * MILLI) for name, value in scenario.high.items()}
+    ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
+    judged = next(iter(scenario.setup.capacity))
+    asked = sum(tick.load[judged] * scenario.step for tick in ticks)
+    results = []
+    for contender in scenario.contenders:
+        autoscaler, judge = _autoscaler(scenario, contender), Judge(high, contender.hpa["spec"]["minReplicas"])
+        # A rolling update changes pods from outside of the loop, which then must not leave out any sync.
+        loop = ServiceLoop(scenario.setup, autoscaler, judge, ticks[0], skip=not scenario.rollouts)
+        for tick in ticks:
+            if tick.at - BEGAN in scenario.rollouts:
+                loop.pods.roll(scenario.surge, tick.at)
+            loop.step(tick, tick.at + scenario.step)
+        run = loop.run()
+        counts = ((0, scenario.setup.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
+        reached = not loop.score.is_over_high
+        results.append(
+            ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached, asked=asked)
+        )
+    return results
+
+
+def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:
+    hpa = parse_hpa(contender.hpa)
+    if contender.policy is None:
+        return HpaAutoscaler(hpa, contender.name, effective=contender.effective)
+    policy = parse_policy(contender.policy)
+    if policy.registry is None:
+        return PolicyAutoscaler(policy, hpa, contender.name, scenario.totals)
+    return _WithRegistry(PolicyAutoscaler(policy, hpa, contender.name, keeps_registry=True), scenario)
+
+
+class _WithRegistry:
+    """A policy that learns from a registry which pods are pulled out, and not by their annotation."""
+
+    def __init__(self, inner: PolicyAutoscaler, scenario: ReplayScenario) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._scenario = scenario
+
+    def sync(self, view: View) -> int:
+        """A sync of the policy, after the registry's answer, if it gives one."""
+        if not self._scenario.silent(view.now - BEGAN):
+            # Each Ready pod is registered; whoever pulls a pod out disables its instance.
+            self._inner.roster = Roster(
+                at=view.now,
+                instances=tuple(
+                    Instance(ip=_address(pod), port=_PORT, enabled=not pod.pulled_out_annotation)
+                    for pod in view.pods
+                    if pod.is_ready and not pod.deleting
+                ),
+            )
+        return self._inner.sync(_shown(view))
+
+    def watch(self, view: View) -> None:
+        """The pods changed; the registry has not answered since."""
+        self._inner.watch(_shown(view))
+
+
+def _shown(view: View) -> View:
+    """The view with the pods' addresses, and without annotations."""
+    pods = tuple(replace(pod, pulled_out_annotation=False, ips=(_address(pod),)) for pod in view.pods)
+    return view._replace(pods=pods)
+
+
+def _address(pod: Pod) -> str:
+    number = int(pod.name.rpartition("-")[2])
+    return f"10.0.{number // 250}.{number % 250 + 1}"

@@ -1,1 +1,0 @@
-"""The soak's own parts: its plan, its needs and its checks, without any server."""
