@@ -161,7 +161,9 @@ def _count(reading: Reading, current: int, starting: int, multiple: int) -> int 
     """The count that a reading needs; None where it is not above the high watermark."""
     if reading.needed is None:
         return None
-    return -(-(reading.needed + _replaced_pods(reading, current, starting)) // multiple) * multiple
+    needed = reading.needed + _replaced_pods(reading, current, starting)
+    # A count that is enough is kept: rounding up what is needed must not raise it.
+    return needed if needed <= current else -(-needed // multiple) * multiple
 
 
 def _replaced_pods(reading: Reading, current: int, starting: int) -> int:
