@@ -250,7 +250,7 @@ async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() 
 
 async def test_when_time_ends_what_was_answered_is_kept_and_the_rest_is_late_or_was_not_asked() -> None:
     hanging = b"HTTP/1.1 200 OK\r\n"
-    async with serving(lambda _, path: hanging if int(path[1:]) >= 2 else reply(path), seconds=5) as (pool, server):
+    async with serving(lambda _, path: hanging if int(path[1:]) >= 2 else reply(path), seconds=5) as (pool, _):
         answers = await pool.ask(questions(2 + CONNECTIONS + 3), as_it_is, seconds=1)
         found = answers.outcomes
         assert [one.body.whole() for one in found[:2] if isinstance(one, RawReply)] == [b"/0", b"/1"]
