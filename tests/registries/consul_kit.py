@@ -20,8 +20,12 @@ class Followed(FollowedService[ConsulSource]):
         key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
         self.settings = ConsulRegistry(
             **{
-                "name": REGISTRY, "type": "Consul", "servers": tuple(servers),
-                "timeout_seconds": 2, "wait_seconds": 2, **settings,
+                "name": REGISTRY,
+                "type": "Consul",
+                "servers": tuple(servers),
+                "timeout_seconds": 2,
+                "wait_seconds": 2,
+                **settings,
             }
         )
         super().__init__(key, lambda book: ConsulSource(self.settings, book))

@@ -362,7 +362,7 @@ async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:
     """None waits for its turn because it had no answer in the outage."""
     others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE)]
     nacos.cut = {"shop", *(key.service for key in others)}
-    async with following(polling(nacos, interval_seconds=3600), SHOP, *others) as world:
+    async with following(polling(nacos), SHOP, *others) as world:
         await nacos.until(lambda: len(nacos.asked) > 4 * AT_ONCE)
         nacos.cut = set()
         await world.until_pods("web-0", "web-1")
