@@ -32,12 +32,11 @@ _TIME = re.compile(
 class Failover:
     """The base addresses of a registry's servers, of which one is current until another answers what it fails to.
 
-    Sticky, because servers differ for a moment: a switch looks like a change. `on_switch` is called after each.
+    Sticky, because servers differ for a moment: a switch looks like a change.
     """
 
-    def __init__(self, servers: Sequence[str], on_switch: Callable[[], None]) -> None:
+    def __init__(self, servers: Sequence[str]) -> None:
         self._servers = servers
-        self._on_switch = on_switch
         self.current = self._servers[0]
 
     async def ask(self, question: Callable[[str], Awaitable[T]]) -> T:
@@ -56,7 +55,6 @@ class Failover:
     def _answered(self, first: str, server: str, answer: T) -> T:
         if server != first == self.current:  # questions run concurrently: only the first switches
             self.current = server
-            self._on_switch()
         return answer
 
 

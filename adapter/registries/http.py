@@ -29,7 +29,6 @@ UNKNOWN = "UNKNOWN"
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
-Revision = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class StatedPod(msgspec.Struct):
@@ -49,7 +48,6 @@ class _Envelope(msgspec.Struct, rename="camel"):
     complete: bool
     instances: list[StatedPod]
     service: str = ""
-    revision: Revision | None = None
 
 
 class RosterDocument(NamedTuple):
@@ -61,7 +59,6 @@ class RosterDocument(NamedTuple):
     complete: bool
     instances: tuple[Instance, ...]
     service: str
-    revision: int | None
     etag: str = ""
 
 
@@ -84,7 +81,7 @@ async def read_document(body: Body) -> RosterDocument:
         await slices.breathe()
     # Sorted, so that a list in another order is no change.
     instances.sort(key=lambda each: (each.ip, each.port or 0, each.pod_name, each.pod_uid))
-    return RosterDocument(envelope.complete, tuple(instances), envelope.service, envelope.revision)
+    return RosterDocument(envelope.complete, tuple(instances), envelope.service)
 
 
 def _instance(pod: StatedPod, place: str) -> Instance:
@@ -124,9 +121,6 @@ class HttpSource(PollingSource[RosterDocument]):
     def __init__(self, settings: HttpRegistry, cache: RosterCache) -> None:
         super().__init__(settings, [settings.url], cache)
 
-    def reconnected(self) -> None:
-        """Casts no doubt on absence, which counts for nothing here."""
-
     def request(self, key: ServiceKey, tag: str) -> Request:
         """The question about a service; `tag` is the ETag of the last answer."""
         parameters = {"service": key.service, "namespace": key.namespace, "group": key.group}
@@ -164,7 +158,5 @@ class HttpSource(PollingSource[RosterDocument]):
 
     def write(self, key: ServiceKey, answer: RosterDocument) -> str:
         """Write the instances; the tag is the document's ETag."""
-        self._cache.update(
-            key, answer.instances, partial=not answer.complete, index=answer.revision, absence_counts=False
-        )
+        self._cache.update(key, answer.instances, partial=not answer.complete, absence_counts=False)
         return answer.etag

@@ -66,8 +66,6 @@ class RegistryManager:
         self._choice = ServiceChoice({}, frozenset())
         self._settings: dict[str, Registry] = {}
         self._connections: dict[str, _Connection] = {}
-        self._left: set[str] = set()
-        """Registries that were connected to before."""
         self._changed = asyncio.Event()
         self.reload(registries)
 
@@ -128,8 +126,6 @@ class RegistryManager:
                     if settings is None or name in self._connections:
                         continue
                     cache = RosterCache(name, self._on_change, self._clock, self._metrics, origin(settings))
-                    if name in self._left:
-                        cache.reconnected()  # what it listed before may not have registered at these servers yet
                     new_source = source(settings, cache)
                     task = asyncio.create_task(self._follow(new_source, cache), name=f"registry {name}")
                     _log.info("registry is followed", registry=name, type=settings.type)
@@ -150,7 +146,6 @@ class RegistryManager:
             await asyncio.sleep(RESTART_SECONDS)
 
     async def _end(self, *names: str) -> None:
-        self._left.update(names)
         tasks = [self._connections.pop(name).task for name in names]
         for task in tasks:
             task.cancel()

@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 from adapter.registries.client import Failover, limit_of, source_name
 from adapter.registries.polling_pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import Onsets, RosterCache
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.http1 import RawReply, Request, SurplusAnswer
@@ -70,17 +70,14 @@ class PollingSource(ABC, Generic[T]):
     def __init__(self, settings: PolledRegistry, servers: Sequence[str], cache: RosterCache) -> None:
         self._settings = settings
         self._cache = cache
-        self._failover = Failover(servers, self.reconnected)
+        self._failover = Failover(servers)
         self._schedule = PollSchedule(settings.interval_seconds)
         self._tags: dict[ServiceKey, tuple[str, float]] = {}
         """The tags of the last whole answers (empty: it had none), and until when they are sent (epoch seconds)."""
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late services."""
-        self._failing_at: float | None = None
-        """When the servers last failed (the loop's time), where no service was answered since."""
         self._served_at = -math.inf
         """When a server last answered about some service (the loop's time)."""
-        self._onsets = Onsets(cache)
         self._surpluses = 0
         """Answers without a request, of all servers."""
 
@@ -99,14 +96,9 @@ class PollingSource(ABC, Generic[T]):
     def write(self, key: ServiceKey, answer: T) -> str:
         """Write a whole answer into the cache; its tag, empty where it has none. Raises SourceError."""
 
-    def reconnected(self) -> None:
-        """The server was changed, or a connection was lost, or the first answer came after a failure."""
-        self._cache.reconnected()
-
     def refresh(self) -> None:
         """Follow the services of the cache from now on; new ones are asked about at once."""
         self._tags = {key: tag for key, tag in self._tags.items() if key in self._cache.keys}
-        self._note_if_all_fail()
         self._schedule.follow(self._cache.namespaces)
 
     async def run(self) -> None:
@@ -121,7 +113,7 @@ class PollingSource(ABC, Generic[T]):
     async def _poll(self, keys: Sequence[ServiceKey], late: bool) -> bool:
         # Failing services come last: the others do not wait for a server that never answers for some.
         keys = sorted(keys, key=lambda key: self._cache.trouble(key) is not None)
-        before, failing_at = self._surpluses, self._failing_at
+        before = self._surpluses
 
         def ask(server: str) -> Awaitable[list[T | Unchanged | SourceError | Unanswered]]:
             return self._ask(server, keys, late=late)
@@ -134,21 +126,10 @@ class PollingSource(ABC, Generic[T]):
                 # A server sent more answers than requests, so any of this round may be another service's.
                 outcomes = await self._failover.ask(ask)
         except SourceError as error:
-            self._failing_at = asyncio.get_running_loop().time()
             self._cache.failed(error)
             return False
-        is_answered = any(not isinstance(one, SourceError | Unanswered) for one in outcomes)
-        if is_answered and failing_at is not None and failing_at == self._failing_at:
-            self._failing_at = None
-            self.reconnected()
         await self._write_all(keys, outcomes)
-        self._note_if_all_fail()
         return True
-
-    def _note_if_all_fail(self) -> None:
-        """Where all that is followed fails, nobody knows whether the servers were away meanwhile."""
-        if self._cache.all_fail:
-            self._failing_at = asyncio.get_running_loop().time()
 
     def _on_surplus(self) -> None:
         self._surpluses += 1
@@ -157,7 +138,7 @@ class PollingSource(ABC, Generic[T]):
     async def _ask(
         self, server: str, keys: Sequence[ServiceKey], *, late: bool
     ) -> list[T | Unchanged | SourceError | Unanswered]:
-        """The answers of one server. Raises SourceError where it can answer none, or begins to fail for most."""
+        """The answers of one server. Raises SourceError where it can answer none."""
         now = self._cache.clock()
         last = [self._tags.get(key, ("", now)) for key in keys]
         tags = [tag if 0 <= until - now <= TRUSTED_SECONDS else "" for tag, until in last]
@@ -176,25 +157,16 @@ class PollingSource(ABC, Generic[T]):
                 timeout=self._settings.timeout_seconds,
                 source=source_name(self._settings),
                 limit=limit_of(self._settings),
-                on_loss=self.reconnected,
                 on_surplus=self._on_surplus,
             )
         answers = await self._schedule.ask(self._pools[server, late], keys, requests, read, late=late)
         moment = asyncio.get_running_loop().time()
-        faults = {
-            key: answer.error for key, answer in zip(keys, answers, strict=True) if isinstance(answer, _ServerFault)
-        }
+        faults = [answer.error for answer in answers if isinstance(answer, _ServerFault)]
         if not all(isinstance(answer, _ServerFault | SourceUnreachable | Unanswered) for answer in answers):
             self._served_at = moment
         # While others are answered, it is a fault of the service alone: each is asked about once in an interval.
-        is_silent = moment - self._served_at > 2 * self._settings.interval_seconds
-        # A server that begins to fail for most of all services is left once: the next one may not answer more of them.
-        since = moment - self._settings.interval_seconds
-        begin = not late and self._onsets.are_many(faults, moment, since)  # late ones often fail
-        if faults and (is_silent or self._cache.begins_to_fail(faults, at_once=begin)):
-            raise next(iter(faults.values()))
-        if begin:
-            self._failing_at = moment
+        if faults and moment - self._served_at > 2 * self._settings.interval_seconds:
+            raise faults[0]
         return [answer.error if isinstance(answer, _ServerFault) else answer for answer in answers]
 
     async def _write_all(

@@ -45,8 +45,7 @@ class Pool:
     """Connections to one server, made when they are needed and kept.
 
     `timeout` (seconds) and `limit` are for each answer; large ones are read when the budget of answers has room for
-    one of this `source`. `on_loss` is called after connections were lost without the server's announcement, as when it
-    was killed, even where new ones are made at once. `on_surplus` is called after an answer without a request: the last
+    one of this `source`. `on_surplus` is called after an answer without a request: the last
     answer and its tag may belong to another request.
     """
 
@@ -58,7 +57,6 @@ class Pool:
         timeout: float,
         source: str,
         limit: Limit,
-        on_loss: Callable[[], None] = lambda: None,
         on_surplus: Callable[[], None] = lambda: None,
     ) -> None:
         self.server = server
@@ -67,7 +65,6 @@ class Pool:
         self.timeout = timeout
         self.source = source
         self.limit = limit
-        self._on_loss = on_loss
         self.on_surplus = on_surplus
         self._kept: list[Connection] = []
 
@@ -92,11 +89,7 @@ class Pool:
             raise SourceUnreachable(f"{self.server}: {error}") from error
         kept, self._kept = self._kept, []
         batch = _Batch(self, written, kept, read)
-        try:
-            self._kept = await batch.run(seconds)
-        finally:
-            if batch.lost:
-                self._on_loss()
+        self._kept = await batch.run(seconds)
         outcomes = [batch.outcome_of(index) for index in range(len(requests))]
         # A request under way may still be answered.
         if (
@@ -115,7 +108,7 @@ class Pool:
 
 
 class _Batch(Generic[T]):
-    """Requests that are sent together. `lost`: whether a connection was; `error`: the first error."""
+    """Requests that are sent together. `error`: the first error."""
 
     def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence[Connection], read: Read[T]) -> None:
         self._pool = pool
@@ -133,7 +126,6 @@ class _Batch(Generic[T]):
         self.answered: dict[int, float] = {}
         """The seconds that each answer took, by the request's number; unusable answers too."""
         self.error: SourceError | None = None
-        self.lost = False
 
     async def run(self, seconds: float | None) -> list[Connection]:
         """Send the requests, for at most `seconds` (None: no limit); returns the connections that can be used again.
@@ -143,7 +135,7 @@ class _Batch(Generic[T]):
         used = min(CONNECTIONS, len(self._requests))
         for spare in self._connections[used:]:
             if spare is not None:
-                spare.close()  # the server would close an idle one some day, which would look like a loss
+                spare.close()  # the server would close an idle one some day
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(self._work(connection)) for connection in self._connections[:used]]
@@ -223,7 +215,6 @@ class _Batch(Generic[T]):
         """Send a request over this connection or a new one; returns the reusable connection, and the answer."""
         if connection is not None:
             reply = await connection.exchange(request, self._pool.limit, reservation)
-            self.lost = self.lost or connection.lost
             if reply is not None:
                 return (None if connection.closed else connection), reply
         url, tls = self._pool.url, None

@@ -222,9 +222,10 @@ class ConsulRegistry(HttpAsked):
     """File with an ACL token that may read services and nodes; read again when it changes."""
     warning_is_out: bool = False
     """Whether an instance with a check in state `warning` is pulled out."""
-    wait_seconds: Annotated[float, Field(ge=1, le=240, allow_inf_nan=False)] = 55
-    """How long one blocking query waits for a change at most. Each service that is followed holds one connection while
-    it waits: Consul's `limits.http_max_conns_per_client` (200) must be more than there are services."""
+    wait_seconds: Annotated[float, Field(ge=1, le=20, allow_inf_nan=False)] = 10
+    """How long one blocking query waits for a change at most; the list is confirmed as often. Each service that is
+    followed holds one connection while it waits: Consul's `limits.http_max_conns_per_client` (200) must be more than
+    there are services."""
 
 
 class ZooKeeperRegistry(_Registry):

@@ -86,7 +86,9 @@ class Metrics:
             "registry_changes_total", "Valid answers about a service that differed from the one before", ("registry",)
         )
         self.registry_reconnects = counter(
-            "registry_reconnects_total", "Connections to a service registry made anew, and restarts seen", ("registry",)
+            "registry_reconnects_total",
+            "Times that a service registry answered again after it had failed",
+            ("registry",),
         )
         self.companion_leads = gauge("companion_leads", "1 where this replica of the companion leads")
         self.companion_writes = counter(

@@ -1,6 +1,5 @@
 """Faulty answers of registries: instances, or an error with a message."""
 
-import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -109,7 +108,6 @@ POLARIS = {
 PLATFORM = {
     "complete": True,
     "service": "shop",
-    "revision": 7,
     "ttlSeconds": 60,
     "instances": [
         {"ip": "10.0.0.10", "port": 8080, "pod": "web-0", "uid": "u", "state": "out", "weight": 1.5, "reason": "drain"}
@@ -145,8 +143,6 @@ async def eureka(body: bytes) -> tuple[Instance, ...]:
 
 
 async def consul(body: bytes) -> tuple[Instance, ...]:
-    with contextlib.suppress(SourceError):
-        consul_wire.server_ids(body, "http://consul")
     listed = await consul_wire.registrations(Body(body), "http://consul", pod_name_key="", warning_is_out=True)
     return tuple(one.instance for one in listed)
 

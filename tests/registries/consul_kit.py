@@ -19,7 +19,14 @@ class Followed(FollowedService[ConsulSource]):
     def __init__(self, servers: Sequence[str], service: str, **settings: Any) -> None:
         key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
         self.settings = ConsulRegistry(
-            **{"name": REGISTRY, "type": "Consul", "servers": tuple(servers), "timeout_seconds": 2, **settings}
+            **{
+                "name": REGISTRY,
+                "type": "Consul",
+                "servers": tuple(servers),
+                "timeout_seconds": 2,
+                "wait_seconds": 2,
+                **settings,
+            }
         )
         super().__init__(key, lambda book: ConsulSource(self.settings, book))
 

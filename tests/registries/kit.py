@@ -143,11 +143,6 @@ class FollowedService(Generic[S]):
         return roster
 
     @property
-    def reconnected(self) -> bool:
-        """Whether absence is doubted, because a connection or a server is new."""
-        return self.roster.reconnected_at is not None
-
-    @property
     def error(self) -> str:
         """The error of the latest request about the service; empty if it succeeded."""
         return self.error_of(self.key)

@@ -155,13 +155,12 @@ class TestTrouble:
             ({"complete": True, "instances": [{"state": "out"}]}, "instances[0] names no pod"),
             ({"complete": True, "instances": [{"pod": "a", "state": "in", "weight": "1"}]}, "instances[0].weight"),
             ({"complete": False, "instances": []}, "incomplete"),
-            ({"complete": True, "instances": [], "revision": 6}, "went back from 7 to 6"),
         ],
     )
     async def test_a_document_that_is_not_believed_leaves_the_last_one(
         self, platform: Platform, answer: object, words: str
     ) -> None:
-        platform.answer, platform.etag = said(out(0), revision=7), '"good"'
+        platform.answer, platform.etag = said(out(0)), '"good"'
         async with running(Followed(platform.url)) as world:
             await world.until_out("web-0")
             platform.answer, platform.etag = answer, '"bad"'
@@ -315,7 +314,7 @@ async def test_a_long_document_holds_the_loop_for_a_moment_only(platform: Platfo
 GOOD: list[Any] = [
     said(),
     said(service="shop"),
-    said(out(0, port=8080, weight=0.5, reason="by hand"), revision=3),
+    said(out(0, port=8080, weight=0.5, reason="by hand")),
     said({"pod": "a", "state": "in"}, {"uid": "b", "state": "unknown"}),
     said({"ip": "fd00::1", "state": "in", "port": None, "weight": None}, more="is passed over"),
 ]
@@ -333,8 +332,6 @@ BAD: list[Any] = [
     said({"ip": "10.0.0.1", "state": "in", "port": 0}),
     said({"ip": "10.0.0.1", "state": "in", "weight": -1}),
     said({"ip": 7, "state": "in"}),
-    said(revision=-1),
-    said(revision="seven"),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.concurrency import AT_ONCE
-from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, Followed, following, host, polling
+from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, following, host, polling
 
 both_versions = pytest.mark.parametrize("nacos", [2, 3], indirect=True)
 
@@ -306,10 +306,9 @@ async def test_a_service_that_no_server_can_list_is_no_reason_to_leave_one(nacos
             for _ in range(3):
                 await world.until_confirmed()
             assert world.pod_names() == ["web-0", "web-1"]
-            assert not world.reconnected
 
 
-async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_no_reconnect(nacos: FakeNacos) -> None:
+async def test_a_service_whose_list_is_never_answered_is_no_error_of_others(nacos: FakeNacos) -> None:
     nacos.silent = {"cart"}
     async with following(polling(nacos, timeout_seconds=1), SHOP, CART) as world:
         await world.until_pods("web-0", "web-1")
@@ -317,43 +316,6 @@ async def test_a_service_whose_list_is_never_answered_is_no_error_of_others_and_
         for _ in range(3):
             await world.until_confirmed()
             assert not world.error
-        assert not world.reconnected
-
-
-async def test_a_service_that_fails_now_and_then_puts_nobody_in_doubt(nacos: FakeNacos) -> None:
-    nacos.put(host(2), service="cart")
-    async with following(polling(nacos), SHOP, CART) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until_listed(1, CART)
-        await fail_now_and_then(nacos, world, CART)
-        assert not world.reconnected
-
-
-async def fail_now_and_then(nacos: FakeNacos, world: Followed, key: ServiceKey) -> None:
-    """Let the lists of this service fail twice; return once `shop` was confirmed after the end of the second time."""
-    for _ in range(2):
-        nacos.ill.add(key.service)
-        await world.until(lambda: world.error_of(key))
-        await world.until_confirmed()
-        nacos.ill.remove(key.service)
-        await world.until_listed(1, key)
-        await world.until(lambda: not world.error_of(key))
-        await world.until_confirmed()
-
-
-@pytest.mark.parametrize("fail", [1, 2, 4])
-async def test_where_others_fail_one_more_that_does_now_and_then_puts_nobody_in_doubt(
-    nacos: FakeNacos, fail: int
-) -> None:
-    failing = [ServiceKey("nacos", f"failing-{number}") for number in range(fail)]
-    nacos.ill = {key.service for key in failing}
-    nacos.put(host(2), service="cart")
-    async with following(polling(nacos), SHOP, CART, *failing) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: all(map(world.error_of, failing)))
-        await world.until_listed(1, CART)
-        await fail_now_and_then(nacos, world, CART)
-        assert not world.book.hold_until
 
 
 @pytest.mark.parametrize("how", ["cut", "denied"])
@@ -365,32 +327,6 @@ async def test_a_list_that_fails_at_once_does_not_end_those_that_take_longer(nac
         assert not world.error
         nacos.hold.set()
         await world.until_pods("web-0", "web-1")
-
-
-async def test_a_server_that_stands_still_for_a_moment_is_a_reconnect_though_few_lists_are_asked_for_in_it(
-    nacos: FakeNacos,
-) -> None:
-    """Registrations may have expired meanwhile."""
-    others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(60)]
-    async with following(polling(nacos, timeout_seconds=1), SHOP, *others) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
-        assert not world.reconnected
-        nacos.silent = {"shop", *(key.service for key in others[10:])}  # which are asked about after ten others
-        # Up to seven may be the end of a pass; of the next one eight fail, and none is answered between them.
-        await world.until(lambda: sum(bool(world.error_of(key)) for key in others) > 2 * AT_ONCE)
-        nacos.silent = set()
-        await world.until(lambda: world.reconnected)
-
-
-async def test_what_is_listed_after_an_outage_at_the_start_is_a_reconnect(nacos: FakeNacos) -> None:
-    """What a process remembers from the one before may not have registered again."""
-    nacos.status = 502
-    async with following(polling(nacos)) as world:
-        await world.until(lambda: world.error)
-        nacos.status = 0
-        await world.until_pods("web-0", "web-1")
-        assert world.reconnected
 
 
 async def test_any_number_of_services_that_are_never_answered_keep_no_other_from_being_listed(nacos: FakeNacos) -> None:
@@ -417,73 +353,17 @@ async def test_any_number_of_services_whose_lists_have_no_answer_are_no_error_of
         nacos.cut, nacos.silent = (set(), {key.service for key in others})[:: 1 if end == "never" else -1]
         await world.until(lambda: all(map(world.error_of, others)))
         await world.until_confirmed()
-        asked, told, hold_until = len(nacos.asked), len(world.changes.received), world.book.hold_until
+        asked, told = len(nacos.asked), len(world.changes.received)
         await nacos.until(lambda: len(nacos.asked) > asked + 2 * len(others))
         assert SHOP not in {key for key, _ in world.changes.received[told:]}
-        assert world.book.hold_until == hold_until
-
-
-async def test_a_service_that_nobody_follows_any_more_is_no_outage_of_others(nacos: FakeNacos) -> None:
-    nacos.silent = {"cart"}
-    async with following(polling(nacos, timeout_seconds=1), SHOP, CART) as world:
-        await world.until_pods("web-0", "web-1")
-        world.follow([SHOP])  # before there is an answer about the other one, or an error
-        until = asyncio.get_running_loop().time() + 3
-        await nacos.until(lambda: asyncio.get_running_loop().time() > until)
-        assert not world.reconnected
-
-
-async def test_an_outage_is_noted_where_most_services_failed_before(nacos: FakeNacos) -> None:
-    failing = [ServiceKey("nacos", f"failing-{number}") for number in range(4)]
-    nacos.ill = {key.service for key in failing}
-    nacos.put(host(2), service="cart")
-    async with following(polling(nacos), SHOP, CART, *failing) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until_listed(1, CART)
-        await world.until(lambda: all(map(world.error_of, failing)))
-        assert not world.reconnected
-        nacos.status = 502
-        await world.until(lambda: world.error and world.error_of(CART))
-        nacos.status = 0
-        await world.until(lambda: world.book.hold_until)
-
-
-async def test_an_outage_is_noted_where_all_that_is_still_followed_failed_before(nacos: FakeNacos) -> None:
-    nacos.put(host(2), service="cart")
-    async with following(polling(nacos), SHOP, CART) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until_listed(1, CART)
-        nacos.ill = {"shop"}
-        await world.until(lambda: world.error)
-        nacos.put(host(2), host(3), service="cart")
-        await world.until_listed(2, CART)
-        assert not world.book.hold_until
-        world.follow([SHOP])
-        nacos.put(host(1))  # what was there when nobody could look
-        nacos.ill = set()
-        await world.until_pods("web-1")
-        assert world.book.hold_until
 
 
 async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:
     """None waits for its turn because it had no answer in the outage."""
     others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE)]
     nacos.cut = {"shop", *(key.service for key in others)}
-    async with following(polling(nacos, interval_seconds=3600), SHOP, *others) as world:
+    async with following(polling(nacos), SHOP, *others) as world:
         await nacos.until(lambda: len(nacos.asked) > 4 * AT_ONCE)
         nacos.cut = set()
         await world.until_pods("web-0", "web-1")
         await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
-
-
-@pytest.mark.parametrize("status", [404, 500, 502])
-async def test_a_moment_in_which_no_list_is_answered_is_a_reconnect(nacos: FakeNacos, status: int) -> None:
-    """A gateway speaks for a server that is starting again."""
-    async with following(polling(nacos)) as world:
-        await world.until_pods("web-0", "web-1")
-        assert not world.reconnected
-        nacos.status = status
-        await world.until(lambda: world.error)
-        nacos.status = 0
-        await world.until_pods("web-0", "web-1")
-        assert world.reconnected

@@ -141,7 +141,7 @@ async def test_what_is_no_list_leaves_the_last_one(
     await world.until(lambda: not world.error)
 
 
-async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others_and_no_reconnect(
+async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others(
     fake: Fake,
 ) -> None:
     async with following(fake.url, interval_seconds=1) as world:
@@ -154,7 +154,6 @@ async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others_and_n
             await world.until_confirmed()
             assert not world.error
             assert "504" in world.error_of(ill)
-        assert not world.book.hold_until
 
 
 @pytest.mark.parametrize(("ill", "pause"), [(3, 0.0), (4, 0.6)], ids=["neighbours", "late together"])
@@ -171,92 +170,12 @@ async def test_services_that_are_asked_about_together_and_fail_are_no_fault_of_t
             last = {key: listed_at(world, key) for key in keys[:-ill]}
             await world.until(lambda last=last: all(listed_at(world, key) > at for key, at in last.items()))
             assert not any(world.error_of(key) for key in keys[:-ill])
-        assert not world.book.hold_until
-
-
-@pytest.mark.parametrize("services", [3, 16], ids=["one a turn", "several a turn"])
-async def test_a_service_that_fails_now_and_then_leaves_no_doubt_of_others(fake: Fake, services: int) -> None:
-    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = await followed_together(world, services)
-        for _ in range(2):
-            fake.ill = {keys[-1].service}
-            await world.until(lambda: "504" in world.error_of(keys[-1]))
-            fake.ill = set()
-            await world.until(lambda: not world.error_of(keys[-1]))
-            await world.until_confirmed()
-        assert not world.book.hold_until
-
-
-async def test_a_service_that_fails_now_and_then_beside_one_that_always_does_is_no_fault_of_a_third(fake: Fake) -> None:
-    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = await followed_together(world, 3)
-        fake.ill = {keys[1].service}
-        await world.until(lambda: "504" in world.error_of(keys[1]))
-        for _ in range(3):
-            await world.until_confirmed()  # it began to fail more than an interval ago
-        for _ in range(2):
-            fake.ill = {key.service for key in keys[1:]}
-            await world.until(lambda: "504" in world.error_of(keys[2]))
-            assert not world.error
-            await world.until_confirmed()
-            fake.ill = {keys[1].service}
-            await world.until(lambda: not world.error_of(keys[2]))
-            assert not world.error
-        assert not world.book.hold_until
-
-
-async def test_an_outage_is_noted_where_all_that_is_still_followed_failed_before(fake: Fake) -> None:
-    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = await followed_together(world, 2)
-        fake.ill = {keys[0].service}
-        await world.until(lambda: "504" in world.error)
-        assert not world.book.hold_until
-        world.follow(keys[:1])
-        fake.ill = set()
-        await world.until(lambda: not world.error)
-        assert world.book.hold_until
-
-
-async def test_several_that_begin_to_fail_at_once_are_a_reconnect_though_others_are_answered(fake: Fake) -> None:
-    """A gateway may answer for a server that is started again, and for a moment only."""
-    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = await followed_together(world, 16)
-        assert not world.book.hold_until
-        fake.ill = {key.service for key in keys[9:]}
-        await world.until(lambda: all("504" in world.error_of(key) for key in keys[9:]))
-        assert not world.error
-        await world.until(lambda: world.book.hold_until)
-
-
-async def followed_together(world: Followed, services: int) -> list[ServiceKey]:
-    """Follow so many services from now on; return them once each was listed."""
-    keys = [world.key._replace(service=f"shop-{number:02}") for number in range(services)]
-    world.follow(keys)
-    await world.until(lambda: all(listed_at(world, key) for key in keys))
-    return keys
 
 
 def listed_at(world: Followed, key: ServiceKey) -> float:
     """The time of a service's last answer."""
     roster = world.book.roster(key)
     return roster.at if roster is not None and roster.valid else 0.0
-
-
-async def test_a_server_that_cannot_answer_most_is_left_for_the_next_at_once(fake: Fake) -> None:
-    names = [f"shop-{number}" for number in range(40)]
-    async with serving() as first, following(first.url, fake.url, interval_seconds=60) as world:
-        first.ill = {*names[1:]}
-        world.follow([world.key._replace(service=name) for name in names])
-        await world.until(lambda: all(world.listed_of(world.key._replace(service=name)) == 2 for name in names))
-
-
-async def test_a_moment_in_which_nothing_is_answered_is_a_reconnect(fake: Fake, world: Followed) -> None:
-    assert not world.book.hold_until
-    fake.status, fake.body = 502, "bad gateway"
-    await world.until_error("502")
-    fake.status, fake.body = 200, json.dumps(LIST)
-    await world.until(lambda: not world.error)
-    assert world.book.hold_until
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The book that every source keeps: what is kept of answers, who hears of what, and what is counted."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,8 +93,20 @@ def test_a_registry_that_is_down_fails_all_services_and_is_counted_once(stand: S
     assert sorted(stand.told) == [API, WEB]
     assert stand.counted("errors_total", reason="unreachable") == 1
     assert stand.counted("up") == 0
+    assert stand.counted("reconnects_total") is None
     stand.book.update(WEB, [ONE])
+    stand.book.update(API, [ONE])
     assert stand.counted("up") == 1
+    assert stand.counted("reconnects_total") == 1
+
+
+def test_a_registry_is_down_once_each_of_its_services_cannot_be_reached(stand: Stand) -> None:
+    stand.book.update(WEB, [ONE])
+    stand.book.update(API, [ONE])
+    stand.book.failed(DOWN, [WEB])
+    assert stand.counted("up") == 1
+    stand.book.failed(DOWN, [API])
+    assert stand.counted("up") == 0
 
 
 def test_one_service_that_fails_leaves_the_registry_up(stand: Stand) -> None:
@@ -104,23 +115,13 @@ def test_one_service_that_fails_leaves_the_registry_up(stand: Stand) -> None:
     assert stand.counted("up") == 1
 
 
-@pytest.mark.parametrize(("answer", "reason"), [({"partial": True}, "partial"), ({"index": 5}, "rewound")])
-def test_an_answer_that_is_not_valid_replaces_nothing_and_is_counted_by_reason(
-    stand: Stand, answer: dict[str, Any], reason: str
-) -> None:
-    stand.book.update(WEB, [ONE], index=9)
-    stand.book.update(WEB, [], **answer)
+def test_a_partial_answer_replaces_nothing_and_is_counted(stand: Stand) -> None:
+    stand.book.update(WEB, [ONE])
+    stand.book.update(WEB, [], partial=True)
     roster = stand.roster()
     assert (roster.valid, roster.instances) == (True, (ONE,))
-    assert roster.error
-    assert stand.counted("errors_total", reason=reason) == 1
-
-
-def test_a_reconnect_is_in_every_later_roster(stand: Stand) -> None:
-    stand.book.reconnected()
-    stand.book.update(WEB, [ONE])
-    assert stand.roster().reconnected_at == 1000
-    assert stand.counted("reconnects_total") == 1
+    assert roster.error == "the answer is incomplete"
+    assert stand.counted("errors_total", reason="partial") == 1
 
 
 def test_a_confirmation_makes_what_was_heard_younger_and_ends_a_failure(stand: Stand) -> None:
@@ -137,15 +138,6 @@ def test_a_confirmation_makes_what_was_heard_younger_and_ends_a_failure(stand: S
     assert stand.told == [WEB]
     assert stand.roster().error is None
     assert not stand.roster(API).valid
-
-
-def test_an_empty_list_is_alive_while_another_service_is_confirmed(stand: Stand) -> None:
-    stand.book.update(API, [ONE])
-    stand.now += 100
-    stand.book.update(WEB, [])
-    assert not stand.roster().alive
-    stand.book.confirm()
-    assert stand.roster().alive
 
 
 def test_what_is_not_followed_any_more_is_forgotten_and_not_heard_again(stand: Stand) -> None:
@@ -177,14 +169,6 @@ def test_only_the_first_of_a_row_of_failures_is_logged_and_one_line_for_a_regist
         stand.book.failed(NotAllowed("HTTP 403"), [WEB])
         stand.book.failed(DOWN)
     assert [(log["registry"], log["services"], log["error"]) for log in logs] == [("nacos", 2, str(DOWN))]
-
-
-def test_an_invalid_answer_is_logged_with_its_service_once() -> None:
-    stand = Stand()
-    with capture_logs() as logs:
-        stand.book.update(WEB, [], partial=True)
-        stand.book.update(WEB, [], partial=True)
-    assert [(log["registry"], log["service"]) for log in logs] == [("nacos", "web")]
 
 
 @given(

@@ -190,7 +190,6 @@ class ConsulWorld(PersistentWorld):
         "unknown": "ACL not found; Consul does not know the token",
         **dict.fromkeys(SEES_PART, "may not see all"),
     }
-    brief = {"wait_seconds": 2}  # noqa: RUF012
     secret_field = "token_file"
 
     @classmethod

@@ -32,10 +32,6 @@ class Followed(FollowedService[ZooKeeperSource]):
         self.settings = ZooKeeperRegistry(**{**fixed, **times, **settings})
         super().__init__(key, lambda book: ZooKeeperSource(self.settings, book))
 
-    async def until_alive(self) -> None:
-        """Waits until the roster has evidence that other services have instances."""
-        await self.until(lambda: self.roster.alive)
-
     def serving(self) -> int:
         """The number of serving pods."""
         return sum(state is PodState.SERVING for state in self.pods.states().values())

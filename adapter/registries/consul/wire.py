@@ -15,8 +15,6 @@ from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import Reply, SegmentedReply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
 
-CONSUL = "consul"
-"""The service under which every server of Consul lists itself."""
 CRITICAL = "CRITICAL"
 """The status of a registration with a check that fails, or that has not run yet."""
 MAINTENANCE = "MAINTENANCE"
@@ -82,13 +80,8 @@ class _Entry(msgspec.Struct, rename="pascal"):
     checks: list[_Check]
 
 
-class _Server(msgspec.Struct, rename="pascal"):
-    node: _Node
-
-
 _ARRAY = array("")
 _ENTRIES = Decoder(list[_Entry])
-_SERVERS = Decoder(list[_Server])
 
 
 class Headers(NamedTuple):
@@ -163,14 +156,6 @@ async def registrations(
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongRegistryAnswer(f"{server}: {_NOT_CONSUL}: {error}") from error
     return tuple(listed)
-
-
-def server_ids(body: bytes, server: str) -> frozenset[str]:
-    """The ids of the nodes that Consul's own servers run on. Raises WrongRegistryAnswer."""
-    try:
-        return frozenset(server.node.id for server in _SERVERS.decode(body))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WrongRegistryAnswer(f"{server}: {_NOT_CONSUL}: {error}") from error
 
 
 def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Registration]:

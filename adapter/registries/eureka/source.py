@@ -6,8 +6,7 @@ a new service, and periodically: the hash code counts statuses, so it does not r
 
 OUT_OF_SERVICE and DOWN pull an instance out, as its status or as an override behind STARTING. STARTING and UNKNOWN do
 not: such an instance is registered, and nobody pulled it out. An instance that stays after its lease expired
-(self-preservation) counts by its status, and its service is marked as protected. A restarted server is empty until its
-clients register again; the source reports that as a reconnect.
+(self-preservation) counts by its status, and its service is marked as protected.
 
 By default a server answers from a read-only cache that is up to 30 s old. With
 `eureka.server.use-read-only-response-cache: false` it shows changes at once, except those that arrive while it builds
@@ -87,18 +86,9 @@ class RegistryCopy:
         """The latest renewal in that fetch (epoch seconds)."""
 
     @property
-    def count(self) -> int:
-        """Number of instances of all applications."""
-        return self._counts.total()
-
-    @property
     def hashcode(self) -> str:
         """The hash code of this copy; equals the server's if no change was missed."""
         return "".join(f"{status}_{count}_" for status, count in sorted(self._counts.items()) if count)
-
-    def __contains__(self, name: str) -> bool:
-        """Whether the application has instances."""
-        return name in self._applications
 
     def get(self, name: str, summary: InstanceSummary) -> CopiedInstance | None:
         """The copy of this instance, None if there is none."""
@@ -180,11 +170,10 @@ class RegistryCopy:
 
 
 class _Reported(NamedTuple):
-    """The last report about a service. `alive`: the service has no instances, but others of this Eureka do."""
+    """The last report about a service."""
 
     instances: tuple[Instance, ...]
     protected: bool
-    alive: bool
 
 
 class EurekaSource:
@@ -193,12 +182,11 @@ class EurekaSource:
     def __init__(self, settings: EurekaRegistry, cache: RosterCache) -> None:
         self._settings = settings
         self._cache = cache
-        self._peers = Failover(base_urls(settings.servers), lambda: None)
+        self._peers = Failover(base_urls(settings.servers))
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """Keys by application name in capitals: Eureka's names are case-insensitive."""
         self._reported: dict[ServiceKey, _Reported] = {}
         self._copy: RegistryCopy | None = None
-        self._was_failing = False
         self._answered_at = self._full_fetch_at = float("-inf")
         self._services_changed = asyncio.Event()
 
@@ -227,7 +215,6 @@ class EurekaSource:
                     await self._peers.ask(lambda server: self._fetch_registry(client, server))
                     backoff.reset()
                 except SourceError as error:
-                    self._was_failing = True
                     self._cache.failed(error)
                     pause = max(backoff.next(), pause)
                 await wait_for_event(self._services_changed, pause)
@@ -274,29 +261,22 @@ class EurekaSource:
                 await copy.load(Applications(body), self._cache.clock(), before)
             except (msgspec.MsgspecError, Uncut) as error:
                 raise WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address") from error
-        was_restarted = before is not None and before.count and not copy.count  # instances never leave all at once
-        if was_restarted or server != self._peers.current:
-            self._cache.reconnected()
         self._copy, self._full_fetch_at = copy, self._cache.clock()
         await self._report(copy, copy.kept)
         self._cache.confirm()
 
     async def _report(self, copy: RegistryCopy, changed: Collection[str]) -> None:
-        """Writes changed, newly followed and empty applications to the roster cache."""
-        if self._was_failing:
-            self._was_failing = False
-            self._cache.reconnected()  # after a restart it lacks instances that have not registered again yet
+        """Writes changed and newly followed applications to the roster cache."""
         slices = Slices()
         for name, keys in list(self._wanted.items()):
             await slices.breathe()
-            if name not in copy.kept or not (name in changed or name not in copy or not keys <= self._reported.keys()):
+            if name not in copy.kept or not (name in changed or not keys <= self._reported.keys()):
                 continue
-            instances = copy.instances(name)
-            report = _Reported(instances, name in copy.protected, alive=not instances and copy.count > 0)
+            report = _Reported(copy.instances(name), name in copy.protected)
             for key in self._wanted.get(name, ()):
                 if self._reported.get(key) != report:
                     self._reported[key] = report
-                    self._cache.update(key, report.instances, protected=report.protected, alive=report.alive)
+                    self._cache.update(key, report.instances, protected=report.protected)
         await slices.breathe()
 
     def _checked_body(self, server: str, reply: SegmentedReply) -> Body:

@@ -5,9 +5,8 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 """
 
 import asyncio
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from adapter.registries.client import Failover, base_urls, registry_client
 from adapter.registries.nacos.http import CredentialProvider, InstanceListClient, LoginRefused
 from adapter.registries.nacos.wire import InstanceDecoder, NacosService, ServiceInfo, ServiceInstances
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import SERVERS_REASONS, Onsets, RosterCache
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
 from adapter.runtime.source_errors import MissingExtra, NotAllowed, SourceError, SourceUnreachable
@@ -43,7 +42,7 @@ class NacosSource:
         self._settings = settings
         self._cache = cache
         self._decoder = InstanceDecoder(settings.clusters, settings.pod_name_key)
-        self._peers = Failover(base_urls(settings.servers), cache.reconnected)
+        self._peers = Failover(base_urls(settings.servers))
         self._wake_lister = asyncio.Event()
         self._services_changed = asyncio.Event()
         self._backoff = Backoff()
@@ -51,9 +50,8 @@ class NacosSource:
         self._log_once = LogOnce()
         self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
         """The services of the connection's subscriptions."""
-        self._serial = itertools.count(1)
-        self._told: dict[NacosService, int] = {}
-        """The serial numbers of the last pushes, or answers to subscriptions, about these."""
+        self._told: dict[NacosService, float] = {}
+        """When the last pushes, or answers to subscriptions, about these came (the loop's time)."""
         self._pushed: set[ServiceKey] = set()
         """Services whose changes are pushed."""
         self._due: set[ServiceKey] = set()
@@ -63,14 +61,6 @@ class NacosSource:
         """What lists a service again, by the services of the connection's pushes."""
         self._failed: dict[NacosService, SourceError] = {}
         """The subscriptions of the last round that failed."""
-        self._connected_before = False
-        self._lost = False
-        """Whether a connection was lost, or the server may have been away, and nothing was answered since."""
-        self._onsets = Onsets(cache)
-        self._listed_at = -math.inf
-        """When a list was answered last (the loop's time)."""
-        self._unanswered: set[ServiceKey] = set()
-        """Services whose lists began to have no answer since then."""
         self._silent: dict[ServiceKey, None] = {}
         """Services whose last list had no answer, in the order of the questions."""
         self._poll_at = 0.0
@@ -79,9 +69,7 @@ class NacosSource:
         """Follows the services of the cache from now on."""
         self._due &= self._cache.keys
         self._pushed &= self._cache.keys
-        self._unanswered &= self._cache.keys
         self._silent = {key: None for key in self._silent if key in self._cache.keys}
-        self._note_if_all_fail()
         self._services_changed.set()
         self._poll_at = 0.0
         self._wake_lister.set()
@@ -135,16 +123,11 @@ class NacosSource:
         async def hold_subscriptions() -> None:
             await connection.wait_until_registered()
             self._services.clear()
-            is_other = connection.server != self._peers.current
             self._peers.current = connection.server  # lists are polled from the server that pushes, too
             self._backoff.reset()
-            if self._connected_before or self._lost or is_other:
-                self._cache.reconnected()
-            self._connected_before, self._lost = True, False
             try:
                 await run_all(self._keep_subscribed(connection), self._keep_checking(connection))
             finally:
-                self._lost = True
                 self._pushed.clear()
                 for timer in self._second_lists.values():
                     timer.cancel()
@@ -176,7 +159,7 @@ class NacosSource:
             named = [service for service in self._services if service.grouped_name == info.grouped_name]
             services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
-                self._told[service] = next(self._serial)
+                self._told[service] = asyncio.get_running_loop().time()
                 self._forget_second_list(service)
                 keys = self._services[service]
                 if not self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None):
@@ -247,7 +230,7 @@ class NacosSource:
         return {service for service, error in self._failed.items() if not isinstance(error, NotAllowed)}
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
-        told, keys = self._told.get(service), self._services[service]
+        asked_at, keys = asyncio.get_running_loop().time(), self._services[service]
         try:
             info = await connection.subscribe(service)
         except SourceError as error:
@@ -259,11 +242,10 @@ class NacosSource:
                 self._pushed.difference_update(keys)
                 self._list_soon(keys)
             return
-        self._note_life()
         self._pushed.update(keys)
-        if self._told.get(service) == told:  # otherwise a push overtook this response
+        if self._told.get(service, -math.inf) < asked_at:  # otherwise a push overtook this response
             self._take(keys, info)
-            self._told[service] = next(self._serial)  # a list that was asked for before is older
+            self._told[service] = asyncio.get_running_loop().time()  # a list that was asked for before is older
 
     def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> bool:
         """Writes the pushed state of a service; False where it is listed instead: it is unknown, or `admin` is set."""
@@ -286,17 +268,18 @@ class NacosSource:
         loop, again_at = asyncio.get_running_loop(), -math.inf
         while True:
             self._wake_lister.clear()
-            began, due = loop.time(), set(self._due)
-            if began >= self._poll_at:
-                self._poll_at = began + self._settings.interval_seconds
+            due = set(self._due)
+            if loop.time() >= self._poll_at:
+                self._poll_at = loop.time() + self._settings.interval_seconds
                 due |= self._cache.keys - self._pushed
+            unanswered = set(due)
             pause = None  # nothing needs polling
             try:
-                await self._list_all(lists, began, due)
-            except SourceError as error:
-                polled = [key for key in due if key not in self._pushed or key in self._due]
-                self._note_onsets(polled, error, began)
+                await self._list_all(lists, unanswered)
+            except LoginRefused as error:
+                polled = [key for key in unanswered if key not in self._pushed or key in self._due]
                 self._cache.failed(error, polled if self._pushed else None)
+            if due and unanswered == due:
                 self._poll_at = 0.0
                 if loop.time() >= again_at:  # one that was woken sooner is no further failure
                     again_at = loop.time() + self._backoff.next()
@@ -305,13 +288,12 @@ class NacosSource:
                 self._backoff.reset()
                 if self._due or self._cache.keys - self._pushed:
                     pause = max(0.0, self._poll_at - loop.time())
-            self._note_if_all_fail()
             await wait_for_event(self._wake_lister, pause)
 
-    async def _list_all(self, lists: InstanceListClient, began: float, due: set[ServiceKey]) -> None:
+    async def _list_all(self, lists: InstanceListClient, due: set[ServiceKey]) -> None:
         """Asks for these services' lists; of silent ones, last, only so many that the others wait for one timeout."""
         silent = [key for key in self._silent if key in due]
-        ask = partial(self._list, lists, began, due)
+        ask = partial(self._list, lists, due)
         await for_each(sorted(due - self._silent.keys()), ask)
         while silent:
             some, silent = silent[:AT_ONCE], silent[AT_ONCE:]
@@ -319,13 +301,13 @@ class NacosSource:
             if not self._silent.keys().isdisjoint(some):
                 break
 
-    async def _list(self, lists: InstanceListClient, began: float, due: set[ServiceKey], key: ServiceKey) -> None:
-        """Asks for one service's list in the pass that began then (the loop's time); `due` loses those answered."""
+    async def _list(self, lists: InstanceListClient, due: set[ServiceKey], key: ServiceKey) -> None:
+        """Asks for one service's list; `due` loses those answered. Raises LoginRefused."""
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
         service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
-        told = self._told.get(service)
+        asked_at = asyncio.get_running_loop().time()
         listed: ServiceInstances | SourceError | None = None
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
@@ -334,54 +316,17 @@ class NacosSource:
         finally:
             self._asking.discard(key)
             # What was pushed, or subscribed to, meanwhile is newer.
-            is_newest = self._settings.admin or self._told.get(service) == told
+            is_newest = self._settings.admin or self._told.get(service, -math.inf) < asked_at
             if not isinstance(listed, ServiceInstances) and wanted and key in self._pushed and is_newest:
                 self._due.add(key)  # also where the failure of another ended it
+        self._silent.pop(key, None)
         if isinstance(listed, ServiceInstances):
             due.discard(key)
-            self._note_answer(key)
             if is_newest and (wanted or key not in self._pushed):
                 self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
-        elif listed is not None and key in self._cache.keys and is_newest:
-            self._note_failure(key, listed, began)
-
-    def _note_answer(self, key: ServiceKey) -> None:
-        self._listed_at = asyncio.get_running_loop().time()
-        self._unanswered.clear()
-        self._silent.pop(key, None)
-        self._note_life()
-
-    def _note_life(self) -> None:
-        """The registry answered; what was lost until now is in doubt."""
-        if self._lost:
-            self._lost = False
-            self._cache.reconnected()
-
-    def _note_if_all_fail(self) -> None:
-        """Where all that is followed fails, nobody knows whether the servers were away meanwhile."""
-        self._lost = self._lost or self._cache.all_fail
-
-    def _note_onsets(self, keys: Sequence[ServiceKey], error: SourceError, began: float) -> None:
-        """Lists of the pass that began then failed: where many begin to, the server may be starting again."""
-        if error.reason in SERVERS_REASONS:
-            at = asyncio.get_running_loop().time()
-            within = self._settings.interval_seconds + self._settings.timeout_seconds
-            self._lost |= self._onsets.are_many(keys, at, since=min(began, at - within))
-
-    def _note_failure(self, key: ServiceKey, error: SourceError, began: float) -> None:
-        """Writes the error of a list. Raises it where the lists of the other services would fail as well."""
-        has_no_answer, was_silent = isinstance(error, SourceUnreachable), key in self._silent
-        self._silent.pop(key, None)
-        if has_no_answer:
-            self._silent[key] = None  # as the last one
-            if not was_silent:
-                self._unanswered.add(key)
-        # Fewer may be their services' fault: one that fails at once must not end the lists of others for ever.
-        able = len(self._cache.keys) - len(self._silent.keys() - self._unanswered)
-        many_unanswered = len(self._unanswered) >= min(AT_ONCE, max(1, able))
-        self._lost |= many_unanswered and self._cache.is_answered(key)
-        self._note_onsets([key], error, began)
-        is_silence = has_no_answer and many_unanswered and self._listed_at < began
-        if is_silence or isinstance(error, LoginRefused):
-            raise error
-        self._cache.failed(error, [key])
+        elif isinstance(listed, LoginRefused):
+            raise listed
+        elif key in self._cache.keys and is_newest:
+            if isinstance(listed, SourceUnreachable):
+                self._silent[key] = None  # as the last one
+            self._cache.failed(listed, [key])

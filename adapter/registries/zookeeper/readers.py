@@ -116,17 +116,13 @@ class NodeReader(ABC):
 
 
 class ServiceReader(NodeReader):
-    """Reads a service in one layout. `instances` and `overrides` come from the last successful read.
-
-    `others_alive`: other services have instances.
-    """
+    """Reads a service in one layout. `instances` and `overrides` come from the last successful read."""
 
     def __init__(self, key: ServiceKey, paths: tuple[str, ...], cache: ChildrenCache[Any] | None = None) -> None:
         super().__init__(paths, cache)
         self.key = key
         self.instances: tuple[ServiceInstance, ...] = ()
         self.overrides = OverrideRules()
-        self.others_alive = False
         self.logged: tuple[str, ...] = ()
         """The warnings at the last report."""
         self.task: asyncio.Task[None] | None = None

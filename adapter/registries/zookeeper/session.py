@@ -8,7 +8,6 @@ read again for each connection, connections that can be aborted, and the reason 
 import asyncio
 import errno
 import logging
-import math
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -81,11 +80,7 @@ class ZooKeeperSession:
         self._password = ""
         self._handler = _KazooHandler(settings, self._loop.time)
         self._client: Any = None
-        self.started_at: float | None = None
-        """When the session started, by the event loop's clock; None without a session."""
         self.ever_connected = False
-        self._heard_at = -math.inf
-        self._longest_silence = 0.0
         self._disconnected_since = self._loop.time()
         self._ended: asyncio.Future[SourceError] = self._loop.create_future()
 
@@ -156,11 +151,6 @@ class ZooKeeperSession:
         """Whether the node exists."""
         return await self._request(path, "exists_async", watch=self._on_watch_event if watch else None) is not None
 
-    async def has_children(self, path: str) -> bool:
-        """Whether the node exists and has children."""
-        stat = await self._request(path, "exists_async")
-        return stat is not None and stat.numChildren > 0
-
     async def get(self, path: str) -> Znode | None:
         """The node's data, None if it does not exist; sets a watch."""
         result = await self._request(path, "get_async", watch=self._on_watch_event)
@@ -186,14 +176,6 @@ class ZooKeeperSession:
         """Waits for the answer to a read. Raises SourceError."""
         await self._send("/", "exists_async")
 
-    def take_longest_silence(self) -> float:
-        """For how long the server answered nothing at most although it was asked, since this was last called (seconds).
-
-        It is infinite if a request was given up.
-        """
-        longest, self._longest_silence = self._longest_silence, 0.0
-        return longest
-
     async def _request(self, path: str, method: str, **arguments: Any) -> Any:
         async with self._slots:
             return await self._send(path, method, **arguments)
@@ -204,7 +186,6 @@ class ZooKeeperSession:
         if not self.connected:
             raise self.disconnected_error()  # kazoo would queue the request until it is connected
         answer: asyncio.Future[Any] = self._loop.create_future()
-        answer.add_done_callback(partial(self._note_silence, self._loop.time()))
         try:
             async with asyncio.timeout(seconds):
                 getattr(self._client, method)(path, **arguments).rawlink(
@@ -214,7 +195,6 @@ class ZooKeeperSession:
         except NoNodeError:
             return None
         except TimeoutError as error:
-            self._longest_silence = math.inf
             raise SourceUnreachable(f"{self._server_names} did not answer within {seconds:g} s") from error
         except _GONE as error:
             raise self.disconnected_error() from error
@@ -250,25 +230,16 @@ class ZooKeeperSession:
 
     # Called in the event loop.
 
-    def _note_silence(self, asked_at: float, answer: asyncio.Future[Any]) -> None:
-        now = self._loop.time()
-        self._longest_silence = max(self._longest_silence, now - max(asked_at, self._heard_at))
-        if not answer.cancelled():
-            self._heard_at = now
-
     def _apply_state(self, state: KazooState, detail: KeeperState) -> None:
         if state == KazooState.CONNECTED:
             self.ever_connected = True
-            self.started_at = self.started_at or self._loop.time()
             self._last_warning.last = ""
             self._on_connected()
             return
         self._disconnected_since = self._loop.time()
-        if state == KazooState.LOST:
-            self.started_at = None
-            if detail in _ENDED and not self._ended.done():
-                refused = detail == KeeperState.AUTH_FAILED
-                self._ended.set_result(self._authentication_error() if refused else self.disconnected_error())
+        if state == KazooState.LOST and detail in _ENDED and not self._ended.done():
+            refused = detail == KeeperState.AUTH_FAILED
+            self._ended.set_result(self._authentication_error() if refused else self.disconnected_error())
         self._on_lost()
 
 

@@ -23,19 +23,15 @@ from adapter.registries.zookeeper.readers import (
     services_root,
 )
 from adapter.registries.zookeeper.session import ZooKeeperSession
-from adapter.runtime.backoff import Backoff, LogOnce
+from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
+from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 _log = structlog.get_logger(__name__)
 
 PING_SECONDS = 4.0
 """Period of pings."""
-SILENCE_SECONDS = 1.0
-"""A server that answers nothing for longer although it is asked may have been frozen."""
-MOST_PROBES = 8
-"""Maximum number of other services to probe for instances when a followed service is empty."""
 
 
 class ZooKeeperSource:
@@ -49,9 +45,6 @@ class ZooKeeperSource:
         self._rules = OverrideRuleReader(settings) if settings.layout != "Curator" else None
         self._session: ZooKeeperSession | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._was_connected = False
-        self._log_once = LogOnce()
-        self._populated_path = ""
 
     def refresh(self) -> None:
         """Follows the services of the cache from now on."""
@@ -114,18 +107,13 @@ class ZooKeeperSource:
             await asyncio.sleep(backoff.next())
 
     def _on_connected(self) -> None:
-        if self._was_connected:
-            self._cache.reconnected()
-        self._was_connected = True
         for reader in self._readers:
             reader.invalidate()
 
     def _on_lost(self) -> None:
-        """Marks every service as possibly outdated, and drops the evidence that others have instances."""
+        """Marks every service as possibly outdated."""
         for reader in self._readers:
             reader.current = False
-        for service in self._services.values():
-            service.others_alive = False
 
     def _on_change(self, path: str) -> None:
         parent = path.rpartition("/")[0]
@@ -145,20 +133,10 @@ class ZooKeeperSource:
             session.unblock()
             try:
                 await session.ping()
-                self._answered(session)
                 if self._rules is None or self._rules.current:
                     self._cache.confirm([service.key for service in self._services.values() if service.current])
-                await self._check_others(session)
             except SourceError as error:
                 self._cache.failed(error)
-
-    def _answered(self, session: ZooKeeperSession) -> None:
-        """Notes a reconnect with the first answer after a silence.
-
-        The sessions of registered instances may have expired meanwhile, although this one did not.
-        """
-        if session.take_longest_silence() > SILENCE_SECONDS:
-            self._cache.reconnected()
 
     # Services
 
@@ -186,7 +164,6 @@ class ZooKeeperSource:
                 reader.dirty.set()
                 continue
             backoff.reset()
-            self._answered(session)
             reader.was_read = True
             reader.current = session.connected and not reader.dirty.is_set()
             if isinstance(reader, ServiceReader):
@@ -208,41 +185,4 @@ class ZooKeeperSource:
         service.logged = warnings
         rules = [rule for matching in (service.overrides, *dynamic) for rule in matching.rules]
         instances = [registration.instance for registration in apply_rules(service.instances, rules)]
-        self._cache.update(service.key, instances, alive=service.others_alive and not instances)
-
-    # Evidence for empty services
-
-    async def _check_others(self, session: ZooKeeperSession) -> None:
-        """Updates `others_alive` of empty services, once the session is old enough for all instances to be back."""
-        empty = [service for service in self._services.values() if service.current and not service.instances]
-        if not empty or session.started_at is None:
-            return
-        is_settled = asyncio.get_running_loop().time() - session.started_at > 2 * self._settings.session_seconds
-        alive = is_settled and await self._others_are_alive(session)
-        for service in empty:
-            # It may have been left, and followed anew, since.
-            is_followed = self._services.get(service.key) is service
-            if service.others_alive != alive and service.current and is_followed:
-                service.others_alive = alive
-                self._report(service)
-
-    async def _others_are_alive(self, session: ZooKeeperSession) -> bool:
-        """Whether a service with instances is found. Raises SourceUnreachable; what may not be read is no evidence."""
-        below = "/providers" if self._settings.layout == "DubboInterface" else ""
-        try:
-            if self._populated_path and await session.has_children(self._populated_path):
-                return True
-            self._populated_path = ""
-            mine = {each.key.service.partition(":")[0] for each in self._services.values() if not each.instances}
-            others = set(await session.children(self._root or "/", watch=False) or ()) - mine
-            for name in sorted(others)[:MOST_PROBES]:
-                path = f"{self._root}/{name}{below}"
-                if await session.has_children(path):
-                    self._populated_path = path
-                    return True
-        except SourceUnreachable:
-            raise
-        except SourceError as error:
-            if self._log_once.is_new(str(error)):
-                _log.warning("no empty service is believed", registry=self._settings.name, error=str(error))
-        return False
+        self._cache.update(service.key, instances)
