@@ -82,8 +82,8 @@ class PolicyRow:
     """The values of a policy's series.
 
     `minimum` and `maximum` are the HPA's bounds, `lower` and `upper` those of the load. `suppressed` is None if the HPA
-    has no tolerance. `decision_age` is in seconds. `held_by` is empty if no stage changed the count, `error` (a reason in one word) if there is none. `pods`
-    is by state, `conditions` by name.
+    has no tolerance. `decision_age` is in seconds. `held_by` is empty if no stage changed the count, `error` (a reason
+    in one word) if there is none. `pods` is by state, `conditions` by name.
     """
 
     namespace: str

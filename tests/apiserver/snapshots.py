@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from adapter.kube.label_index import OwnersByLabels, PodStore, distinct_labels
-from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
-from adapter.load.pods import Container, Pod, PodState
+from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey

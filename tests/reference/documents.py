@@ -47,6 +47,7 @@ class Pod:
         self.owner = next((o for o in self.meta.get("ownerReferences", []) if o.get("controller")), None)
         self.containers = self.status.get("containerStatuses", [])
         self.state, self.since, self.away = "", ZERO, ZERO  # in service since, out or doubtful since
+        self.shifted = ZERO  # as `away`, and zero where nobody watched before
         self.registered = self.young = False
 
 

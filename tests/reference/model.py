@@ -387,7 +387,8 @@ def converge(w: World, s: Samples, limits: Limits) -> tuple[int, int | None]:
             return 0, None
         to = (w.current // k + 1) * k
         n = len(active) + to - w.current
-        return (to, None) if n > 0 and total / n >= limits.low * (1 if w.absolute else average(active, s.large)) else (0, None)
+        bottom = limits.low * (1 if w.absolute else average(active, s.large))
+        return (to, None) if n > 0 and total / n >= bottom else (0, None)
     to = (-(-w.current // k) - 1) * k
     n = len(serving) + to - w.current
     unsure = w.of("doubtful") or any(p.young for p in w.pods) or departed(w, s) or w.changed >= b or hold(w, s)

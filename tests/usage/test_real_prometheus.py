@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import Point, QuerySamples
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
@@ -31,6 +31,7 @@ from adapter.usage.query_catalog import WorkloadQuery
 from lab.faults.proxies import before_prometheus
 from lab.harness.prometheus import Exporter
 from lab.harness.prometheus import Prometheus as RealPrometheus
+from tests.usage.window_bounds import bound, is_hollow, is_partial
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("prometheus")]
 
@@ -323,7 +324,7 @@ class TestWindows:
             await world.until(_is_full)
         assert min(point.value for point in read) < 96 * NANO, "Prometheus itself answers with less"
         for point in read:
-            assert point.is_hollow or (point.bound or 0) >= 97 * NANO, point
+            assert is_hollow(point) or (bound(point) or 0) >= 97 * NANO, point
 
     async def test_a_server_that_lost_its_data_says_so_until_the_window_is_full(
         self, prometheus: RealPrometheus, exporter: Exporter
@@ -366,11 +367,11 @@ class TestWindows:
                 self.grown(other, 'all{namespace="shop",pod="b"}'),
                 asking(both, "sum by (namespace) (rate(all[8s]))", max_age=20, scope="Service") as world,
             ):
-                await world.until(lambda samples: samples.total and not samples.total.is_partial)
+                await world.until(lambda samples: samples.total and not is_partial(samples.total))
                 other.failing = True
-                found = await world.until(lambda samples: samples.total and samples.total.is_partial)
+                found = await world.until(lambda samples: samples.total and is_partial(samples.total))
                 assert found.total is not None
-                assert found.total.window_samples in {0, 5, 6, 7}
+                assert found.total.count in {0, 5, 6, 7}
 
     async def test_the_pods_of_a_wiped_shard_behind_a_querier_are_partial_alone(self) -> None:
         """The querier is a Prometheus that reads from two others."""
@@ -395,7 +396,7 @@ class TestWindows:
                         return {"b"} in partial and "b" in samples.pods and not partial[-1]
 
                     await world.until(is_full_again)
-        assert all(point.is_hollow or (point.bound or 0) >= 97 * NANO for point in read)
+        assert all(is_hollow(point) or (bound(point) or 0) >= 97 * NANO for point in read)
 
     async def test_a_target_that_is_up_and_down_by_turns_hides_no_fall_of_the_others(
         self, real: RealPrometheus, page: Exporter
@@ -428,7 +429,7 @@ class TestWindows:
             asking(real, text, max_age=20) as world,
         ):
             found = await world.until(lambda samples: samples.pods)
-            assert found.pods["a"].is_partial
+            assert is_partial(found.pods["a"])
             await world.until(_is_full)
 
     @pytest.mark.parametrize("text", ["rate(refused[4s])", "max_over_time(rate(deep[3s])[1s:1s])"])
@@ -453,16 +454,16 @@ class TestWindows:
                     page.failing = False
                     first = (await world.until(_partial)).pods["a"]
                     last = (await world.until(_is_full)).pods["a"]
-                    assert (first.window_samples, first.full_window) == (0, None)
+                    assert (first.count, first.full) == (UNCOUNTED, None)
                     assert last.at - first.at >= 7  # more where scrapes were late meanwhile
 
 
 def _partial(samples: QuerySamples) -> set[str]:
-    return {pod for pod, point in samples.pods.items() if point.is_partial}
+    return {pod for pod, point in samples.pods.items() if is_partial(point)}
 
 
 def _is_full(samples: QuerySamples) -> bool:
-    return bool(samples.pods) and not samples.pods["a"].is_partial
+    return bool(samples.pods) and not is_partial(samples.pods["a"])
 
 
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"

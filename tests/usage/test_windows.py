@@ -28,6 +28,7 @@ from tests.usage.fakes import (
     vector,
 )
 from tests.usage.test_prometheus import Source
+from tests.usage.window_bounds import bound, is_partial
 
 RATE = "sum by (namespace, pod) (rate(hits[1m]))"
 A = {"namespace": "shop", "pod": "a"}
@@ -160,7 +161,7 @@ class TestAsking:
         server = Gapped(3)
         server.interval = interval
         [point] = await self.points(fake, server, 1)
-        assert (point.window_samples, point.full_window) == (3, 4)
+        assert (point.count, point.full) == (3, 4)
 
     async def test_the_window_of_a_total_is_that_of_the_series_with_the_fewest_samples(
         self, fake: FakePrometheus
@@ -180,11 +181,11 @@ class TestAsking:
             await world.change()
         total = world.of(SHOP).total
         assert total is not None
-        assert (total.window_samples, total.full_window) == (3, 4)
+        assert (total.count, total.full) == (3, 4)
 
     async def test_full_windows_cost_one_short_answer(self, fake: FakePrometheus) -> None:
         points = await self.points(fake, Gapped(4), 3)
-        assert not any(point.is_partial for point in points)
+        assert not any(is_partial(point) for point in points)
         asked = [form["query"] for form in fake.asked if not asks_times(form["query"])]
         assert sum(map(asks_scrapes, asked)) == 1
         assert "count_values(" in asked[-1]
@@ -195,9 +196,9 @@ class TestAsking:
         async with self.polled(fake, server) as world:
             await world.change(6)
             server.held, server.interval = 5, 7.5
-            await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
+            await world.changes.until(lambda: is_partial(world.of(SHOP).pods["a"]))
         point = world.of(SHOP).pods["a"]
-        assert (point.window_samples, point.full_window) == (5, 8)
+        assert (point.count, point.full) == (5, 8)
 
     async def test_while_no_times_explain_more_than_a_full_window_holds_nobody_knows_whether_it_is_full(
         self, fake: FakePrometheus
@@ -206,9 +207,9 @@ class TestAsking:
         async with self.polled(fake, server) as world:
             await world.change(2)
             server.held, server.scrapes = 5, 2
-            await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
+            await world.changes.until(lambda: is_partial(world.of(SHOP).pods["a"]))
         point = world.of(SHOP).pods["a"]
-        assert (point.window_samples, point.full_window) == (5, None)
+        assert (point.count, point.full) == (5, None)
 
     async def test_a_gap_is_seen_in_the_answer_that_has_it(self, fake: FakePrometheus) -> None:
         """The value of the question that said so is not used: another replica may have answered it."""
@@ -216,9 +217,9 @@ class TestAsking:
         async with self.polled(fake, server) as world:
             await world.change(2)
             server.held = 2
-            await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
+            await world.changes.until(lambda: is_partial(world.of(SHOP).pods["a"]))
             server.held = 4
-            await world.changes.until(lambda: not world.of(SHOP).pods["a"].is_partial)
+            await world.changes.until(lambda: not is_partial(world.of(SHOP).pods["a"]))
 
     async def test_a_named_query_that_is_served_without_a_policy_is_what_the_server_answers(
         self, fake: FakePrometheus
@@ -229,7 +230,7 @@ class TestAsking:
         result = world.named("hits")
         [series] = [one for place in result.series.values() for one in place]
         assert (series.value, result.error) == (NANO, None)
-        assert world.of(SHOP).pods["a"].bound == 2 * NANO
+        assert bound(world.of(SHOP).pods["a"]) == 2 * NANO
 
     @pytest.mark.parametrize("refused", ["count_over_time", "60000ms", "ms]"])
     async def test_a_server_that_refuses_the_question_leaves_the_windows_unknown_for_two_of_them(
@@ -239,15 +240,15 @@ class TestAsking:
         server.refuses = (refused,)
         with capture_logs() as logs:
             points = await self.points(fake, server, 12)
-        assert [point.at for point in points if point.is_partial] == [points[0].at + 15 * at for at in range(8)]
-        assert all(point.bound is None for point in points[:8])
+        assert [point.at for point in points if is_partial(point)] == [points[0].at + 15 * at for at in range(8)]
+        assert all(bound(point) is None for point in points[:8])
         assert sum(each["event"] == "windows cannot be asked for" for each in logs) == 1
 
     async def test_so_they_are_after_each_gap_that_the_dates_show(self, fake: FakePrometheus) -> None:
         server = Gapped(4)
         server.refuses, server.pauses = ("count_over_time",), {NOW + 15 * 12, NOW + 15 * 30}
         points = {point.at: point for point in await self.points(fake, server, 42)}
-        unknown = [round(at - NOW) // 15 for at, point in points.items() if point.is_partial and point.bound is None]
+        unknown = [round(at - NOW) // 15 for at, point in points.items() if is_partial(point) and bound(point) is None]
         begins = [round(min(points) - NOW) // 15, 12 + 4, 30 + 4]
         assert unknown == [begin + number for begin in begins for number in range(8)]
 
@@ -258,4 +259,4 @@ class TestAsking:
         points = await self.points(fake, server, 24)
         sunk = [point for point in points if point.value < NANO]
         assert sunk
-        assert all(point.is_partial and point.bound is None for point in sunk)
+        assert all(is_partial(point) and bound(point) is None for point in sunk)
