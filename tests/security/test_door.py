@@ -280,7 +280,9 @@ async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(
     drop(silent, begun)
 
 
-@pytest.mark.parametrize("sent", [b"", HANDSHAKE, b"GET / HTTP/1.1\r\n\r\n", hello(P256)])
+@pytest.mark.parametrize(
+    "sent", [b"", HANDSHAKE, b"GET / HTTP/1.1\r\n\r\n", hello(P256)], ids=["nothing", "begun", "no-tls", "hello"]
+)
 async def test_a_handshake_that_fails_leaves_no_buffer_for_the_garbage_collector(
     service: Service, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
