@@ -36,7 +36,7 @@ SERVERS = (
     ),
     Left(
         r"e2e/test_counts\.py::test_a_step_of_one_pod",
-        "a step at 20 pods shows that the real HPA makes it; the arithmetic of the others is the literal model's",
+        "a step at 20 pods shows that the real HPA makes it; the arithmetic of the others is the reference model's",
         keep=1,
     ),
     Left(
@@ -138,18 +138,6 @@ SERVERS = (
 
 ROWS = (
     Left(
-        r"simulation/test_loops\.py::test_(a_memory_written_and_read|the_frequency_of_assessments)",
-        "each random loop is like the others",
-        keep=4,
-    ),
-    Left(
-        r"simulation/test_(slow_sources\.py::TestSlowSources::test_a_service_shrinks_once|"
-        r"lying_sources\.py::TestFrozenSources::test_a_(frozen_source_shrinks|source_whose)|"
-        r"windows\.py::test_(one_flaky_target|a_target_that_is_down))",
-        "intervals, windows and sources in every combination; random loops draw them besides",
-        keep=30,
-    ),
-    Left(
         r"demo/test_model\.py::test_(the_model_tells_the_recorded|every_step)",
         "the whole story in the demo's model; tests/replay/scenarios holds the counts of the same rules",
     ),
@@ -164,19 +152,11 @@ ROWS = (
         keep=1,
     ),
     Left(r"replay/test_simulation\.py::test_a_replayed_policy_does.*\[1-", "one history is like the other"),
-    Left(
-        r"benchmarks/test_control\.py::test_the_quick_model_is_the_replay",
-        "it tests the model of a benchmark: only another model changes its answer",
-    ),
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
     Left(r"fuzz/test_kubernetes\.py::test_an_object_nested_as_deep", "the depths at both ends matter", keep=40),
     Left(
         r"security/test_answers\.py::TestCost::.*\[as nobody writes\]",
         "200,000 series in the form that Prometheus writes are decoded",
-    ),
-    Left(
-        r"literal/test_literal\.py::test_the_documents_reach",
-        "they test the generator of documents: only a new rule changes their answer",
     ),
 )
 """Rows of tests without a server."""
@@ -186,7 +166,6 @@ LEFT = (*SERVERS, *ROWS)
 QUICK = (
     Left(r"engine/test_.*::test_a_broken_input", "one input after the other fails: each is like the others", keep=3),
     Left(r"engine/test_blast_radius\.py::test_after_each_fault", "faults and their ends"),
-    Left(r"literal/test_literal\.py::test_the_adapter_decides", "documents beyond the first of each kind", keep=7),
     Left(
         r"(security/test_(answers\.py::TestCost|large_objects|"
         r"scale_target\.py::test_three_hundred|registry_fairness)|"
@@ -205,7 +184,6 @@ QUICK = (
         "strange values at many places",
         keep=30,
     ),
-    Left(r"simulation/", "long loops; every rule that they hold has its own tests", keep=40),
     Left(
         r"(runtime/test_lean_imports|security/test_release\.py::test_the_commands_load|"
         r"terminal/test_command_line\.py::test_ctrl_c|kube/test_(clock\.py::.*_ntp_slews|leader_election\.py::test_no_two_act))",

@@ -113,22 +113,22 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
         unsure = "" if wiring.has_tolerance else " (if this cluster has that field: Kubernetes 1.35 has)"
         yield Flaw(
             Reason.TOLERANCE,
-            f"HPA {hpa.name} swallows steps of up to {steps}: set tolerance to "
+            f"HPA {hpa.name} suppresses steps of up to {steps}: set tolerance to "
             f'"0" in behavior.scaleUp and scaleDown{unsure}',
         )
     elif wiring.policy.strategy is Strategy.STEP:
         step = wiring.policy.step.down
-        # The fewest pods of which the HPA swallows a step down, whatever value it is served.
+        # The fewest pods of which the HPA suppresses a step down, whatever value it is served.
         first = math.ceil((step + 1 - Fraction(1, 1000)) / max(tolerance))
         yield Flaw(
             Reason.TOLERANCE,
-            f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a step of "
+            f"HPA {hpa.name} suppresses steps of up to {steps}, and HPAs have no field tolerance here: a step of "
             f"{step} pods (stepDown), of {first} or more",
         )
     elif float(wiring.policy.tolerance) < float(max(tolerance)):
         yield Flaw(
             Reason.TOLERANCE,
-            f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a policy "
+            f"HPA {hpa.name} suppresses steps of up to {steps}, and HPAs have no field tolerance here: a policy "
             f"with tolerance {percent_text(max(tolerance)).replace(' ', '')} asks for no such steps",
         )
     if wiring.suppressed:

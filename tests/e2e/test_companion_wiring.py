@@ -126,7 +126,7 @@ def test_fields_set_by_the_hpas_creator_stay(make_companion: MakeCompanion, work
 def test_a_report_changes_nothing(make_companion: MakeCompanion, workloads: Workloads) -> None:
     service(workloads, hpaWiring="Report")
     companion = make_companion(ON, rights=RIGHTS)
-    wait_told(workloads, "Tolerance", "swallows steps")
+    wait_told(workloads, "Tolerance", "suppresses steps")
     assert behavior(workloads) == {}
     assert companion.writes("WireHpa") == 0
 
@@ -198,7 +198,7 @@ def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
     workloads.hold_replicas("web", 20)
     place = f'namespace="{workloads.namespace}",policy="web"'
     assert adapter.metric(f"effective_load_policy_suppressed_replicas{{{place}}}") == 1
-    wait_told(workloads, "Tolerance", "swallows the step from 20 to 21")
+    wait_told(workloads, "Tolerance", "suppresses the step from 20 to 21")
     load.each("web", 138)
     workloads.wait_replicas("web", 23)
 
@@ -267,7 +267,7 @@ def test_a_cluster_without_the_field_is_detected_by_a_dry_run_and_served_coarsel
     ):
         # The creator owns the API server's defaults in scaleUp.policies, and that conflict is reported first.
         wait_told(old, "WiringConflict", "HPAs have no field tolerance here")
-        assert "swallows the step from 20 to 21" in conformant(old)["message"]
+        assert "suppresses the step from 20 to 21" in conformant(old)["message"]
         assert companion.writes("AskTolerance") == 1
         assert tolerances(old) == [None, None]
         old.wait_condition("web", "ScalingActive")

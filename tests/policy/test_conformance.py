@@ -173,7 +173,7 @@ def test_metrics_that_are_there_to_be_read_are_no_targets(name: str, make: Calla
 
 
 def test_the_step_suppressed_now_is_the_last_flaw_of_the_tolerance() -> None:
-    found = replace(WELL, hpa=COARSE, suppressed="the HPA's tolerance swallows the step from 20 to 21")
+    found = replace(WELL, hpa=COARSE, suppressed="the HPA's tolerance suppresses the step from 20 to 21")
     assert [flaw.message for flaw in flaws(found)][-1] == found.suppressed
 
 

@@ -132,4 +132,4 @@ def test_where_hpas_have_no_tolerance_the_policy_has_it_around_todays_target() -
     assert metric["resource"] == {"name": "cpu", "of": "Request"}
     assert (written[0]["tolerance"], metric["highWatermark"], metric["lowWatermark"]) == ("10%", "50%", "47%")
     assert written[1]["behavior"] == {"scaleUp": {}, "scaleDown": {}}
-    assert not any("swallows" in remark for remark in rendered.remarks)
+    assert not any("suppresses" in remark for remark in rendered.remarks)
