@@ -230,13 +230,7 @@ class Connection(asyncio.Protocol):
         self._reader = ResponseReader(Limit(0))
         self._answer: asyncio.Future[RawReply | _Large | None] | None = None
         self._may_be_large = False
-        self._announced = False
         self.closed = False
-
-    @property
-    def lost(self) -> bool:
-        """Whether it ended without the server's announcement."""
-        return self.closed and not self._announced
 
     async def exchange(self, request: bytes, limit: Limit, reservation: Reservation | None) -> RawReply | None:
         """Send a request; the answer, None where the connection ended before. Raises WrongAnswer.
@@ -265,7 +259,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close it at once."""
-        self.closed = self._announced = True
+        self.closed = True
         if self._transport is not None:
             self._transport.abort()
 

@@ -30,13 +30,6 @@ def pushed(nacos: FakeNacos, **more: Any) -> NacosRegistry:
     return nacos.settings(**{"interval_seconds": 3600, **more})
 
 
-async def until_listed_again(nacos: FakeNacos) -> None:
-    """Return when a list that follows a push of now would have been asked for."""
-    loop = asyncio.get_running_loop()
-    later = loop.time() + 2 * nacos_source.REPLICATED_SECONDS
-    await nacos.until(lambda: loop.time() > later)
-
-
 def established(port: int) -> int:
     """How many TCP connections to this port there are, by the kernel's own tables."""
     rows = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
@@ -86,23 +79,6 @@ class TestPushes:
         assert world.pod_names() == ["web-1"]
         assert len(world.changes.received) == changes
 
-    async def test_a_list_that_was_overtaken_by_a_push_is_dropped_although_the_subscription_has_no_answer_yet(
-        self, nacos: FakeNacos
-    ) -> None:
-        nacos.hold, nacos.hold_subscriptions = asyncio.Event(), asyncio.Event()
-        async with following(pushed(nacos)) as world:
-            await nacos.until(lambda: bool(nacos.asked and nacos.subscriptions))
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-            nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(0)]  # an older state, in words of the list
-            nacos.hold.set()
-            beats = nacos.calls.count("HealthCheckRequest")
-            await nacos.until(lambda: nacos.calls.count("HealthCheckRequest") > beats + 3)
-            assert world.pod_names() == ["web-1"]
-            nacos.hold_subscriptions.set()
-            await subscribed(nacos, world)
-            assert world.pod_names() == ["web-1"]
-
     async def test_a_list_that_nobody_needs_any_more_may_fail(self, nacos: FakeNacos) -> None:
         nacos.hold = asyncio.Event()
         async with following(pushed(nacos)) as world:
@@ -142,17 +118,6 @@ class TestPushes:
                     beats = nacos.calls.count("HealthCheckRequest")
                     await nacos.until(lambda beats=beats: nacos.calls.count("HealthCheckRequest") > beats)
 
-    async def test_an_answer_to_a_subscription_that_was_overtaken_by_a_push_is_dropped(self, nacos: FakeNacos) -> None:
-        nacos.hold, nacos.hold_subscriptions = asyncio.Event(), asyncio.Event()
-        async with following(pushed(nacos)) as world:
-            await nacos.until(lambda: bool(nacos.subscriptions))
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-            nacos.hold_subscriptions.set()
-            await subscribed(nacos, world)
-            assert world.pod_names() == ["web-1"]
-            nacos.hold.set()
-
     async def test_what_could_not_be_listed_is_not_confirmed_by_a_live_connection(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings(admin=True)) as world:
             await subscribed(nacos, world)
@@ -185,55 +150,6 @@ class TestPushes:
             await nacos.until(lambda: len(nacos.asked) > asked)
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]
             await world.until_pods("web-1")
-
-    @pytest.mark.parametrize("is_asked", [True, False], ids=["the second list", "the first list"])
-    async def test_a_push_that_can_be_read_is_newer_than_the_lists_after_one_that_cannot(
-        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch, is_asked: bool
-    ) -> None:
-        """The lists may come from a server that has not heard of it yet."""
-        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.5)
-        async with following(pushed(nacos)) as world:
-            await subscribed(nacos, world)
-            await world.until_pods("web-0", "web-1")
-            shop, before = ("public", "DEFAULT_GROUP@@shop"), [host(0), host(1)]
-            asked = len(nacos.asked)
-            nacos.services[shop] = [host(1, weight="NaN")]
-            nacos.push(*shop)
-            nacos.services[shop] = before
-            if is_asked:
-                await nacos.until(lambda: len(nacos.asked) > asked)
-                await world.until_confirmed()
-            nacos.put(host(1))
-            nacos.services[shop] = before
-            await world.until_pods("web-1")
-            await until_listed_again(nacos)
-            assert world.pod_names() == ["web-1"]
-
-    async def test_a_list_that_failed_after_a_push_that_could_be_read_is_not_asked_for_again(
-        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The server may not have heard of the push yet."""
-        monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.5)
-        nacos.put(host(2), service="cart")
-        async with following(pushed(nacos), SHOP, CART) as world:
-            await subscribed(nacos, world, "shop", "cart")
-            await world.until_pods("web-0", "web-1")
-            shop, before = ("public", "DEFAULT_GROUP@@shop"), [host(0), host(1)]
-            nacos.hold, asked = asyncio.Event(), len(nacos.asked)
-            nacos.services[shop] = [host(1, weight="NaN")]
-            nacos.push(*shop)
-            await nacos.until(lambda: len(nacos.asked) > asked)
-            nacos.put(host(1))
-            await world.until_pods("web-1")
-            nacos.services[shop], nacos.ill = before, {"shop"}
-            asked, cart = len(nacos.asked), ("public", "DEFAULT_GROUP@@cart")
-            nacos.services[cart] = [host(2, weight="NaN")]
-            nacos.push(*cart)  # what is due is listed with it, once the failed list has ended
-            nacos.hold.set()
-            await nacos.until(lambda: len(nacos.asked) > asked)
-            nacos.ill = set()
-            await until_listed_again(nacos)
-            assert world.pod_names() == ["web-1"]
 
     async def test_a_push_that_cannot_be_read_ends_no_connection_and_is_the_word_to_list(
         self, nacos: FakeNacos
@@ -422,34 +338,6 @@ async def test_a_subscription_that_is_never_answered_ends_no_connection(nacos: F
         nacos.put(host(3), host(4), service="cart")
         await world.until_listed(2, CART)
         assert nacos.calls.count("ServerCheckRequest") == 1
-
-
-async def test_a_service_that_is_followed_again_keeps_what_is_pushed_when_an_older_list_comes(
-    nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nacos_source, "REPLICATED_SECONDS", 0.05)
-    nacos.put(host(2), service="cart")
-    shop = ("public", "DEFAULT_GROUP@@shop")
-    async with following(pushed(nacos), SHOP, CART) as world:
-        await subscribed(nacos, world, "shop", "cart")
-        await world.until_pods("web-0", "web-1")
-        asked, nacos.services[shop] = len(nacos.asked), [host(1, weight="NaN")]
-        nacos.push(*shop)
-        nacos.services[shop] = [host(0)]
-        await nacos.until(lambda: len(nacos.asked) > asked)
-        nacos.hold = asyncio.Event()
-        await nacos.until(lambda: len(nacos.asked) > asked + 1)  # the second list, when one push had come
-        for followed in ([CART], [SHOP, CART]):
-            world.follow(followed)
-            await subscribed(nacos, world, *(key.service for key in followed))
-        nacos.put(host(1))
-        await world.until_pods("web-1")
-        nacos.services[shop] = [host(0)]
-        asked, nacos.services["public", "DEFAULT_GROUP@@cart"] = len(nacos.asked), [host(2, weight="NaN")]
-        nacos.push("public", "DEFAULT_GROUP@@cart")
-        nacos.hold.set()
-        await nacos.until(lambda: len(nacos.asked) > asked)  # the older list has ended
-        assert world.pod_names() == ["web-1"]
 
 
 class TestAccess:

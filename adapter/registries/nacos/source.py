@@ -19,7 +19,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import AT_ONCE, for_each, run_all, wait_for_event
-from adapter.runtime.source_errors import MissingExtra, NotAllowed, SourceError, SourceUnreachable
+from adapter.runtime.source_errors import MissingExtra, NotAllowed, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ class NacosSource:
         self._log_once = LogOnce()
         self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
         """The services of the connection's subscriptions."""
-        self._told: dict[NacosService, float] = {}
-        """When the last pushes, or answers to subscriptions, about these came (the loop's time)."""
         self._pushed: set[ServiceKey] = set()
         """Services whose changes are pushed."""
         self._due: set[ServiceKey] = set()
@@ -159,13 +157,13 @@ class NacosSource:
             named = [service for service in self._services if service.grouped_name == info.grouped_name]
             services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
-                self._told[service] = asyncio.get_running_loop().time()
+                self._take(
+                    self._services[service], info if isinstance(info, ServiceInfo) and len(services) == 1 else None
+                )
+                # A list that comes meanwhile may be of a server that has not heard of the change yet.
                 self._forget_second_list(service)
-                keys = self._services[service]
-                if not self._take(keys, info if isinstance(info, ServiceInfo) and len(services) == 1 else None):
-                    # The list may come from a server that has not heard of the change yet.
-                    later = asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_again, service)
-                    self._second_lists[service] = later
+                later = asyncio.get_running_loop().call_later(REPLICATED_SECONDS, self._list_again, service)
+                self._second_lists[service] = later
 
     def _list_again(self, service: NacosService) -> None:
         del self._second_lists[service]
@@ -201,8 +199,7 @@ class NacosSource:
                 service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
                 self._services[service] = (*self._services.get(service, ()), key)
             self._pushed &= self._cache.keys
-            for service in self._told.keys() - self._services.keys():
-                del self._told[service]
+            for service in self._second_lists.keys() - self._services.keys():
                 self._forget_second_list(service)
             unpushed = {service for service, keys in self._services.items() if not self._pushed.issuperset(keys)}
             asked = self._services if every else unpushed if have_changed else unpushed & self._worth_another_try()
@@ -230,7 +227,7 @@ class NacosSource:
         return {service for service, error in self._failed.items() if not isinstance(error, NotAllowed)}
 
     async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
-        asked_at, keys = asyncio.get_running_loop().time(), self._services[service]
+        keys = self._services[service]
         try:
             info = await connection.subscribe(service)
         except SourceError as error:
@@ -243,20 +240,17 @@ class NacosSource:
                 self._list_soon(keys)
             return
         self._pushed.update(keys)
-        if self._told.get(service, -math.inf) < asked_at:  # otherwise a push overtook this response
-            self._take(keys, info)
-            self._told[service] = asyncio.get_running_loop().time()  # a list that was asked for before is older
+        self._take(keys, info)
 
-    def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> bool:
-        """Writes the pushed state of a service; False where it is listed instead: it is unknown, or `admin` is set."""
+    def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
+        """Writes the pushed state of a service; it is listed instead where it is unknown, or `admin` is set."""
         if info is None or self._settings.admin:
             self._list_soon(keys)
-            return False
+            return
         self._due.difference_update(keys)  # a list may come from a server that has not heard of this state yet
         for key in keys:
             instances = self._decoder.decode(info.hosts)
             self._cache.update(key, instances, protected=info.reach_protection_threshold)
-        return True
 
     def _list_soon(self, keys: Iterable[ServiceKey]) -> None:
         self._due.update(self._cache.keys.intersection(keys))
@@ -302,12 +296,11 @@ class NacosSource:
                 break
 
     async def _list(self, lists: InstanceListClient, due: set[ServiceKey], key: ServiceKey) -> None:
-        """Asks for one service's list; `due` loses those answered. Raises LoginRefused."""
+        """Asks for one service's list; `due` loses what a server answered. Raises LoginRefused."""
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)
         service = NacosService(*self._settings.place(key.namespace, key.group), key.service)
-        asked_at = asyncio.get_running_loop().time()
         listed: ServiceInstances | SourceError | None = None
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, service))
@@ -315,18 +308,19 @@ class NacosSource:
             listed = error
         finally:
             self._asking.discard(key)
-            # What was pushed, or subscribed to, meanwhile is newer.
-            is_newest = self._settings.admin or self._told.get(service, -math.inf) < asked_at
-            if not isinstance(listed, ServiceInstances) and wanted and key in self._pushed and is_newest:
+            if not isinstance(listed, ServiceInstances) and wanted and key in self._pushed:
                 self._due.add(key)  # also where the failure of another ended it
         self._silent.pop(key, None)
+        is_used = wanted or key not in self._pushed  # else it is pushed since it was asked for
         if isinstance(listed, ServiceInstances):
             due.discard(key)
-            if is_newest and (wanted or key not in self._pushed):
+            if is_used:
                 self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
         elif isinstance(listed, LoginRefused):
             raise listed
-        elif key in self._cache.keys and is_newest:
+        elif key in self._cache.keys and is_used:
             if isinstance(listed, SourceUnreachable):
                 self._silent[key] = None  # as the last one
+            elif not isinstance(listed, SourceFailing):
+                due.discard(key)  # a refusal is an answer too
             self._cache.failed(listed, [key])
