@@ -499,7 +499,7 @@ class TestRestart:
         await followed.until_out("web-0")
 
 
-class TestWitness:
+class TestAccessRights:
     async def test_an_empty_list_under_an_acl_policy_is_believed_with_a_token(
         self, fake: FakeConsul, tmp_path: Path
     ) -> None:

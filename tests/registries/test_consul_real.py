@@ -280,7 +280,7 @@ class TestOutages:
         with Consul() as first, Consul(joins=first, server=True) as second:
             register_pods(first, service)
             await asyncio.to_thread(first.wait_voters, 2)
-            async with following(first, service) as followed:
+            async with following(first, service, timeout_seconds=10) as followed:  # Consul waits 7 s for a leader
                 await followed.until_listed(4)
                 followed.pods.states()
                 with followed.pods.nothing_changes():

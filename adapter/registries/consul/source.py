@@ -22,6 +22,8 @@ from adapter.settings.registries import ConsulRegistry
 
 GAP_SECONDS = 0.2
 """The shortest time between two answers about one service: a rollout of 500 pods would be 500 answers of 1 MiB."""
+AGENT_START_SECONDS = 90.0
+"""How long after its return an agent may call checks critical that have not run."""
 AT_ONCE = 8
 """Concurrent lists: after a reconnect all services are listed together."""
 
@@ -132,15 +134,17 @@ class ConsulSource:
 
 
 class _Seen(NamedTuple):
-    """A registration in the last answer.
+    """A registration in the last answer. Times are epoch seconds.
 
-    `since`: since when it has been critical, or in maintenance, as `status` says (epoch seconds); None where it is
-    neither. `unreported`: in doubt, because its checks that may be silent have not been reported.
+    `since`: since when it has been critical, or in maintenance, as `status` says; None where it is neither.
+    `back_until`: until when its agent, just back, may call its checks critical without a run. `unreported`: in doubt,
+    because its checks that may be silent have not been reported since then.
     """
 
     status: str = ""
     since: float | None = None
     node_failed: bool = False
+    back_until: float = 0.0
     unreported: bool = False
 
 
@@ -154,7 +158,7 @@ class CriticalChecks:
 
     An agent reports every check as critical from its start until its first run or report, without an output. A run
     that fails has one; a script, or a service that reports a failure, may give none. So such checks are in doubt where
-    the registration is new or its node had failed in the answer before. A registration that has been critical, or in
+    the registration is new or its node had failed a moment ago. A registration that has been critical, or in
     maintenance, since before a pod started is of another pod, which had the address before (`registered_at`).
     """
 
@@ -170,15 +174,18 @@ class CriticalChecks:
             key = *registration.id, instance.ip, instance.port
             # Of the first answer it is not known how its registrations came to be.
             last = before.get(key, _Seen(node_failed=True)) if before is not None else _Seen()
-            unreported = (
-                registration.unreported and instance.status == wire.CRITICAL and (last.unreported or last.node_failed)
-            )
+            is_back = last.node_failed and not registration.node_failed
+            back_until = now + AGENT_START_SECONDS if is_back else last.back_until
+            is_critical = instance.status == wire.CRITICAL
+            unreported = is_critical and registration.unreported and (last.unreported or now < back_until)
+            if last.unreported and not unreported:
+                back_until = 0.0
             since = None
             if instance.status in _OUT:
                 since = last.since if last.status == instance.status else now
                 instance = replace(instance, registered_at=since)
             if unreported:
                 instance = replace(instance, doubtful_until=wire.UNTIL_CHECKED)
-            self._seen[key] = _Seen(instance.status, since, registration.node_failed, unreported)
+            self._seen[key] = _Seen(instance.status, since, registration.node_failed, back_until, unreported)
             judged.append(instance)
         return tuple(judged)
