@@ -95,7 +95,10 @@ class MetricReader:
         counts = [
             point.count
             for name, point in self._points.items()
-            if point.count is not None and point.count > 0 and name in in_service and in_service[name] <= point.at - (self._window or 0.0)
+            if point.count is not None
+            and point.count > 0
+            and name in in_service
+            and in_service[name] <= point.at - (self._window or 0.0)
         ]
         self.median = median_low(counts) if counts else None
         recent = [median for at, median in self._memory.medians if self._now - at <= MEDIANS_SECONDS]

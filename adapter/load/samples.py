@@ -83,6 +83,7 @@ class QuerySamples:
     `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
     asks for the past, such as last week's same hour (`offset`). `by_pod`: whether the query answers by pod; None
     where only an answer can tell. `reads`: the pods of the namespace with a sample among those that the total reads.
+    `ahead`: how many seconds the total's date was ahead of the answer that brought it, whose date it has then.
     `undefined`: the settings have no such query, server or permission, as `error` says; only a change ends that.
     """
 
@@ -92,6 +93,7 @@ class QuerySamples:
     behind: float = 0.0
     by_pod: bool | None = None
     reads: frozenset[str] = frozenset()
+    ahead: float = 0.0
     max_age: float = 90.0
     interval: float = 15.0
     error: str | None = None

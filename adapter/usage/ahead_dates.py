@@ -15,11 +15,14 @@ class AheadDates:
     def __init__(self) -> None:
         self._seen: dict[Hashable, tuple[float, float]] = {}
         """By sample: the date that it came with, and the one that it was given."""
+        self.seconds = 0.0
+        """How far a date of the last answer was ahead of it, at most."""
 
     def clamped(self, keys: Iterable[Hashable], dates: Sequence[T], answered: float) -> Sequence[T]:
         """The dates (seconds; None is no date), those after `answered` replaced. `keys` name the samples in order."""
         seen, self._seen = self._seen, {}
-        if not any(at is not None and at > answered for at in dates):
+        self.seconds = max((at - answered for at in dates if at is not None and at > answered), default=0.0)
+        if not self.seconds:
             return dates
         given = list(dates)
         for index, (key, at) in enumerate(zip(keys, dates, strict=True)):

@@ -96,6 +96,8 @@ class QueryResult:
     """The number of label sets in the answers."""
     reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of numbers for a service: the pods with a sample among those that were read, by namespace."""
+    ahead: float = 0.0
+    """How many seconds the dates of samples were ahead of this answer, at most."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -137,7 +139,7 @@ class QueryResult:
         series = next(iter((*self.series.get(namespace, ()), *self.series.get("", ()))), None)
         total = Point(series.at, series.value, *(series.partial or ())) if series else None
         reads = self.reads.get(namespace, frozenset())
-        return QuerySamples(total=total, reads=reads, max_age=max_age, fetched_at=self.fetched_at)
+        return QuerySamples(total=total, reads=reads, max_age=max_age, fetched_at=self.fetched_at, ahead=self.ahead)
 
 
 def _same(first: Sequence[object], other: Sequence[object]) -> bool:
@@ -182,6 +184,7 @@ async def build_result(
         shape=shape,
         live=max(len(vector), len(times)),
         reads={} if shape.by_pod else await times.pods(query.window or query.max_age, slices),
+        ahead=ahead.seconds if ahead is not None else 0.0,
     )
 
 

@@ -66,7 +66,7 @@ def settings(**prometheus: Any) -> str:
     [
         ([("highWatermark: 1200m", "highWatermark: 300m")], "yaml:33: spec.metrics[0].lowWatermark", "must be below"),
         ([("  tolerance: 1%", "  tolerancee: 1%")], "checkout.yaml:28: spec.tolerancee", "did you mean tolerance?"),
-        ([("    scaleUp:\n      tolerance: '0'", "    scaleUp:")], "spec.behavior", "swallows steps of up to 10 %"),
+        ([("    scaleUp:\n      tolerance: '0'", "    scaleUp:")], "spec.behavior", "suppresses steps of up to 10 %"),
         ([("name: desired_replicas", "name: desired_replica")], "object.metric.name", "did you mean desired_replicas?"),
         ([("name: desired_replicas", "name: effective_cpu")], "spec.metrics[0]", "which is for reading only"),
         ([("averageValue: '1'", "averageValue: '2'")], "spec.metrics", 'averageValue "1"'),

@@ -46,9 +46,9 @@ def faults_of(text: str) -> list[str]:
         (("pods", 2, "status", "startTime"), "2026-02-30T00:00:00Z", "pods[2].status.startTime: '2026-02-30"),
         (("usage", 1, "window"), "15 potatoes", "usage[1].window: '15 potatoes': must be a duration such as 15s"),
         (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
-        (("memory",), {"rosters": -1}, "memory.rosters: -1: must be a whole number that is not negative"),
+        (("memory",), {"errorSince": "x"}, "memory: errorSince is 'x'; it must be a time"),
         (("usage", 9), vector()["usage"][1], "usage[9].metadata.name: 'web-1': is a duplicate of usage[1]"),
-        (("roster",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "roster.instances[0].ip: 5: must be of type"),
+        (("instances",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "instances.instances[0].ip: 5: Expected `str`"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value: object, sentence: str) -> None:

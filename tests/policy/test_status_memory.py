@@ -12,8 +12,8 @@ from adapter.policy import status_memory
 from adapter.policy.status_memory import MemoryDecodeError
 from tests.load.kit import NOW, assess_and_decide, cpu, out, pod, policy, usage
 
-OUT = PodMemory(PodState.PULLED_OUT, NOW - 60, registered=True, absent_since=NOW - 60, was_out=True)
-DOUBTFUL = PodMemory(PodState.DOUBTFUL, NOW - 33.25)
+OUT = PodMemory(PodState.PULLED_OUT, NOW - 60, registered=True, absent_since=NOW - 60, was_out=True, turned_at=NOW - 60)
+DOUBTFUL = PodMemory(PodState.DOUBTFUL, NOW - 33.25, turned_at=NOW - 33.25)
 
 
 def restored(memory: Memory) -> Memory:

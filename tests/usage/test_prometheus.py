@@ -113,7 +113,7 @@ class TestSamples:
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps(max_age_seconds=60)])
         world.source.set_queries([SHOP])
-        assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True)
+        assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True, interval=0.01)
 
     async def test_the_sample_times_are_queried_at_the_time_of_the_evaluation(self, fake: FakePrometheus) -> None:
         await polled(fake, rps())
@@ -127,7 +127,7 @@ class TestSamples:
         fake.rows = {}
         world = await polled(fake, rps())
         assert {values_of(form["query"]) for form in fake.asked} == {RPS}
-        assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, by_pod=True)
+        assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, by_pod=True, interval=0.01)
 
     async def test_an_expression_without_selectors_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {"vector(3)": [({}, "3")]}
@@ -215,7 +215,7 @@ class TestSharing:
             fake.asked.clear()
             await self.asked(fake, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
-        assert world.of(of("depth")) == QuerySamples(by_pod=False)
+        assert world.of(of("depth")) == QuerySamples(by_pod=False, interval=0.01)
 
     async def test_the_requests_in_progress_at_a_server_are_limited(self, fake: FakePrometheus) -> None:
         most = under_way = 0
@@ -257,6 +257,7 @@ class TestTogether:
 
         fake.handler = newer
         world = self.world(fake)
+        world.time += 3600  # no sample is ahead of its answer
         async with world.running():
             await world.change(5)
         assert world.changes.seen[:5] == [frozenset({SHOP, self.TWO})] * 5

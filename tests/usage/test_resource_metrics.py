@@ -229,7 +229,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class TestPolling:
     async def test_samples_are_kept_with_their_own_times(self) -> None:
         world = World("shop")
-        assert world.samples() == ResourceSamples(max_age=90.0)
+        assert world.samples() == ResourceSamples(max_age=90.0, interval=0.01)
         world.answers(item("web-1"))
         async with world.running():
             await world.change()
@@ -285,7 +285,7 @@ class TestPolling:
         async with world.running():
             await world.changes.until(lambda: "shop" in world.changes.seen)
             world.namespaces.remove("shop")
-            await world.session.bell(lambda: world.samples() == ResourceSamples(max_age=90.0))
+            await world.session.bell(lambda: world.samples() == ResourceSamples(max_age=90.0, interval=0.01))
             world.session.asked.clear()
             await world.session.bell(lambda: len(world.session.asked) >= 3)
         assert set(world.session.asked) == {"other"}

@@ -149,6 +149,7 @@ class TestAsking:
         """A source of the windows that this server answers."""
         fake.handler = server
         world = Source(fake.settings(), queries=[hits(*texts, **more)])
+        world.time += 3600  # no sample is ahead of its answer
         world.source.set_queries([SHOP])
         async with world.running():
             yield world

@@ -235,7 +235,7 @@ def _server(section: ReportSection, probe: QuerySamples, url: str) -> None:
         section.wrong(text)
         return
     section.ok(f"{url} answers")
-    skew = probe.total.at - (probe.fetched_at or probe.total.at)
+    skew = probe.total.at + probe.ahead - (probe.fetched_at or probe.total.at)
     if abs(skew) > _SKEW_SECONDS:
         ahead = "ahead of" if skew > 0 else "behind"
         section.wrong(
