@@ -85,6 +85,7 @@ class Door:
         self._admitting: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
         self._pending: collections.Counter[str] = collections.Counter()
         self._exhausted = asyncio.Event()
+        self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
     @property
     def port(self) -> int:
@@ -139,6 +140,12 @@ class Door:
             self._listener.close()
             self._listener = None
 
+    async def end_connections(self) -> None:
+        """Cut what is still open, such as a connection whose client does not answer TLS's farewell."""
+        for connection in list(self._open):
+            connection.abort()
+        await asyncio.sleep(0)  # until the loop has closed them
+
     def _accept(self, handshakes: asyncio.TaskGroup, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         assert self._listener is not None
@@ -156,20 +163,23 @@ class Door:
         task = handshakes.create_task(_greet(connection, self._context, protocol))
         task.add_done_callback(functools.partial(self._ended, connection, peer))
 
-    def _ended(self, connection: socket.socket, peer: str, task: "asyncio.Task[bool]") -> None:
+    def _ended(self, connection: socket.socket, peer: str, task: "asyncio.Task[asyncio.Transport | None]") -> None:
         self._pending[peer] -= 1
         if not self._pending[peer]:
             del self._pending[peer]
-        if task.cancelled() or not task.result():
+        transport = None if task.cancelled() else task.result()
+        if transport is None:
             connection.close()
+        else:
+            self._open.add(transport)
 
 
 async def _greet(
     connection: socket.socket, context: ssl.SSLContext, protocol: Callable[[], asyncio.BaseProtocol]
-) -> bool:
-    """Whether the handshake succeeds, after which the protocol has the connection."""
+) -> asyncio.Transport | None:
+    """The transport of a connection whose handshake succeeded, which the protocol has then."""
     try:
-        await asyncio.get_running_loop().connect_accepted_socket(
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
             protocol,
             connection,
             ssl=context,
@@ -178,5 +188,5 @@ async def _greet(
         )
     except OSError as error:  # TLS errors and time-outs among them
         error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
-        return False
-    return True
+        return None
+    return transport

@@ -131,6 +131,7 @@ class ApiServer:
         finally:
             http.pre_shutdown()
             await http.shutdown(self._grace_seconds)
+            await self.door.end_connections()
             await self._authorizer.close()
 
     def _apply_config(self, config: RequestheaderConfig) -> None:

@@ -21,7 +21,7 @@ class AheadDates:
     def clamped(self, keys: Iterable[Hashable], dates: Sequence[T], answered: float) -> Sequence[T]:
         """The dates (seconds; None is no date), those after `answered` replaced. `keys` name the samples in order."""
         seen, self._seen = self._seen, {}
-        self.seconds = max((at - answered for at in dates if at is not None and at > answered), default=0.0)
+        self.seconds = max(0.0, max(filter(None, dates), default=answered) - answered)
         if not self.seconds:
             return dates
         given = list(dates)

@@ -152,7 +152,11 @@ def pacing(rng: random.Random, strategy: str) -> dict[str, Any]:
     if rng.random() < 0.3:
         spec["minServingPercent"] = rng.choice([0, 30, 70])
     if rng.random() < 0.4:
-        spec["pulledOut"] = {"replace": rng.random() < 0.5, "replaceAfterSeconds": rng.choice([0, 5])}
+        spec["pulledOut"] = {
+            "replace": rng.random() < 0.5,
+            "replaceAfterSeconds": rng.choice([0, 5]),
+            "minAgeSeconds": 0,
+        }
     if rng.random() < 0.2:
         spec["fallback"] = {"afterSeconds": 5, "replicas": 4}
     return spec

@@ -359,7 +359,10 @@ def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_policies_with
         consul.register("listed", pods)
         named = {"name": "consul", "service": "listed"}
         work.policy(
-            "listed", [query_watermarks("load", "100", "40")], registry=named, pulledOut={"replaceAfterSeconds": 0}
+            "listed",
+            [query_watermarks("load", "100", "40")],
+            registry=named,
+            pulledOut={"replaceAfterSeconds": 0, "minAgeSeconds": 0},
         )
         work.hpa("listed", behavior=CALM)
         scene.wait_count("listed", "8")

@@ -77,7 +77,9 @@ def test_pulled_out_pods_neither_dilute_the_load_nor_count_as_capacity(
     load.each("web", 1.44, but=dict.fromkeys(out, 0.02))
     for pod in out:
         workloads.annotate(pod, {PULLED_OUT: "true"})
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
+    workloads.policy(
+        "web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0, "minAgeSeconds": 0}
+    )
     workloads.hpa("web")
     workloads.hpa("twin", metrics=[pods_metric("load", "1200m")], tolerance=None)
     workloads.wait_replicas("web", 12)

@@ -93,9 +93,6 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
         return all(again[key] == seen[key] for key in ("desiredReplicas", "explanation"))
 
     until(decides_the_same, 60, file.read_text)
-    status, text = explain.run(kubectl, "__complete", "effective-load", "explain", "-n", workloads.namespace, "w")
-    assert status == 0
-    assert "web" in text.splitlines()
 
 
 def test_a_policy_that_the_server_refuses_is_explained_by_its_fault_and_the_hpa_is_said_to_depend_on_it(

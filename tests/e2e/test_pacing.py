@@ -127,7 +127,9 @@ def test_new_pods_that_are_pulled_out_themselves_are_replaced_at_most_twice(
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 4)
     load.each("web", 1.2)
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
+    workloads.policy(
+        "web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0, "minAgeSeconds": 0}
+    )
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
     out: list[str] = []

@@ -49,7 +49,7 @@ class Scene:
             name,
             [query_watermarks("load", "1200m", "400m")],
             registry={"name": self.registry.settings["name"], "service": self.service},
-            pulledOut={"replaceAfterSeconds": 0},
+            pulledOut={"replaceAfterSeconds": 0, "minAgeSeconds": 0},
         )
         work.hpa(name, behavior=behavior)
 

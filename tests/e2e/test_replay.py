@@ -91,7 +91,7 @@ def test_the_replay_of_a_recorded_load_sets_the_same_counts(
     with prometheus:
         service = Service(workloads, exporter)
         service.carry(401, FIRST_COUNT, 1.0)
-        policy = workloads.policy(NAME, [METRIC], pulledOut={"replaceAfterSeconds": 2})
+        policy = workloads.policy(NAME, [METRIC], pulledOut={"replaceAfterSeconds": 2, "minAgeSeconds": 0})
         hpa = workloads.hpa(NAME, minimum=2)
         workloads.wait_condition(NAME, "ScalingActive")
         service.carry(401, FIRST_COUNT)

@@ -32,7 +32,7 @@ def service(control_plane: ControlPlane, _adapter: AdapterProcess) -> Iterator[W
         _adapter.start()
     made.deployment("web", 4, usage_cpu="1500m")
     made.annotate(made.pod_names("web")[0], {PULLED_OUT: "true"})
-    made.policy("web", [cpu_watermarks("1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
+    made.policy("web", [cpu_watermarks("1200m", "400m")], pulledOut={"replaceAfterSeconds": 0, "minAgeSeconds": 0})
     made.hpa("web", minimum=4, maximum=4)
     made.wait_usage("web", cpu="1500m")
     made.wait_condition("web", "ScalingActive")

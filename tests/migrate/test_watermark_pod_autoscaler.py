@@ -150,6 +150,10 @@ def test_watermarks_are_read_as_the_controller_reads_them(
         (wpa(replicaScalingAbsoluteModulo=5000), "multipleOf is at most 1000"),
         (wpa(minReplicas=10**40), "spec.minReplicas: 100000000000"),
         (wpa(scaleTargetRef={"kind": "Shop", "name": "web"}), "spec.scaleTargetRef.apiVersion: is required"),
+        (
+            wpa(scaleTargetRef={"apiVersion": "v1", "kind": "Deployment", "name": "web"}),
+            "spec.scaleTargetRef.apiVersion: v1: must have the API group of kind Deployment",
+        ),
         (marks(None, None), f"{CPU}: give highWatermark, lowWatermark, or both"),
         (marks("1", "2"), f"{CPU}.lowWatermark: '2': must not be above highWatermark"),
         (marks("-1", None), f"{CPU}.highWatermark: '-1': a watermark must be from 0 to 1Ei"),

@@ -334,6 +334,8 @@ def read_target(spec: Fields, default_kind: str = "") -> CrossVersionReference:
     version = reference.optional_text("apiVersion") or KNOWN_VERSIONS.get(kind, "")
     if kind and not version:
         reference.fault("apiVersion", None, f"is required: the API group and version of kind {kind}, such as apps/v1")
+    elif kind and "/" not in version and KNOWN_VERSIONS.get(kind) != version:  # no HPA is accepted with that
+        reference.fault("apiVersion", version, f"must have the API group of kind {kind}, such as apps/v1")
     reference.rest()
     return CrossVersionReference(version, kind, name)
 
