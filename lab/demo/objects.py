@@ -38,7 +38,7 @@ def workloads(namespace: str) -> list[Object]:
 
 def scaling(namespace: str) -> list[Object]:
     """The policy with its HPA, and the stock HPA of the second Deployment."""
-    pulled_out = {"replace": True, "replaceAfterSeconds": REPLACE_AFTER}
+    pulled_out = {"replace": True, "replaceAfterSeconds": REPLACE_AFTER, "minAgeSeconds": 0}  # pods are minutes old
     metrics = [cpu_watermarks(f"{HIGH}m", f"{LOW}m")]
     return [
         _object(

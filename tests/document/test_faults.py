@@ -48,7 +48,7 @@ def faults_of(text: str) -> list[str]:
         (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
         (("memory",), {"errorSince": "x"}, "memory: errorSince is 'x'; it must be a time"),
         (("usage", 9), vector()["usage"][1], "usage[9].metadata.name: 'web-1': is a duplicate of usage[1]"),
-        (("instances",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "instances.instances[0].ip: 5: Expected `str`"),
+        (("instances",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "instances.instances[0].ip: 5: Expected"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value: object, sentence: str) -> None:

@@ -152,7 +152,7 @@ def test_watermarks_are_read_as_the_controller_reads_them(
         (wpa(scaleTargetRef={"kind": "Shop", "name": "web"}), "spec.scaleTargetRef.apiVersion: is required"),
         (
             wpa(scaleTargetRef={"apiVersion": "v1", "kind": "Deployment", "name": "web"}),
-            "spec.scaleTargetRef.apiVersion: v1: must have the API group of kind Deployment",
+            "spec.scaleTargetRef.apiVersion: 'v1': must have the API group of kind Deployment",
         ),
         (marks(None, None), f"{CPU}: give highWatermark, lowWatermark, or both"),
         (marks("1", "2"), f"{CPU}.lowWatermark: '2': must not be above highWatermark"),
