@@ -36,7 +36,6 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
                 "metrics[].query.containers[]",
                 "metrics[].resource.containers[]",
                 "pulledOut.deleteFirst",
-                "pulledOut.minAgeSeconds",
                 "registry.anyOut",
                 "registry.match",
                 "registry.podNameKey",
