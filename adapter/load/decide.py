@@ -163,7 +163,7 @@ def _count(reading: Reading, current: int, starting: int, multiple: int) -> int 
         return None
     needed = reading.needed + _replaced_pods(reading, current, starting)
     # A count that is enough is kept: rounding up what is needed must not raise it.
-    return needed if needed <= current else -(-needed // multiple) * multiple
+    return needed if needed <= current else _rounded_up(needed, multiple)
 
 
 def _replaced_pods(reading: Reading, current: int, starting: int) -> int:
@@ -183,19 +183,21 @@ def _upper(
         if has_changed:
             return None, HeldBy.DEPARTED
         least = upper.step.least if needs_none else max(1, upper.step.least)
-        count = min(current, -(-max(least, current - upper.step.by) // multiple) * multiple)
+        count = min(current, _rounded_up(max(least, current - upper.step.by), multiple))
         is_carried = needs_none or upper.step.serving - (current - count) >= upper.step.fewest
         return (count if is_carried else None), None
-    before, cause = current, None
+    before, cause, rounded = current, None, None
     for index, (rule, justified) in enumerate(upper.stages):
-        rounded = None if justified is None else -(-justified // multiple) * multiple
+        rounded = None if justified is None else _rounded_up(justified, multiple)
         proposed = current if rounded is None else min(current, rounded)
         if index and proposed != before:
             cause = rule
         before = proposed
-    if not upper.stages or upper.stages[-1][1] is None:
-        return None, cause
-    return -(-upper.stages[-1][1] // multiple) * multiple, cause
+    return rounded, cause
+
+
+def _rounded_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def _at_zero(metric: MetricAssessment) -> Outcome:
@@ -217,7 +219,7 @@ def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
     is_above = needed > current
     if not is_above and metric.total_bound is not None:
         needed = int(-(-metric.total_bound // one_pod))
-    rounded = -(-needed // multiple) * multiple
+    rounded = _rounded_up(needed, multiple)
     return Outcome(
         metric=metric,
         proposal=rounded if is_above else min(current, rounded),

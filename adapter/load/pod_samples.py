@@ -83,6 +83,8 @@ class MetricReader:
         self._warms = metric.resource.name == "cpu" if metric.resource is not None else bool(self._window)
         self.full = 0
         """How many samples a full window holds; 0 where that is not known."""
+        self.median: int | None = None
+        """The median of the samples in the current windows of the pods in service; None where none can be counted."""
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._basis: tuple[Sizes | None, str, int] = ONE, "", 0
@@ -103,9 +105,6 @@ class MetricReader:
         self.median = median_low(counts) if counts else None
         recent = [median for at, median in self._memory.medians if self._now - at <= MEDIANS_SECONDS]
         self.full = max([*recent, self.median or 0])
-
-    median: int | None = None
-    """The median number of samples in the current windows of the pods in service; None where none can be counted."""
 
     def sample(self, pod: Pod, in_service: float = 0.0) -> PodSample:
         """The pod's sample, or why none counts. `in_service`: since when the pod has been in service."""

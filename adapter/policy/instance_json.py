@@ -60,9 +60,6 @@ class InstanceList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         )
 
 
-_CAMEL = {"pod_uid": "podUid", "pod_name": "podName", "pod_namespace": "podNamespace"}
-
-
 def list_object(roster: Roster) -> dict[str, Any]:
     """The list without its instances, as JSON data without empty fields."""
     data = {"at": format_micro_time(roster.at), "valid": roster.valid, "protected": roster.protected}
@@ -72,9 +69,9 @@ def list_object(roster: Roster) -> dict[str, Any]:
 
 def instance_object(instance: Instance, pod_name_key: str) -> dict[str, Any]:
     """An instance as JSON data without empty fields; of its metadata only what names its pod, which is no secret."""
-    times = {"registeredAt": instance.registered_at, "doubtfulUntil": instance.doubtful_until}
-    plain = ("ip", "port", "enabled", "healthy", "weight", "isolated", "status", *_CAMEL)
-    data = {_CAMEL.get(name, name): getattr(instance, name) for name in plain}
-    data |= {name: None if at is None else format_micro_time(at) for name, at in times.items()}
-    data["metadata"] = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
+    fields = {name: getattr(instance, name) for name in _Instance.__struct_fields__}
+    for name in ("registered_at", "doubtful_until"):
+        fields[name] = None if fields[name] is None else format_micro_time(fields[name])
+    fields["metadata"] = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
+    data = msgspec.to_builtins(_Instance(**fields))
     return {key: value for key, value in data.items() if value not in (None, "", {})}
