@@ -123,7 +123,7 @@ class Companion:
             tasks.create_task(self._lease.lead(self._act))
 
     async def _act(self) -> None:
-        self._metrics.companion_leads.set(1)
+        self._metrics.companion_leader.set(1)
         self._leads_since = self._session.now()
         try:
             # Without the statuses every condition would begin anew.
@@ -147,7 +147,7 @@ class Companion:
                 tasks.create_task(self._work("steady", self._steady, plan.steady))
                 tasks.create_task(self._resync())
         finally:
-            self._metrics.companion_leads.set(0)
+            self._metrics.companion_leader.set(0)
 
     async def _read_namespace(self, namespace: str) -> dict[Key, State]:
         backoff, log_once = Backoff(), LogOnce()

@@ -130,7 +130,7 @@ class Freshness:
         counts = Counter({watch.name: 0 for watch in watches})
         counts.update(watch.name for watch in watches if watch.silent)
         for name, count in counts.items():
-            self._metrics.watch_silent.labels(name).set(count)
+            self._metrics.watch_stale.labels(name).set(count)
         for name in self._counted - counts.keys():
             self._metrics.forget_watch(name)
         self._counted = set(counts)

@@ -63,7 +63,7 @@ def _conditions(assessment: Assessment) -> dict[str, bool]:
     """Whether each condition that an assessment finds is true, by its type; none of what the policy does not have."""
     lacking = set()
     if assessment.policy.registry is None:
-        lacking.add(ConditionType.REGISTRY_TRUSTED)
+        lacking.add(ConditionType.REGISTRY_DATA_VALID)
     if not any(metric.floor for metric in assessment.metrics):
         lacking.add(ConditionType.FLOOR_MISSING)
     return {

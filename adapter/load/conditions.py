@@ -27,21 +27,21 @@ class Reason(StrEnum):
     OBSERVED = "Observed"
     PAUSED = "Paused"
     HELD = "Held"
-    # InputsFresh and RegistryTrusted
+    # InputsFresh and RegistryDataValid
     SAMPLES_FRESH = "SamplesFresh"
     INPUTS_MISSING = "InputsMissing"
     REGISTRY_ANSWERS = "RegistryAnswers"
-    REGISTRY_DISTRUSTED = "RegistryDistrusted"
+    REGISTRY_DATA_INVALID = "RegistryDataInvalid"
     NO_REGISTRY = "NoRegistry"
     # VersionsConsistent
     ONE_VERSION = "OneVersion"
     ROLLING_OUT = "RollingOut"
     VERSION_MISMATCH = "VersionMismatch"
-    # RoutesKnown
+    # NotificationRoutesResolved
     KNOWN = "Known"
     UNKNOWN_ROUTE = "UnknownRoute"
     ROUTE_NOT_FOR_NAMESPACE = "RouteNotForNamespace"
-    # FastScaleUp and DeletedFirst
+    # FastScaleUp and DeletionCostApplied
     FORBIDDEN = "Forbidden"
     SWITCHED_OFF = "SwitchedOff"
     READY = "Ready"
@@ -101,24 +101,24 @@ class ConditionType(StrEnum):
     READY = "Ready"
     ACTIVE = "Active"
     HPA_CONFORMANT = "HPAConformant"
-    ROUTES_KNOWN = "RoutesKnown"
+    NOTIFICATION_ROUTES_RESOLVED = "NotificationRoutesResolved"
     INPUTS_FRESH = (
         "InputsFresh",
         True,
         Healthy(Reason.SAMPLES_FRESH, "every metric has fresh samples", Reason.INPUTS_MISSING),
     )
-    REGISTRY_TRUSTED = (
-        "RegistryTrusted",
+    REGISTRY_DATA_VALID = (
+        "RegistryDataValid",
         True,
-        Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DISTRUSTED),
+        Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DATA_INVALID),
     )
-    UNDERSIZED_BY_UNREADY = "UndersizedByUnready", True
+    UNREADY_PODS_FILL_REPLICAS = "UnreadyPodsFillReplicas", True
     FLOOR_MISSING = "FloorMissing", True
-    ZERO_NOT_BELIEVED = "ZeroNotBelieved", True
-    SLOW_WINDOW = "SlowWindow", True
+    ZERO_USAGE_IGNORED = "ZeroUsageIgnored", True
+    QUERY_WINDOW_TOO_LONG = "QueryWindowTooLong", True
     WATERMARK_AT_LIMIT = "WatermarkAtLimit", True
     FAST_SCALE_UP = "FastScaleUp"
-    DELETED_FIRST = "DeletedFirst"
+    DELETION_COST_APPLIED = "DeletionCostApplied"
     VERSIONS_CONSISTENT = "VersionsConsistent"
 
     def __new__(cls, name: str, is_found: bool = False, healthy: Healthy | None = None) -> Self:

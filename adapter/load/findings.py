@@ -61,13 +61,13 @@ def condition_sentences(
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
         zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
     sentences = {
-        ConditionType.REGISTRY_TRUSTED: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
+        ConditionType.REGISTRY_DATA_VALID: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
         ConditionType.INPUTS_FRESH: _joined(metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))),
-        ConditionType.UNDERSIZED_BY_UNREADY: _undersized(groups.counts, metrics),
+        ConditionType.UNREADY_PODS_FILL_REPLICAS: _undersized(groups.counts, metrics),
         ConditionType.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
         ConditionType.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
-        ConditionType.ZERO_NOT_BELIEVED: zero and f"{zero}: fix the source, or set tolerateZero: true",
-        ConditionType.SLOW_WINDOW: f"{join_clauses(late)}: shorten the range of its query" if late else "",
+        ConditionType.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set tolerateZero: true",
+        ConditionType.QUERY_WINDOW_TOO_LONG: f"{join_clauses(late)}: shorten the range of its query" if late else "",
     }
     return {condition: sentence for condition, sentence in sentences.items() if sentence}
 

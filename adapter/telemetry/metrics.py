@@ -90,7 +90,7 @@ class Metrics:
             "Times that a service registry answered again after it had failed",
             ("registry",),
         )
-        self.companion_leads = gauge("companion_leads", "1 where this replica of the companion leads")
+        self.companion_leader = gauge("companion_leader", "1 where this replica of the companion leads")
         self.companion_writes = counter(
             "companion_writes_total", "Actions of the companion by kind and how they ended", ("action", "result")
         )
@@ -102,8 +102,8 @@ class Metrics:
         )
         self.watch_restarts = counter("watch_restarts_total", "Watches that began anew", ("resource", "reason"))
         self.watch_objects = gauge("watch_objects", "Objects a watch holds", ("resource",))
-        self.watch_silent = gauge(
-            "watch_silent",
+        self.watch_stale = gauge(
+            "watch_stale",
             "Watches of a resource that are not believed: never filled, or without proof that they are alive for 90 s",
             ("resource",),
         )
@@ -118,7 +118,7 @@ class Metrics:
 
     def forget_watch(self, resource: str) -> None:
         """Remove the series of a resource that is no longer watched."""
-        for metric in (self.watch_proof, self.watch_restarts, self.watch_objects, self.watch_silent):
+        for metric in (self.watch_proof, self.watch_restarts, self.watch_objects, self.watch_stale):
             metric.remove_by_labels({"resource": resource})
 
     async def exposition(self) -> bytes:

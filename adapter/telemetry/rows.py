@@ -195,7 +195,7 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
 REGISTRY_FAMILIES: tuple[Family[RegistryRow], ...] = (
     Family(
         REGISTRY_LABELS,
-        "effective_load_registry_roster_age_seconds",
+        "effective_load_registry_instances_age_seconds",
         "Time since the registry last gave a valid answer about the service",
         "",
         lambda row: (("", row.age),),

@@ -101,7 +101,7 @@ class CompanionProcess(ProgramProcess):
 
     @property
     def leads(self) -> bool:
-        return self.metric("effective_load_companion_leads") == 1
+        return self.metric("effective_load_companion_leader") == 1
 
     def wait_leading(self, timeout: float = 60) -> None:
         """Waits until it leads."""

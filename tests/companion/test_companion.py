@@ -338,10 +338,10 @@ async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make:
     case.picture.swap(Snapshot())
     await asyncio.sleep(0.3)
     assert case.api.asked == []
-    assert case.count("companion_leads") == 0
+    assert case.count("companion_leader") == 0
     case.policies(1)
     await case.until(lambda: case.names == ["p000"])
-    assert case.count("companion_leads") == 1
+    assert case.count("companion_leader") == 1
 
 
 async def test_an_action_during_the_reading_of_a_status_is_not_lost(make: Make) -> None:

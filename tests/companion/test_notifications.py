@@ -219,5 +219,5 @@ def test_a_route_that_a_policy_names_and_does_not_get_is_a_condition(
     found = list(notifications.conditions(context(rule=replace(RULE, notify=names), settings=settings)))
     assert [one.reason for one in found] == ([reason] if reason else [])
     for one in found:
-        assert (one.type, one.is_true) == ("RoutesKnown", reason == "Known")
+        assert (one.type, one.is_true) == ("NotificationRoutesResolved", reason == "Known")
         assert names_it in one.message

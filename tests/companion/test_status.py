@@ -215,7 +215,7 @@ def test_while_a_watch_is_silent_nobody_says_that_the_settings_have_what_the_pol
 
 def test_a_policy_without_a_registry_is_not_told_that_its_registry_answers() -> None:
     (action,) = planned(context())
-    assert conditions(action.status)["RegistryTrusted"] == ("True", "NoRegistry")
+    assert conditions(action.status)["RegistryDataValid"] == ("True", "NoRegistry")
 
 
 def test_no_text_is_longer_than_the_schema_allows() -> None:

@@ -32,13 +32,13 @@ SERVICES = {"calm": 3, "gone": 2, "stale": 4, "pulled": 4, "top": 3, "hidden": 4
 """The pods of each service; all but `calm` get a fault."""
 SCALES = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/effective-load-scales"
 FAULTS = {
-    ("ValueWithheld", "gone"),
+    ("NoDesiredReplicas", "gone"),
     ("InputStale", "stale"),
     ("MassPullOut", "pulled"),
     ("AboveHighAtMax", "top"),
-    ("RawHidesOverload", "hidden"),
+    ("PulledOutPodsHideOverload", "hidden"),
     ("PolicyInvalid", "alone"),
-    ("RegistryDistrusted", "strayed"),
+    ("RegistryDataInvalid", "strayed"),
     ("RegistryUnreachable", "consul"),
     ("UpstreamDown", "custom.metrics.k8s.io"),
     ("ScaleReadsFailing", ""),

@@ -259,7 +259,7 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
     until(lambda: scene.status("web").get("desired") == 5, 60, companion.logs)
     assert scene.condition("web", "Ready")["reason"] == "Decided"
     assert adapter.get("/readyz").status == 200
-    assert adapter.metric(f'effective_load_watch_silent{{resource="{kind.resource}"}}') == 1
+    assert adapter.metric(f'effective_load_watch_stale{{resource="{kind.resource}"}}') == 1
     kind.grant()
     scene.wait_count("thing", "8")
     scene.wait_condition("thing", "InputsFresh", "SamplesFresh")
@@ -336,7 +336,7 @@ def test_a_shared_watch_that_one_namespace_refuses_is_an_error_of_its_policies_a
         other.load.each("web", 150)
         other.wait_count("web", "11")
         assert adapter.get("/readyz").status == 200
-        assert adapter.metric(f'effective_load_watch_silent{{resource="{resource}"}}') == 1
+        assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == 1
         grant(cluster, right, [SHARED[resource]], here)
         scene.wait_count("web", "8")
 
@@ -369,7 +369,7 @@ def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_policies_with
         scene.wait_count("web", "6")
         until(lambda: scene.figure("web", "pulled_out_pods") == "1", 30, adapter.logs)
         revoke(work.cluster, "apart-endpointslices")
-        silent = 'effective_load_watch_silent{resource="endpointslices"}'
+        silent = 'effective_load_watch_stale{resource="endpointslices"}'
         deadline = time.monotonic() + silent_seconds(laws)
         while adapter.metric(silent) != 1:
             assert (scene.asked("web"), scene.asked("listed")) == ("6", "8")
@@ -425,7 +425,7 @@ def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_co
     ready = adapter.get("/readyz?verbose")
     assert (ready.status, says in ready.text) == (200, True)
     for process in (adapter, companion):
-        assert process.metric('effective_load_watch_silent{resource="pods"}') == 1
+        assert process.metric('effective_load_watch_stale{resource="pods"}') == 1
 
 
 def test_a_server_and_a_companion_that_start_without_a_right_name_it_until_they_have_it(

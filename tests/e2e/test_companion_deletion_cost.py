@@ -55,15 +55,15 @@ def wait_costs(workloads: Workloads, expected: dict[str, str]) -> None:
 
 
 def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, Any]:
-    """The policy's status, once DeletedFirst has this reason and the other fields are as given."""
+    """The policy's status, once DeletionCostApplied has this reason and the other fields are as given."""
 
     def holds(found: dict[str, Any]) -> bool:
         now = found.get("status", {})
-        reasons = [one["reason"] for one in now.get("conditions") or [] if one["type"] == "DeletedFirst"]
+        reasons = [one["reason"] for one in now.get("conditions") or [] if one["type"] == "DeletionCostApplied"]
         return reasons == [reason] and {key: now.get(key) for key in status} == status
 
     path = POLICY.format(workloads.namespace, "web")
-    found = workloads.client.wait_for(path, holds, 45, f"DeletedFirst {reason} {status}")
+    found = workloads.client.wait_for(path, holds, 45, f"DeletionCostApplied {reason} {status}")
     return dict(found["status"])
 
 
@@ -172,7 +172,7 @@ def test_costs_of_other_clients_stay_and_own_ones_are_removed_when_a_pod_serves_
     follow(workloads, behavior=RESTING)
     wait_costs(workloads, {foreign: "7", hidden: "0", returning: LOWEST, taken: LOWEST})
     found = wait_finding(workloads, "ForeignCost", desired=8)
-    (condition,) = [one for one in found["conditions"] if one["type"] == "DeletedFirst"]
+    (condition,) = [one for one in found["conditions"] if one["type"] == "DeletionCostApplied"]
     assert foreign in condition["message"]
     assert hidden in condition["message"]
     workloads.annotate(taken, {COST: "9"})

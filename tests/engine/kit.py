@@ -124,7 +124,7 @@ class Stand:
 
     def silent(self, resource: str) -> float | None:
         """The metric of silent watches."""
-        return self.metrics.registry.get_sample_value("effective_load_watch_silent", {"resource": resource})
+        return self.metrics.registry.get_sample_value("effective_load_watch_stale", {"resource": resource})
 
 
 async def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[], Any]) -> None:

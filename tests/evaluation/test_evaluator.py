@@ -290,9 +290,9 @@ def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample_if_there_is
 def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
     fine = {
         "InputsFresh": True,
-        "UndersizedByUnready": False,
-        "ZeroNotBelieved": False,
-        "SlowWindow": False,
+        "UnreadyPodsFillReplicas": False,
+        "ZeroUsageIgnored": False,
+        "QueryWindowTooLong": False,
         "WatermarkAtLimit": False,
     }
     assert stand.row().conditions == fine
@@ -305,7 +305,7 @@ def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand:
 
 def test_the_metrics_of_a_policy_with_a_registry_say_whether_the_registry_is_trusted(stand: Stand) -> None:
     stand.world.policy_changed(None, entry(registry=NACOS))
-    assert stand.row().conditions["RegistryTrusted"] is False, "it has not given an answer yet"
+    assert stand.row().conditions["RegistryDataValid"] is False, "it has not given an answer yet"
 
 
 def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:

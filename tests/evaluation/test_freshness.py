@@ -56,7 +56,7 @@ class Checked:
         return self.freshness.policy(namespace, TargetRef(namespace, version, kind, "web"))
 
     def count(self, name: str) -> float | None:
-        return self.metrics.registry.get_sample_value("effective_load_watch_silent", {"resource": name})
+        return self.metrics.registry.get_sample_value("effective_load_watch_stale", {"resource": name})
 
 
 def test_while_all_watches_are_current_every_policy_may_be_decided_on() -> None:

@@ -114,7 +114,7 @@ class TestConditions:
         starting = pod("new", age=60, ready=False, ready_for=60)
         found = self.conditions(BAND, [*pods, *ill], usage(loads))
         assert found == {
-            "UndersizedByUnready": "5 serving pods are needed, 4 serve or start, and 2 unready ones fill the count"
+            "UnreadyPodsFillReplicas": "5 serving pods are needed, 4 serve or start, and 2 unready ones fill the count"
         }
         assert self.conditions(BAND, [*pods, starting, ill[0]], usage(loads)) == {}
 
@@ -137,10 +137,10 @@ def test_a_target_that_is_not_known_is_named_by_its_hpa() -> None:
 
 class TestDistrust:
     def distrust(self, listed: Roster | None, pods: list[Pod] | None = None) -> str | None:
-        """The condition RegistryTrusted of two registered pods, None where there is none."""
+        """The condition RegistryDataValid of two registered pods, None where there is none."""
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")] if pods is None else pods
         found, _ = assess_and_decide(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
-        return found.conditions.get("RegistryTrusted")
+        return found.conditions.get("RegistryDataValid")
 
     @pytest.mark.parametrize(("age", "error"), [(1, None), (30, "HTTP 500"), (60, None)])
     def test_an_answer_is_trusted_a_while_and_one_that_fails_for_half_a_minute(

@@ -18,7 +18,7 @@ from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow, RegistryRow
 
-_ROWS = ("effective_load_registry_instances", "effective_load_registry_roster_age_seconds")
+_ROWS = ("effective_load_registry_instances", "effective_load_registry_instances_age_seconds")
 
 SERVICE = RegistryRow(
     registry="nacos", registry_namespace="prod", group="BLUE", service="web", age=1.5, instances={"in": 4, "out": 1}
@@ -115,11 +115,11 @@ async def test_a_registrys_service_becomes_its_series() -> None:
     found = await samples(Metrics(registry_rows=lambda: [SERVICE, silent]))
     rows = {(s.name, s.labels["service"], s.labels.get("state")): s.value for s in found if s.name.startswith(_ROWS)}
     assert rows == {
-        ("effective_load_registry_roster_age_seconds", "web", None): 1.5,
+        ("effective_load_registry_instances_age_seconds", "web", None): 1.5,
         ("effective_load_registry_instances", "web", "in"): 4,
         ("effective_load_registry_instances", "web", "out"): 1,
     }
-    labels = next(s.labels for s in found if s.name == "effective_load_registry_roster_age_seconds")
+    labels = next(s.labels for s in found if s.name == "effective_load_registry_instances_age_seconds")
     assert labels == {"registry": "nacos", "registry_namespace": "prod", "group": "BLUE", "service": "web"}
 
 

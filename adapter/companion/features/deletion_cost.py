@@ -62,13 +62,13 @@ def missed(state: State, action: MarkPod, outcome: ActionResult, now: float) -> 
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """DeletedFirst, while pods are pulled out and the policy asks for it, or while marks are left behind."""
+    """DeletionCostApplied, while pods are pulled out and the policy asks for it, or while marks are left behind."""
     policy, alive = context.view.policy, list(_alive(context))
     is_off = not context.settings.features.deletion_cost
     if is_off and (left := [reading.pod.name for reading in alive if reading.pod.marked]):
         marked = f"{first_names(sorted(left), _SHOWN)} bear its marks"
         message = f"{_SWITCHED_OFF}, and {marked}: they are deleted first until those are removed"
-        yield PolicyCondition(ConditionType.DELETED_FIRST, False, Reason.MARKS_LEFT, message)
+        yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, False, Reason.MARKS_LEFT, message)
         return
     pulled_out = [reading.pod for reading in alive if reading.state is PodState.PULLED_OUT]
     if not policy.pulled_out.delete_first or not pulled_out:
@@ -94,7 +94,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         reason, message = Reason.MARKING, "some pods that were pulled out are not marked yet"
     else:
         reason, message = Reason.MARKED, "the pods that were pulled out are marked to be deleted first"
-    yield PolicyCondition(ConditionType.DELETED_FIRST, reason is Reason.MARKED, reason, message)
+    yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
 
 
 def _is_foreign(context: Context, pod: Pod) -> bool:

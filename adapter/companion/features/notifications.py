@@ -78,19 +78,21 @@ def notified_topics(context: Context) -> list[str]:
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """RoutesKnown, where the policy names routes."""
+    """NotificationRoutesResolved, where the policy names routes."""
     named, routes = context.view.policy.notify, context.settings.notifications.routes
     unknown = [name for name in named if name not in {route.name for route in routes}]
     kept = [route.name for route in routes if route.name in named and not route.serves(context.key.namespace)]
     if unknown:
         message = f"notify names {', '.join(unknown)}, which the settings do not define"
-        yield PolicyCondition(ConditionType.ROUTES_KNOWN, False, Reason.UNKNOWN_ROUTE, message)
+        yield PolicyCondition(ConditionType.NOTIFICATION_ROUTES_RESOLVED, False, Reason.UNKNOWN_ROUTE, message)
     elif kept:
         message = f"notify names {', '.join(kept)}, which the settings keep for other namespaces"
-        yield PolicyCondition(ConditionType.ROUTES_KNOWN, False, Reason.ROUTE_NOT_FOR_NAMESPACE, message)
+        yield PolicyCondition(
+            ConditionType.NOTIFICATION_ROUTES_RESOLVED, False, Reason.ROUTE_NOT_FOR_NAMESPACE, message
+        )
     elif named:
         message = "the settings define every route that the policy names"
-        yield PolicyCondition(ConditionType.ROUTES_KNOWN, True, Reason.KNOWN, message)
+        yield PolicyCondition(ConditionType.NOTIFICATION_ROUTES_RESOLVED, True, Reason.KNOWN, message)
 
 
 def _left_behind(context: Context) -> dict[Topic, TroubleState]:
@@ -179,7 +181,7 @@ def _text(topic: Topic, context: Context, assessment: Assessment, decision: Deci
             return f"{count} of {len(running)} running pods are pulled out{kept}; {example.pod.name}: {example.reason}"
         case Topic.DATA_LOST:
             errors = metric_errors(assessment.policy, assessment.metrics)
-            lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]
+            lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_DATA_VALID)]
             return "; ".join(filter(None, lost)) if decision.current else None  # without pods there are no samples
         case _:
             bounds = context.view.bounds

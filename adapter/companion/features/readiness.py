@@ -37,7 +37,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         return
     for type_ in ConditionType:
         trouble, healthy = assessment.conditions.get(type_), type_.healthy
-        if type_ is ConditionType.REGISTRY_TRUSTED and service_registry(context.view.policy) is None:
+        if type_ is ConditionType.REGISTRY_DATA_VALID and service_registry(context.view.policy) is None:
             message = "the policy names no registry: Kubernetes says which pods serve"
             yield PolicyCondition(type_, True, Reason.NO_REGISTRY, message)
         elif healthy is not None and trouble is None:
