@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from adapter.policy.field_reader import PolicyError
-from adapter.policy.watermark_policy import parse_policy
+from adapter.policy.watermark_policy import FORMER_NAMES, parse_policy
 from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, PLAN, RPS, Object, policy
 
 CRD = yaml.load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text(), yaml.CSafeLoader)
@@ -136,6 +136,17 @@ def test_every_field_of_the_schema_is_tried() -> None:
         if field["description"] != "Former name."
     }
     assert every <= known
+
+
+def test_the_crd_refuses_former_names_with_the_readers_sentences() -> None:
+    refused = {
+        (name, rule["message"])
+        for schema in PLACES.values()
+        for name, field in schema.get("properties", {}).items()
+        for rule in field.get("x-kubernetes-validations", ())
+        if rule["rule"] == "false"
+    }
+    assert refused == {(name, f"{name} is now {present}") for name, present in FORMER_NAMES.items()}
 
 
 def named(part: object) -> str:
