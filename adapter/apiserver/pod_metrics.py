@@ -112,7 +112,7 @@ def _items(
         nano: Fraction | int | None = pod.usage.get(name) if pod.state in _MEASURED else None
         if pod.state is PodState.PULLED_OUT:
             nano = pulled_out_value
-        elif nano is not None and metric.of is not None:  # a utilization: divided by the pod's own capacity
+        elif nano is not None and metric.relative_to is not None:  # a utilization: divided by the pod's own capacity
             sizes = reader.basis(pod.pod)[0]
             nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
         if nano is not None:

@@ -156,9 +156,9 @@ class CompanionFeatures(Section):
     deletion_cost: bool = False
     """Whether pulled-out pods of policies with `pulledOut.deleteFirst: true` are marked to be deleted first; this needs
     the right to patch pods."""
-    hpa_wiring: bool = False
-    """Whether the HPAs of policies with `hpaWiring: Enforce` get tolerance 0, and scaling policies that hold nothing
-    back before the policy does, and keep them. It needs the right to patch HPAs."""
+    hpa_configuration: bool = False
+    """Whether the HPAs of policies with `hpaConfiguration: Manage` get tolerance 0, and scaling policies that hold
+    nothing back before the policy does, and keep them. It needs the right to patch HPAs."""
 
 
 class CompanionSettings(Section):

@@ -44,9 +44,11 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
     return MetricAssessment(name=name, usage=nano, **fields)  # type: ignore[arg-type]
 
 
-def metric(name: str = "cpu", *, of: Capacity | None = None) -> Metric:
+def metric(name: str = "cpu", *, relative_to: Capacity | None = None) -> Metric:
     return Metric(
-        name=name, resource=ResourceMetric(name="memory" if of else "cpu", of=of), high=Fraction(1200 * NANO, 1000)
+        name=name,
+        resource=ResourceMetric(name="memory" if relative_to else "cpu", relative_to=relative_to),
+        high=Fraction(1200 * NANO, 1000),
     )
 
 

@@ -155,7 +155,7 @@ def targets_at_limit(hpa: Hpa, pods: Sequence[Pod]) -> Iterator[tuple[int, str]]
         by_percent = metric.target is MetricTargetType.UTILIZATION
         source = ResourceMetric(
             name="cpu",
-            of=Capacity.REQUEST if by_percent else None,
+            relative_to=Capacity.REQUEST if by_percent else None,
             containers=(metric.container,) if metric.container else (),
         )
         target = Fraction(metric.aim * NANO, 100) if by_percent else Fraction(metric.aim)

@@ -141,8 +141,10 @@ def _companion(settings: Settings) -> Iterator[Right]:
             yield _component("effective-load-companion-fast-scale-up", ("get", "update"), group, f"{plural}/scale")
     if features.deletion_cost:
         yield _component("effective-load-companion-deletion-cost", ("patch",), "", "pods")
-    if features.hpa_wiring:
-        yield _component("effective-load-companion-hpa-wiring", ("patch",), "autoscaling", "horizontalpodautoscalers")
+    if features.hpa_configuration:
+        yield _component(
+            "effective-load-companion-hpa-configuration", ("patch",), "autoscaling", "horizontalpodautoscalers"
+        )
     if companion.production.label:
         yield _component("effective-load-companion-namespaces", ("get",), "", "namespaces", namespaced=False)
 
