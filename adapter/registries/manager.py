@@ -23,7 +23,7 @@ from adapter.settings.registries import (
     ZooKeeperRegistry,
 )
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.rows import RegistryRow
+from adapter.telemetry.series import RegistryRow
 
 _log = structlog.get_logger(__name__)
 

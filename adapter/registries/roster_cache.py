@@ -17,7 +17,7 @@ from adapter.registries.roster import OnChange, ServiceKey
 from adapter.runtime.source_errors import SourceError, SourceFailing, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.rows import RegistryRow
+from adapter.telemetry.series import RegistryRow
 
 INSTANCE_STATES = ("in", "out", "unhealthy")
 

@@ -46,7 +46,6 @@ MISMATCH = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, sever
         ({"default": False}, False),
         ({"default": False, "name": "team"}, True),
         ({"namespaces": ("sh*",)}, True),
-        ({"namespaces": ()}, False),
         ({"namespaces": ("prod-*",)}, False),
         ({"events": (Topic.SCALED,)}, True),
         ({"events": (Topic.DATA_LOST,)}, False),

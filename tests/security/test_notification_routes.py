@@ -35,18 +35,12 @@ def routes(route: str) -> str:
     return f"companion: {{notifications: {{routes: [{{name: oncall, urlFile: /f{route}}}]}}}}"
 
 
-NOBODY = (
-    "companion.notifications.routes[0].namespaces: names nobody; list the namespaces whose policies it is told of, "
-    'or write ["*"] for all of them'
-)
-
-
 @pytest.mark.parametrize(
     ("route", "says"),
     [
-        ("", NOBODY),
-        (", default: true", NOBODY),
-        (", namespaces: []", NOBODY),
+        ("", "companion.notifications.routes[0].namespaces: is missing and has no default; write one"),
+        (", default: true", "companion.notifications.routes[0].namespaces: is missing and has no default; write one"),
+        (", namespaces: []", "companion.notifications.routes[0].namespaces: []: may not be empty"),
         (", namespaces: ['']", "companion.notifications.routes[0].namespaces[0]: '': may not be empty"),
     ],
 )
@@ -69,8 +63,7 @@ def test_a_route_serves_the_namespaces_that_it_names(namespaces: str, serves: se
 @pytest.mark.parametrize(
     ("route", "tells"),
     [
-        pytest.param({"default": True}, {}, id="a default route of nobody"),
-        pytest.param({}, {}, id="a route of nobody"),
+        pytest.param({"default": True, "namespaces": ("prod-*",)}, {}, id="a default route of other namespaces"),
         pytest.param({"namespaces": ("prod-*",)}, {"key": Key("tenant", "web")}, id="a route of other namespaces"),
     ],
 )
