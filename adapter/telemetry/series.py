@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 VERDICTS = ("Above", "Inside", "Below", "Error")
 MODES = ("Active", "Observe", "Paused", "Held")
@@ -143,21 +142,16 @@ def names() -> Iterator[tuple[str, tuple[str, ...], str]]:
         yield from ((prefix + one.name, (*labels, *filter(None, [one.label])), one.help) for one in series)
 
 
-class RowCollector(Collector):
-    """The series of rows that were drawn at one moment."""
-
-    def __init__(self, policies: Sequence[PolicyRow], services: Sequence[RegistryRow]) -> None:
-        self._rows: tuple[Sequence[Any], ...] = (policies, services)
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        for (prefix, labels, table), rows in zip(TABLES, self._rows, strict=True):
-            places = [[getattr(row, label) for label in labels] for row in rows]
-            for series in table:
-                family = GaugeMetricFamily(
-                    prefix + series.name, series.help, labels=[*labels, *filter(None, [series.label])]
-                )
-                for row, place in zip(rows, places, strict=True):
-                    for label, value in series.values(row):
-                        if value is not None:
-                            family.add_metric([*place, label] if series.label else place, value)
-                yield family
+def families(policies: Sequence[PolicyRow], services: Sequence[RegistryRow]) -> Iterator[GaugeMetricFamily]:
+    """The series of these rows, in prometheus-client's form."""
+    rows: tuple[Sequence[Any], ...] = (policies, services)
+    for (prefix, labels, table), drawn in zip(TABLES, rows, strict=True):
+        places = [[getattr(row, label) for label in labels] for row in drawn]
+        for series in table:
+            own = [series.label] if series.label else []
+            family = GaugeMetricFamily(prefix + series.name, series.help, labels=[*labels, *own])
+            for row, place in zip(drawn, places, strict=True):
+                for label, value in series.values(row):
+                    if value is not None:
+                        family.add_metric([*place, label] if own else place, value)
+            yield family

@@ -284,5 +284,5 @@ async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
         notifier.add(telling(notice(3)))
         await stand.ended("sent")
     said = capsys.readouterr().out
-    assert said.count("notifications are not delivered") == 1
-    assert said.count("notifications are delivered again") == 1
+    assert said.count("notifications_failing") == 1
+    assert said.count("notifications_recovered") == 1

@@ -103,7 +103,7 @@ async def test_critical_notices_have_a_limit_and_the_next_one_counts_those_held_
     bodies = [body.partition(" of 10")[0] for body in sent.bodies]
     assert bodies == ["1", "2", "(this route's limits held back 3 before this) 6", "7"]
     said = capsys.readouterr().out
-    assert said.count("notifications are held back by the route's limits") == said.count("held=3") == 1
+    assert said.count("notifications_rate_limited") == said.count("held=3") == 1
 
 
 async def test_critical_notices_of_one_namespace_suppress_no_others(
