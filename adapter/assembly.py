@@ -68,7 +68,7 @@ async def run(
         heartbeat = Heartbeat()
         health = Health({"ping": lambda: None, "event-loop": heartbeat.check}, process.ready, process.warnings)
         async with telemetry.listen(metrics, health, settings.telemetry.address, settings.telemetry.port) as port:
-            _log.info("telemetry server started", port=port)
+            _log.info("telemetry_server_started", port=port)
             running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics, heartbeat))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,7 +78,7 @@ async def run(
             try:
                 await running
             except asyncio.CancelledError:
-                _log.info("process stopped")
+                _log.info("process_stopped")
             return 0
 
 
@@ -109,16 +109,16 @@ async def _follow_settings(process: Process, settings: Settings, file: SettingsF
         except SettingsError as error:
             metrics.settings_reloads.labels(result="refused").inc()
             metrics.settings_accepted.set(0)
-            _log.warning("settings file rejected", error=str(error))
+            _log.warning("settings_file_rejected", error=str(error))
             latest = None
         if latest is not None:
             metrics.settings_accepted.set(1)
         if latest is not None and latest != settings:
             if keys := needs_restart(started, latest):
-                _log.warning("settings need a restart", keys=list(keys))
+                _log.warning("settings_need_restart", keys=list(keys))
             logs.configure(latest.logging.level, latest.logging.format)
             process.apply_settings(latest)
             settings = latest
             metrics.settings_reloads.labels(result="taken").inc()
-            _log.info("settings file applied")
+            _log.info("settings_file_applied")
         await asyncio.sleep(SETTINGS_SECONDS)

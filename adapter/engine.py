@@ -31,7 +31,6 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.manager import RegistryManager
-from adapter.runtime.answer_budget import ANSWERS, MIB
 from adapter.runtime.fairness import DelayQueue
 from adapter.settings import Settings
 from adapter.snapshot import Key, SnapshotStore
@@ -74,7 +73,6 @@ class Engine:
         """Why this replica can decide on no policy while another replica may be able to; None otherwise."""
         self.warning = self._freshness.warning
         """Why a watch that all policies of some namespace need is silent; None if none is."""
-        ANSWERS.resize(settings.answers.max_total_mib * MIB)
         self._resource_metrics = ResourceMetrics(
             session,
             self._index.namespaces_with_resources,
@@ -217,7 +215,6 @@ class Engine:
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings and evaluate every policy again; some settings need a restart (`needs_restart`)."""
-        ANSWERS.resize(settings.answers.max_total_mib * MIB)
         self._resource_metrics.settings = settings.resource_metrics
         prometheus = settings.prometheus
         self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)

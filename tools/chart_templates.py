@@ -27,7 +27,7 @@ _LABELS = """\
     {{- toYaml . | nindent 4 }}
     {{- end }}
 """
-_RUNBOOKS = "https://effective-load.io/runbooks"
+_RUNBOOKS = "https://github.com/OWNER/effective-load/blob/v0.1.0/docs/runbooks"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from typing import Any
 
 import yaml
 
+from adapter.cli import COMMANDS
 from adapter.policy.hpa import parse_hpa
+from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import Settings, parse_settings
@@ -37,6 +39,19 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+_LOGGED = re.compile(r"_log\.(?:debug|info|warning|error|exception)\(\s*\"([^\"]+)\"")
+_CONSTANT = re.compile(r"\"([a-z]+(?:_[a-z0-9]+)+)\"")
+_SNAKE = re.compile(r"[a-z]+(?:_[a-z0-9]+)+")
+_EVENT_ROW = re.compile(r"^\| `(\w+)` \| (?:debug|info|warning|error) \|", re.MULTILINE)
+_IN_LOG = re.compile(r"`?([a-z]+(?:_[a-z0-9]+)+)`? in (?:its|the (?:\w+'s )?) ?log")
+_GREP = re.compile(r"grep (?:-E )?'([a-z_|]+)'")
+_OUR_COMMAND = re.compile(r"(?<!-n )(?<=[`/ ])effective-load ([a-z]+)(?= (?:--|[A-Z`])|`)")
+EVENTS = ROOT / "docs" / "logs.md"
+LIMITS = (
+    ("docs/install.md", MAX_SELECTOR_REQUIREMENTS, r"(\d+) requirements"),
+    ("CHANGELOG.md", MAX_SELECTOR_REQUIREMENTS, r"selector has (\d+) requirements"),
+)
+"""A document, the code's value, and where the document states it."""
 REGISTRIES = ROOT / "docs" / "registries.md"
 SECURITY = ROOT / "docs" / "security.md"
 MADE = {**reference.FILES, **chart_templates.files(), **chart_values.files()}
@@ -91,6 +106,38 @@ def metric_names() -> Iterator[str]:
         for name in sorted(set(_METRIC.findall(path.read_text(encoding="utf-8")))):
             if not known & {name, _SUFFIX.sub("", name)}:
                 yield f"{path.relative_to(ROOT)} names {name}, which does not exist"
+
+
+def log_events() -> Iterator[str]:
+    """docs/logs.md has a row for each event, and documents and remedies name no event that is not logged."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "adapter").rglob("*.py"))}
+    logged = {name for text in sources.values() for name in _LOGGED.findall(text)}
+    known = {name for text in sources.values() for name in _CONSTANT.findall(text)}
+    rows = set(_EVENT_ROW.findall(EVENTS.read_text(encoding="utf-8")))
+    for name in sorted(logged - rows):
+        wrong = "" if _SNAKE.fullmatch(name) else ", and is not in snake_case"
+        yield f"docs/logs.md has no row for the event {name}{wrong}"
+    yield from (f"docs/logs.md has a row for {name}, which is not logged" for name in sorted(rows - known))
+    for path, text in (*sources.items(), *((path, path.read_text(encoding="utf-8")) for path in _texts(".md"))):
+        named = [*_IN_LOG.findall(text), *(name for one in _GREP.findall(text) for name in one.split("|"))]
+        for name in sorted({name for name in named if _SNAKE.fullmatch(name)} - rows):
+            yield f"{path.relative_to(ROOT)} names the log event {name}, which does not exist"
+
+
+def commands() -> Iterator[str]:
+    """Documents, alerts and remedies name no command of ours that does not exist."""
+    known = {command.name for command in COMMANDS}
+    for path in (*_texts(".md", ".yaml"), *sorted((ROOT / "adapter").rglob("*.py"))):
+        for name in sorted(set(_OUR_COMMAND.findall(path.read_text(encoding="utf-8"))) - known):
+            yield f"{path.relative_to(ROOT)} names the command effective-load {name}, which does not exist"
+
+
+def limits() -> Iterator[str]:
+    """Limits that documents state are those of the code."""
+    for name, value, pattern in LIMITS:
+        stated = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"))
+        if not stated or {int(one.replace(",", "")) for one in stated} != {value}:
+            yield f"{name} states {' and '.join(stated) or 'no limit'} for {pattern!r}, and the code has {value:,}"
 
 
 def links() -> Iterator[str]:
@@ -154,6 +201,9 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     objects,
     wiring,
     metric_names,
+    log_events,
+    commands,
+    limits,
     links,
     named_tests,
     threat_model,

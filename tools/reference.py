@@ -141,7 +141,7 @@ def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
             yield "| key | type | default | what it says |\n|---|---|---|---|"
             for name in leaves:
                 field = model.model_fields[name]
-                yield f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(described[name])} |"
+                yield f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(described.get(name, ''))} |"
             yield ""
         for name, field in model.model_fields.items():
             key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"

@@ -206,7 +206,7 @@ class UpstreamAdapter:
             status = unavailable(f"{whose}: {error.public}")
         self._metrics.upstream_errors.labels(self.group, reason).inc()
         if self._log_once.is_new(cause, "request"):
-            _log.warning("upstream request failed", group=self.group, error=cause)
+            _log.warning("upstream_request_failed", group=self.group, error=cause)
         return status
 
     async def refresh(self) -> bool:
@@ -221,11 +221,11 @@ class UpstreamAdapter:
         if len(faults) < len(SERVED_VERSIONS[self.group]):
             self.problem = None
             if self._log_once.clear("discovery"):
-                _log.info("upstream discovery succeeded", group=self.group)
+                _log.info("upstream_discovery_succeeded", group=self.group)
             return True
         self.problem = f"the upstream adapter for {self.group} does not answer discovery: {faults[0]}"
         if self._log_once.is_new(faults[0], "discovery"):
-            _log.warning("upstream discovery failed", group=self.group, error=faults[0])
+            _log.warning("upstream_discovery_failed", group=self.group, error=faults[0])
         return False
 
     async def close(self) -> None:
@@ -300,7 +300,7 @@ class Upstreams:
                 try:
                     answered = await upstream.refresh()
                 except Exception:  # noqa: BLE001 - logged; our own metrics do not depend on it, and its names stay
-                    _log.exception("upstream refresh failed", group=group)
+                    _log.exception("upstream_refresh_failed", group=group)
                     answered = False
                 if self.by_group.get(group) is upstream:  # else its settings changed meanwhile
                     self._metrics.upstream_up.labels(group).set(answered)

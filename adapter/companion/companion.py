@@ -156,7 +156,7 @@ class Companion:
                 return await read_statuses(self._session, namespace)
             except KubeError as error:
                 if log_once.is_new(str(error)):
-                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=str(error))
+                    _log.warning("policy_statuses_unreadable", namespace=namespace, error=str(error))
                 if namespace and isinstance(error, Forbidden):
                     return {}  # its policies are not known either, and the other namespaces do not wait for it
                 await asyncio.sleep(backoff.next())
@@ -187,7 +187,7 @@ class Companion:
             except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                 self._metrics.errors.labels(reason="companion").inc()
                 if self._backoff.failed(key, lane, repr(error), self._session.now()):
-                    _log.exception("planning failed", namespace=key.namespace, policy=key.name)
+                    _log.exception("planning_failed", namespace=key.namespace, policy=key.name)
             finally:
                 queue.done(key)
             await asyncio.sleep(0)
@@ -219,7 +219,7 @@ class Companion:
             try:
                 written = await read_status(self._session, key)
             except KubeError as error:
-                _log.info("a policy's status cannot be read", key=str(key), error=str(error))
+                _log.info("policy_status_unreadable", key=str(key), error=str(error))
             else:
                 # The other lane may have changed the state while this one was reading.
                 self._states[key] = replace(self._states.get(key, State()), written=written)

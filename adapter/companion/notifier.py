@@ -344,7 +344,7 @@ class _RouteSender:
             self._count(refusal)
             if refusal == "limited":
                 if not self.held_back:
-                    _log.warning("notifications are held back by the route's limits", route=self.route.name)
+                    _log.warning("notifications_rate_limited", route=self.route.name)
                 self.held_back += 1
             return
         if self.held_back:
@@ -356,9 +356,7 @@ class _RouteSender:
             self._count("overflow")
         else:
             if self.held_back:
-                _log.info(
-                    "notifications are within the route's limits again", route=self.route.name, held=self.held_back
-                )
+                _log.info("notifications_within_limits", route=self.route.name, held=self.held_back)
             self.held_back = 0
 
     async def run(self) -> None:
@@ -367,15 +365,15 @@ class _RouteSender:
             try:
                 result = await self._sent(waiting)
             except Exception as error:  # noqa: BLE001  whatever it is, everything else goes on
-                _log.warning("a notification failed", route=self.route.name, error=type(error).__name__)
+                _log.warning("notification_failed", route=self.route.name, error=type(error).__name__)
                 result = "failed"
             self._count(result)
             # Said once when the route begins to fail, and once when it works again.
             if result in _FAILURES and not self.failing:
                 why = _FAILURES[result].format(file=self.route.url_file)
-                _log.warning("notifications are not delivered", route=self.route.name, why=why)
+                _log.warning("notifications_failing", route=self.route.name, why=why)
             elif self.failing and result == "sent":
-                _log.info("notifications are delivered again", route=self.route.name)
+                _log.info("notifications_recovered", route=self.route.name)
             if result in _FAILURES or result == "sent":
                 self.failing = result != "sent"
 
@@ -444,7 +442,7 @@ class ProductionNamespaces:
             except (KubeError, msgspec.MsgspecError) as error:
                 if not self._complained:
                     self._complained = True
-                    _log.warning("a namespace's label cannot be read", namespace=namespace, error=str(error))
+                    _log.warning("namespace_label_unreadable", namespace=namespace, error=str(error))
             self._labels[namespace] = (now, labels)
         # `key=value`, or `key` with any value but `false`
         key, equals, value = production.label.partition("=")

@@ -85,9 +85,9 @@ class Writer:
             reason = word if word.isalpha() and len(word) <= LONGEST_REASON else type(error).__name__
             self._metrics.companion_writes.labels(action=kind, result=reason).inc()
             if result is ActionResult.OVERTAKEN:
-                _log.info("write overtaken", action=kind, key=str(action.key), error=str(error))
+                _log.info("write_overtaken", action=kind, key=str(action.key), error=str(error))
             elif self.backoff.failed(action.key, kind, reason, self._session.now()):
-                _log.warning("write failed", action=kind, key=str(action.key), error=str(error))
+                _log.warning("write_failed", action=kind, key=str(action.key), error=str(error))
             return result
         self.backoff.reset(action.key, kind)
         self._metrics.companion_writes.labels(action=kind, result="done").inc()

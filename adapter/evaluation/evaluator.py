@@ -191,7 +191,7 @@ class Evaluator:
             try:
                 memory = status_memory.from_status(decode(decoded.memory, dict[str, Any]))
             except (msgspec.MsgspecError, status_memory.MemoryDecodeError) as error:
-                _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
+                _log.warning("policy_memory_rejected", namespace=key.namespace, policy=key.name, error=str(error))
         return replace(memory, started_at=now)
 
     def _candidates(self, ref: TargetRef) -> tuple[Pod, ...]:

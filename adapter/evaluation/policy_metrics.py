@@ -12,7 +12,7 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
 from adapter.snapshot import Snapshot
-from adapter.telemetry.rows import MetricRow, PolicyRow
+from adapter.telemetry.series import MetricRow, PolicyRow
 
 
 def policy_rows(

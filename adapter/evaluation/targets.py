@@ -101,7 +101,7 @@ class KindWatcher:
             if asyncio.get_running_loop().time() - began > STABLE_SECONDS:
                 self._backoff.reset()
             what = "is served in another way now" if served else "is gone"
-            _log.info("scale target kind changed", kind=self._key.kind, because=what)
+            _log.info("target_kind_changed", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._resources.forget(self._key.api_version, self._key.kind)
@@ -155,7 +155,7 @@ class KindWatcher:
 
     def _fail(self, sentence: str, detail: str = "") -> None:
         if self.fault != sentence:
-            _log.warning("scale target kind unresolved", kind=self._key.kind, error=detail or sentence)
+            _log.warning("target_kind_unresolved", kind=self._key.kind, error=detail or sentence)
             self.fault = sentence
             self._on_change(self._key)
 

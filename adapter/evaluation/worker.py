@@ -102,7 +102,7 @@ class Worker:
                 ready.clear()
             view, self._labels[key] = await evaluation
         except Exception:  # noqa: BLE001  logged with its traceback, and counted
-            _log.exception("assessment failed", namespace=key.namespace, policy=key.name)
+            _log.exception("assessment_failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
             last = self._snapshots.current.policies.get(key)
             return None if last is None else replace(last, assessment=None, inputs=None, problem=None, pending=False)

@@ -111,7 +111,7 @@ class CredentialKeeper:
         except KubeError as error:
             self._due = self._monotonic() + _AFTER_FAILURE_SECONDS
             if self._log_once.is_new(str(error)):
-                _log.warning("credentials cannot be loaded", error=str(error))
+                _log.warning("credentials_unusable", error=str(error))
             raise
         self._log_once.clear()
         self._access = access

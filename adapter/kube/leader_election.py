@@ -70,7 +70,7 @@ class LeaderElector:
             while True:
                 while not await self._ask():  # noqa: ASYNC110  another process changes the lease
                     await asyncio.sleep(RETRY_SECONDS)
-                _log.info("leading", lease=self._metadata.name, identity=self._identity)
+                _log.info("leader_elected", lease=self._metadata.name, identity=self._identity)
                 working = asyncio.ensure_future(work())
                 renewing = asyncio.create_task(self._renew_while_leading())
                 try:
@@ -79,7 +79,7 @@ class LeaderElector:
                         await working
                 finally:
                     await _ended(working, renewing)
-                _log.warning("no longer leading", lease=self._metadata.name, identity=self._identity)
+                _log.warning("leadership_lost", lease=self._metadata.name, identity=self._identity)
         finally:  # so that the next candidate leads at once
             self._held = None
             try:
@@ -94,7 +94,7 @@ class LeaderElector:
                         )
                         await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=spec))
             except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-                _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
+                _log.warning("lease_release_failed", lease=self._metadata.name, error=str(error) or "no answer")
 
     async def _renew_while_leading(self) -> None:
         wait = RETRY_SECONDS
@@ -114,9 +114,7 @@ class LeaderElector:
             granted = self._held = None
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
             if self._log_once.is_new(type(error).__name__):
-                _log.warning(
-                    "the lease cannot be requested", lease=self._metadata.name, error=str(error) or "no answer"
-                )
+                _log.warning("lease_request_failed", lease=self._metadata.name, error=str(error) or "no answer")
             return self.leads
         self._log_once.clear()
         if granted is not None:
@@ -188,6 +186,6 @@ async def _ended(*tasks: asyncio.Future[None]) -> None:
             cancelled = error
     for task in tasks:
         if not task.cancelled() and (fault := task.exception()) is not None:
-            _log.warning("a task of the leader failed", error=repr(fault))
+            _log.warning("leader_task_failed", error=repr(fault))
     if cancelled is not None:
         raise cancelled

@@ -174,7 +174,7 @@ class Reflector(Generic[T]):
         self.synced.set()
         self.answered.set()
         seconds = round(self._session.clock.monotonic() - began, 3)
-        _log.info("listed", resource=self.name, objects=len(items), seconds=seconds)
+        _log.info("resource_listed", resource=self.name, objects=len(items), seconds=seconds)
         if len(items) >= MANY:
             freeze_live_objects()
 
@@ -220,9 +220,7 @@ class Reflector(Generic[T]):
             return version, self._decode(raw)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
-            _log.warning(
-                "an object cannot be read, its last known form stays", resource=self.name, key=key, error=str(error)
-            )
+            _log.warning("object_unreadable", resource=self.name, key=key, error=str(error))
             return None if before is None else (before, self._items[key])
 
     # --- watch ---
@@ -307,17 +305,17 @@ class Reflector(Generic[T]):
         self.backoff.reset()
         self._refusals = 0
         if self._log_once.clear():
-            _log.info("watch works again", resource=self.name)
+            _log.info("watch_recovered", resource=self.name)
 
     async def _retry(self, error: KubeError) -> None:
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
         self._metrics.watch_restarts.labels(self.name, reason).inc()
         if isinstance(error, Gone):
-            _log.info("watch expired, listing anew", resource=self.name)
+            _log.info("watch_expired", resource=self.name)
         else:
             self.trouble = error
             if self._log_once.is_new(type(error).__name__):  # not at each attempt
-                _log.warning("watch failed, trying again", resource=self.name, error=str(error))
+                _log.warning("watch_failed", resource=self.name, error=str(error))
         if isinstance(error, Forbidden | NotFound):
             self.answered.set()
         self._refusals += isinstance(error, ServerError)

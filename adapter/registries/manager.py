@@ -23,7 +23,7 @@ from adapter.settings.registries import (
     ZooKeeperRegistry,
 )
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.rows import RegistryRow
+from adapter.telemetry.series import RegistryRow
 
 _log = structlog.get_logger(__name__)
 
@@ -128,7 +128,7 @@ class RegistryManager:
                     cache = RosterCache(name, self._on_change, self._clock, self._metrics, origin(settings))
                     new_source = source(settings, cache)
                     task = asyncio.create_task(self._follow(new_source, cache), name=f"registry {name}")
-                    _log.info("registry is followed", registry=name, type=settings.type)
+                    _log.info("registry_followed", registry=name, type=settings.type)
                     connection = self._connections[name] = _Connection(settings, cache, new_source, task)
                     connection.follow(services)
                 await self._changed.wait()
@@ -141,7 +141,7 @@ class RegistryManager:
             try:
                 await new_source.run()
             except Exception as error:  # noqa: BLE001  the other registries go on after any fault
-                _log.exception("registry source failed", registry=cache.registry)
+                _log.exception("registry_source_failed", registry=cache.registry)
                 cache.failed(SourceError(f"the adapter's own fault: {error!r}"))
             await asyncio.sleep(RESTART_SECONDS)
 
@@ -189,7 +189,7 @@ def source(settings: Registry, cache: RosterCache) -> RosterSource:  # noqa: PLR
                 from adapter.registries.zookeeper.source import ZooKeeperSource
             except ImportError as error:
                 missing = MissingExtra("zookeeper", error)
-                _log.error("registry needs an extra", registry=settings.name, extra="zookeeper", error=str(missing))
+                _log.error("registry_extra_missing", registry=settings.name, extra="zookeeper", error=str(missing))
                 return _Missing(cache, missing)
 
             return ZooKeeperSource(settings, cache)

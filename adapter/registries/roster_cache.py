@@ -17,7 +17,7 @@ from adapter.registries.roster import OnChange, ServiceKey
 from adapter.runtime.source_errors import SourceError, SourceFailing, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.rows import RegistryRow
+from adapter.telemetry.series import RegistryRow
 
 INSTANCE_STATES = ("in", "out", "unhealthy")
 
@@ -144,7 +144,7 @@ class RosterCache:
         sentence = self._origin.about(error.reason, str(error))
         failing = [key for key in (self.keys if keys is None else keys) if key in self.keys]
         if any(key not in self._troubles for key in failing):
-            _log.warning("registry failed", registry=self.registry, services=len(failing), error=sentence)
+            _log.warning("registry_failed", registry=self.registry, services=len(failing), error=sentence)
         for key in failing:
             self._set_trouble(key, Trouble(error.reason, sentence, error.public))
         is_server = isinstance(error, SourceUnreachable | SourceFailing) and len(self._troubles) == len(self.keys)

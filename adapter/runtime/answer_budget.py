@@ -23,7 +23,6 @@ FREE_BYTES = 256 * 1024
 """Answers up to this size reserve nothing: connections are few, and most answers are small."""
 SEGMENT_BYTES = 64 * 1024
 TOTAL_BYTES = 128 * MIB
-TOTAL_KEY = "answers.maxTotalMiB"
 
 
 class Limit(NamedTuple):
@@ -122,7 +121,7 @@ class Reservation:
 
     def late(self, seconds: float) -> str:
         """The sentence for a request without an answer within its deadline."""
-        waited = f", waiting for memory that other answers hold ({TOTAL_KEY})" if self.waiting else ""
+        waited = ", waiting for memory that other answers hold" if self.waiting else ""
         return f"no answer within {seconds:g} s{waited}"
 
 

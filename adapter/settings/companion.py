@@ -1,19 +1,16 @@
-"""The companion in the settings, and its notifications: routes, topics and limits.
-
-The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
-"""
+"""The companion in the settings, and its notifications: routes, topics and limits."""
 
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from adapter.runtime.faults import Fault, closest
-from adapter.settings.base import Seconds, Section
+from adapter.settings.base import UNIQUE_NAMES, Seconds, Section, refuse
 from adapter.settings.server import own_namespace
 
 FIELDS = ("cluster", "event", "severity", "namespace", "policy", "target", "at", "text", "from", "to", "why")
@@ -21,7 +18,23 @@ FIELDS = ("cluster", "event", "severity", "namespace", "policy", "target", "at",
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:{_WORD}/)?{_WORD}(?:=(?:{_WORD})?)?")
 
-Percent = Annotated[int, Field(ge=1, le=100)]
+
+def _template_faults(text: str) -> Iterator[Fault]:
+    template = string.Template(text)
+    if not template.is_valid():
+        yield Fault("", text, "has a $ without a name; write $$ for a dollar")
+        return
+    for name in template.get_identifiers():
+        if name not in FIELDS:
+            yield Fault("", f"${name}", f"is unknown{closest(name, FIELDS)}; known are {', '.join(FIELDS)}")
+
+
+def _label_faults(label: str) -> Iterator[Fault]:
+    if label and not _LABEL.fullmatch(label):
+        yield Fault("", label, "is an invalid label; write key=value, or key alone, without spaces")
+
+
+Template = Annotated[str, refuse(_template_faults)]
 
 
 class Topic(StrEnum):
@@ -58,41 +71,42 @@ class NotificationRoute(Section):
     name: str = Field(min_length=1)
     """The name by which policies refer to it in `notify`."""
     url_file: str = ""
-    """File with Apprise URLs, one a line; `#` begins a comment. They hold tokens, so keep them in a Secret. It is read
-    anew for each attempt."""
+    """File with Apprise URLs, one a line; `#` begins a comment. Keep it in a Secret. Each attempt reads it again."""
     urls: tuple[str, ...] = Field(default=(), repr=False)
-    """The same in place; for addresses that hold no secret, such as `json://hooks.internal/scaling`."""
+    """The same in place, for addresses without secrets, such as `json://hooks.internal/scaling`."""
     default: bool = False
-    """Whether it receives notifications of every policy, also of those that do not name it."""
-    namespaces: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """The namespaces whose policies may use it, at least one; `*` and `?` are wildcards, and `["*"]` is all of them.
-    Other policies cannot use it, even if they name it."""
+    """Whether it receives the notifications of all policies, named or not."""
+    namespaces: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    """The namespaces whose policies may use it; `*` and `?` are wildcards, and `["*"]` is all of them."""
     events: tuple[Topic, ...] = ()
-    """Only these. Empty: all."""
+    """The events that it receives; empty: all."""
     severities: tuple[Severity, ...] = ()
-    """Only these. Empty: all."""
-    title: str = "[$severity] $namespace/$policy: $event"
-    """The title, where there can be one. `$cluster`, `$event`, `$severity`, `$namespace`, `$policy`, `$target`, `$at`,
-    `$text`, and for `scaled` `$from`, `$to`, `$why` are put in; `$$` is a dollar."""
-    template: str = "$text"
-    """The text; the same names are put in."""
+    """The severities that it receives; empty: all."""
+    title: Template = "[$severity] $namespace/$policy: $event"
+    """The title, for services that have one. Variables: `$cluster`, `$event`, `$severity`, `$namespace`, `$policy`,
+    `$target`, `$at`, `$text`, and for `scaled` `$from`, `$to`, `$why`; `$$` is a dollar."""
+    template: Template = "$text"
+    """The text, with the same variables."""
     rate_limit: RateLimit = RateLimit(count=60)
-    """How many this route gets at most. Critical ones have limits of their own, and are not counted here."""
+    """The limit of the route for notifications that are not critical."""
     policy_rate_limit: RateLimit = RateLimit(count=12)
-    """How many of one policy this route gets at most, likewise."""
+    """The limit for each policy, likewise."""
     critical_rate_limit: RateLimit = RateLimit(count=600)
-    """How many critical ones this route gets at most."""
+    """The limit of the route for critical notifications."""
     critical_namespace_rate_limit: RateLimit = RateLimit(count=120)
-    """How many critical ones of the policies of one namespace this route gets at most, so that no namespace silences
-    the others."""
+    """The limit for critical notifications of each namespace, so that no namespace silences the others."""
     timeout_seconds: Annotated[float, Field(ge=1, le=60, allow_inf_nan=False)] = 10
-    """How long one attempt may take; one that still hangs is abandoned."""
+    """How long one attempt may take."""
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
-    """How often a notification is tried, with growing waits."""
+    """How many attempts to send a notification, with growing waits."""
 
     def serves(self, namespace: str) -> bool:
-        """Whether it may be told of policies there."""
+        """Whether policies of the namespace may use it."""
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
+    def _faults(self) -> Iterator[Fault]:
+        if bool(self.url_file) == bool(self.urls):
+            yield Fault("", None, "needs exactly one of urlFile and urls; prefer the file")
 
 
 class Notifications(Section):
@@ -100,12 +114,14 @@ class Notifications(Section):
 
     cluster: str = ""
     """The name of this cluster; `$cluster` in templates."""
-    routes: tuple[NotificationRoute, ...] = ()
+    routes: Annotated[tuple[NotificationRoute, ...], UNIQUE_NAMES] = ()
     """The destinations."""
     queue: Annotated[int, Field(ge=1, le=10_000)] = 200
-    """How many notifications may wait for a route; further ones are dropped, and counted."""
-    mass_pull_out_percent: Percent = 30
-    """From which share of a target's running pods on it is a mass pull-out; two pods at least."""
+    """How many notifications may wait for a route; further ones are dropped and counted."""
+    mass_pull_out_percent: Annotated[int, Field(ge=1, le=100)] = 30
+    """The share of a target's running pods that is a mass pull-out; at least two pods."""
+    after_seconds: Seconds = 60
+    """How long data must be lost, or a count at the maximum, before it is notified. Lower it to be paged sooner."""
 
 
 class Production(Section):
@@ -113,52 +129,23 @@ class Production(Section):
 
     namespaces: tuple[str, ...] = ()
     """Names; `*` and `?` are wildcards."""
-    label: str = ""
-    """A label that marks a production namespace, as `key=value`, or `key` for any value but `false`. Reading it from
-    the namespace needs the component `companion-namespaces`."""
-
-
-def label_faults(path: str, label: object) -> Iterator[Fault]:
-    """The fault of a label that no namespace can have: no namespace would count as production."""
-    if isinstance(label, str) and label and not _LABEL.fullmatch(label):
-        yield Fault(path, label, "is no label; write key=value, or key alone, without spaces")
-
-
-def route_faults(path: str, route: Mapping[str, Any]) -> Iterator[Fault]:
-    """The faults of one raw route. URLs are not shown: they hold secrets."""
-    if bool(route.get("urlFile")) == bool(route.get("urls")):
-        yield Fault(path, None, "needs exactly one of urlFile and urls; prefer the file")
-    if route.get("namespaces", []) == []:
-        wanted = 'names nobody; list the namespaces whose policies it is told of, or write ["*"] for all of them'
-        yield Fault(f"{path}.namespaces", None, wanted)
-    for key in ("title", "template"):
-        if isinstance(route.get(key), str):
-            template = string.Template(route[key])
-            if not template.is_valid():
-                yield Fault(f"{path}.{key}", route[key], "has a $ that begins no name; write $$ for a dollar")
-                continue
-            for name in template.get_identifiers():
-                if name not in FIELDS:
-                    advice = f"is not known{closest(name, FIELDS)}; there are {', '.join(FIELDS)}"
-                    yield Fault(f"{path}.{key}", f"${name}", advice)
+    label: Annotated[str, refuse(_label_faults)] = ""
+    """A label, `key=value`, or `key` for any value but `false`. Needs the component `companion-namespaces`."""
 
 
 class CompanionFeatures(Section):
-    """The companion's features; each has rights of its own in the manifests. With all of them off it only reads."""
+    """The companion's features; each has rights of its own in the manifests. Without any of them it only reads."""
 
     status: bool = True
     """Whether policies get a status: conditions, counts, the decision, and the memory that replicas share."""
     events: bool = True
     """Whether policies get Events: on scaling, and when a condition has changed and stays so."""
     fast_scale_up: bool = False
-    """Whether the counts of policies with `fastScaleUp: true` are raised before the HPA's next sync, as far as its
-    `behavior` allows at that moment."""
+    """Whether policies with `fastScaleUp: true` are scaled up before the HPA's next sync, within its `behavior`."""
     deletion_cost: bool = False
-    """Whether pulled-out pods of policies with `pulledOut.deleteFirst: true` are marked to be deleted first; this needs
-    the right to patch pods."""
+    """Whether pods of policies with `pulledOut.deleteFirst: true` are marked. Needs the right to patch pods."""
     hpa_configuration: bool = False
-    """Whether the HPAs of policies with `hpaConfiguration: Manage` get tolerance 0, and scaling policies that hold
-    nothing back before the policy does, and keep them. It needs the right to patch HPAs."""
+    """Whether HPAs of policies with `hpaConfiguration: Manage` are kept conformant. Needs the right to patch HPAs."""
 
 
 class CompanionSettings(Section):
@@ -168,9 +155,14 @@ class CompanionSettings(Section):
     """Namespace of the Lease. Default: as for `server.tls.namespace`."""
     lease: str = Field(default="effective-load-companion", min_length=1)
     """Name of the Lease by which the leader is elected."""
+    lease_seconds: Annotated[float, Field(ge=4, le=60, allow_inf_nan=False)] = 10
+    """How long after the last renewal another replica leads. Raise it if a slow API server ends leaderships."""
+    status_interval_seconds: Annotated[float, Field(ge=0.5, le=600, allow_inf_nan=False)] = 10
+    """The shortest time between two statuses of a policy. Raise it for thousands of policies: 60."""
+    hpa_sync_seconds: Annotated[float, Field(ge=1, le=300, allow_inf_nan=False)] = 15
+    """The kube-controller-manager's `--horizontal-pod-autoscaler-sync-period`: fast scale-ups are so far apart."""
     writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 15
-    """The most write requests a second to the API server, without those that scale. Statuses alone take one for every
-    120 policies: with more than a thousand policies set it to a sixtieth of their number."""
+    """The most write requests a second, without those that scale. For more than 1,000 policies: a sixtieth of them."""
     features: CompanionFeatures = CompanionFeatures()
     """The companion's features."""
     version_mismatch_seconds: Seconds = 600

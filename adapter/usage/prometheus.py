@@ -242,7 +242,7 @@ class Prometheus:
                 self._metrics.source_up.labels(source).set(0)
                 self._metrics.source_errors.labels(source, error.reason).inc()
                 if self._log_once.is_new(str(error), query):
-                    _log.warning("query failed", source=source, query=query.text, error=str(error))
+                    _log.warning("query_failed", source=source, query=query.text, error=str(error))
                 if rejected := isinstance(error, QueryRejected):
                     client.probe_turns.close()
                 slow = loop.time() - began > SLOW_QUERY_SECONDS
@@ -280,7 +280,7 @@ class Prometheus:
         except QueryRejected as error:
             windows.refuse(error)
         if windows.refusal is not None and self._log_once.is_new(str(windows.refusal), windows):
-            _log.warning("windows cannot be asked for", source=source, query=query.text, error=str(windows.refusal))
+            _log.warning("query_windows_unknown", source=source, query=query.text, error=str(windows.refusal))
         ahead = self._ahead.setdefault(query, AheadDates())
         return await build_result(query, vector, times, self._clock(), slices, windows=windows, last=last, ahead=ahead)
 

@@ -274,7 +274,7 @@ class ResourceMetrics:
                     reason = "unreachable"
             self._metrics.source_errors.labels(SOURCE, reason).inc()
             if self._log_once.is_new(str(error), namespace):
-                _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
+                _log.warning("usage_fetch_failed", source=SOURCE, namespace=namespace, error=str(error))
             return replace(last, cause=error.public)
         self._log_once.clear(namespace)
         now = self._session.now()

@@ -9,8 +9,8 @@ FOLDER = Path(__file__).parent
 MANIFEST = FOLDER.parents[1] / "manifests" / "components" / "alerts" / "prometheusrule.yaml"
 TESTS = FOLDER / "tests.yaml"
 """promtool's tests. They name the rules as `rules.yaml`, in the folder in which promtool runs."""
-RUNBOOKS = "https://effective-load.io/runbooks/"
-"""Where `runbook_url` leads: `NAME/` is the page `docs/runbooks/NAME.md`."""
+RUNBOOKS = "https://github.com/OWNER/effective-load/blob/v0.1.0/docs/runbooks/"
+"""Where `runbook_url` leads: the pages of the tagged repository. A release puts its own name in place of OWNER."""
 
 Rule = dict[str, Any]
 

@@ -191,8 +191,8 @@ async def test_a_query_without_the_labels_of_its_pods_is_one_finding_with_them(
 @pytest.mark.parametrize(
     ("status", "body", "advice"),
     [
-        (401, "Unauthorized", "give the server basicAuth or bearerTokenFile that it accepts"),
-        (403, "Forbidden", "give the server basicAuth or bearerTokenFile that it accepts"),
+        (401, "Unauthorized", "give the server username and passwordFile, or bearerTokenFile, that it accepts"),
+        (403, "Forbidden", "give the server username and passwordFile, or bearerTokenFile, that it accepts"),
         (404, "404 page not found", "url needs the path under which its API is"),
         (302, "", "url leads to something else, such as a page to log in"),
         (200, "<html>Grafana</html>", "url leads to something else, such as a page to log in"),

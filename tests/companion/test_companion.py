@@ -288,7 +288,7 @@ async def test_a_plan_that_always_fails_backs_off_and_is_logged_once(make: Make)
         await asyncio.sleep(2)
         case.changed()
         await case.until(lambda: case.count("errors_total", reason="companion") == 2)
-    assert [entry["event"] for entry in logs].count("planning failed") == 1
+    assert [entry["event"] for entry in logs].count("planning_failed") == 1
 
 
 async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(make: Make) -> None:

@@ -103,7 +103,7 @@ async def test_a_receiver_that_refuses_is_tried_again_and_then_given_up(
         await stand.ended("sent")
     assert not [record for record in caplog.records if record.name.startswith("apprise")]
     said = capsys.readouterr()
-    assert "notifications are not delivered" in said.out
+    assert "notifications_failing" in said.out
     assert "hush" not in caplog.text + said.out + said.err
 
 
@@ -224,7 +224,7 @@ async def test_an_error_of_the_library_is_a_failure_and_its_text_is_not_logged(
         notifier.add(telling())
         await stand.ended("failed")
     said = capsys.readouterr()
-    assert "notifications are not delivered" in said.out
+    assert "notifications_failing" in said.out
     assert "hush" not in caplog.text + said.out + said.err
 
 

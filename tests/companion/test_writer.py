@@ -170,7 +170,7 @@ async def test_a_missing_right_is_logged_once(case: Case) -> None:
     with capture_logs() as logs:
         for _ in range(3):
             await case.writer.carry_out(ACTION)
-    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["write failed"]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["write_failed"]
     assert case.counted("Forbidden") == 3
 
 

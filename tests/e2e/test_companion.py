@@ -338,7 +338,7 @@ def test_a_missing_right_is_logged_once_and_retried_with_backoff(
     assert companion.writes("WriteStatus", "Forbidden") <= 5
     # The deletion of an earlier test's policy may still be in progress.
     lines = companion.component.log.read_text().splitlines()
-    assert len([line for line in lines if "write failed" in line and workloads.namespace in line]) == 1
+    assert len([line for line in lines if "write_failed" in line and workloads.namespace in line]) == 1
 
 
 @pytest.mark.timeout(420)

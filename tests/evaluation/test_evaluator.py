@@ -19,7 +19,7 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingActive
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import Key, PolicyView, Snapshot
-from adapter.telemetry.rows import PolicyRow
+from adapter.telemetry.series import PolicyRow
 from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
 from tests.load.kit import NOW, cpu
 

@@ -16,7 +16,6 @@ SETTINGS: dict[str, Any] = {
     "server": {"port": 6443, "tls": {"mode": "Files", "certFile": "/c", "keyFile": "/k"}},
     "telemetry": {"port": 8080},
     "logging": {"level": "info"},
-    "answers": {"maxTotalMiB": 64},
     "upstreams": {"custom": {"url": "https://adapter.monitoring.svc", "caFile": "/ca", "maxAnswerMiB": 4}},
     "kubernetes": {"namespaces": ["shop"], "hpaTolerance": 0.1},
     "resourceMetrics": {"intervalSeconds": 10, "maxAgeSeconds": 90.5},

@@ -17,7 +17,7 @@ from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import PodState
 from adapter.registries.roster_cache import INSTANCE_STATES
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.rows import MODES, VERDICTS
+from adapter.telemetry.series import MODES, VERDICTS
 
 TARGET_LABELS = frozenset({"cluster", "container", "endpoint", "instance", "job", "namespace", "node", "pod"})
 """What Prometheus adds to every series of a target, or a Prometheus of several clusters besides."""

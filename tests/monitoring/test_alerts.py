@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def test_each_alert_says_what_is_wrong_how_bad_it_is_and_where_its_runbook_is(ru
     assert annotations["summary"] not in annotations["description"]
     minutes = re.search(r"For (\d+) minutes", annotations["description"])
     assert minutes is None or f"{minutes[1]}m" == rule["for"], "the description names the alert's own `for`"
-    assert annotations["runbook_url"] == f"{RUNBOOKS}{rule['alert']}/"
+    assert re.search(r"\. First: [^.]", annotations["description"]), "the description ends with the first mitigation"
+    assert annotations["runbook_url"] == f"{RUNBOOKS}{rule['alert']}.md"
 
 
 @every_rule
@@ -96,6 +98,11 @@ def test_no_runbook_is_left_without_its_alert_and_the_list_names_all() -> None:
     for rule in rules():
         name = rule["alert"]
         assert f"\n| [{name}](runbooks/{name}.md) | {rule['labels']['severity']} | {rule['for']} |" in listed
+
+
+def test_the_runbooks_are_those_of_the_tagged_version() -> None:
+    project = tomllib.loads((RUNBOOK_PAGES.parents[1] / "pyproject.toml").read_text())["project"]
+    assert RUNBOOKS.endswith(f"/blob/v{project['version']}/docs/runbooks/")
 
 
 def test_an_alert_holds_back_none_of_another_cluster() -> None:

@@ -11,7 +11,7 @@ from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
 from adapter.settings.companion import FIELDS, Severity, Topic
-from adapter.telemetry.rows import MODES, VERDICTS
+from adapter.telemetry.series import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
 from tests.recorded.shapes import shape

@@ -136,7 +136,7 @@ async def test_a_source_that_breaks_is_made_to_run_again_and_stops_nobody(
             roster = stand.hub.roster(WEB)
             assert roster is not None
             assert roster.instances
-    assert {log["event"] for log in logs} >= {"registry source failed"}
+    assert {log["event"] for log in logs} >= {"registry_source_failed"}
 
 
 async def test_a_missing_extra_is_said_and_stops_nobody(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

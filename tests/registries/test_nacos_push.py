@@ -15,7 +15,8 @@ import trustme
 from adapter.registries.nacos import source as nacos_source
 from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
-from adapter.settings.registries import NacosRegistry, RegistryTls
+from adapter.settings.base import ClientTls
+from adapter.settings.registries import NacosRegistry
 from tests.registries.nacos_kit import CART, SHOP, FakeNacos, following, host, subscribed
 from tests.waiting import eventually
 
@@ -411,7 +412,7 @@ async def test_unverified_tls_is_polled_for_grpc_always_verifies() -> None:
     pair = (certificate.private_key_pem.bytes(), b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
     async with FakeNacos(tls=context, grpc_tls=grpc.ssl_server_credentials([pair])) as nacos:
         nacos.put(host(0))
-        async with following(nacos.settings(tls=RegistryTls(insecure_skip_verify=True))) as world:
+        async with following(nacos.settings(tls=ClientTls(insecure_skip_verify=True))) as world:
             await world.until_pods("web-0")
             nacos.put(host(1))
             await world.until_pods("web-1")

@@ -73,7 +73,9 @@ def forget_peak() -> None:
 async def measure(port: int) -> dict[str, object]:
     answered = asyncio.Event()
     server = PrometheusServer(name="main", url=f"http://127.0.0.1:{port}", timeout_seconds=60)
-    query = NamedQuery(name="cpu", server="main", query="sum by (namespace, pod) (cpu)", interval_seconds=3600)
+    query = NamedQuery(
+        name="cpu", server="main", query="sum by (namespace, pod) (cpu)", interval_seconds=3600, max_age_seconds=7200
+    )
     source = Prometheus(
         [server],
         [query],

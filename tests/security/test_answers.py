@@ -234,7 +234,7 @@ class TestBudget:
             async with asyncio.timeout(10):
                 while not budget.taken:  # noqa: ASYNC110  nothing tells of it
                     await asyncio.sleep(0.01)
-            with pytest.raises(SourceUnreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
+            with pytest.raises(SourceUnreachable, match="waiting for memory"):
                 await clients[1].send("GET", url)
             with pytest.raises(SourceUnreachable, match=r"no answer within 1\.5 s$"):
                 await first
@@ -310,8 +310,6 @@ class TestApiServer:
 
 
 @pytest.mark.parametrize("value", ["0", "2000", "1.5", "'8'"])
-def test_an_invalid_limit_is_rejected_and_so_is_one_above_that_of_all_together(value: str) -> None:
+def test_an_invalid_limit_is_rejected(value: str) -> None:
     with pytest.raises(SettingsError, match="maxAnswerMiB"):
         parse_settings(f"resourceMetrics: {{maxAnswerMiB: {value}}}")
-    with pytest.raises(SettingsError, match=r"resourceMetrics\.maxAnswerMiB: 64: must not be more than answers\.max"):
-        parse_settings("answers: {maxTotalMiB: 32}\nresourceMetrics: {maxAnswerMiB: 64}")

@@ -35,18 +35,12 @@ def routes(route: str) -> str:
     return f"companion: {{notifications: {{routes: [{{name: oncall, urlFile: /f{route}}}]}}}}"
 
 
-NOBODY = (
-    "companion.notifications.routes[0].namespaces: names nobody; list the namespaces whose policies it is told of, "
-    'or write ["*"] for all of them'
-)
-
-
 @pytest.mark.parametrize(
     ("route", "says"),
     [
-        ("", NOBODY),
-        (", default: true", NOBODY),
-        (", namespaces: []", NOBODY),
+        ("", "companion.notifications.routes[0].namespaces: is missing and has no default; write one"),
+        (", default: true", "companion.notifications.routes[0].namespaces: is missing and has no default; write one"),
+        (", namespaces: []", "companion.notifications.routes[0].namespaces: []: may not be empty"),
         (", namespaces: ['']", "companion.notifications.routes[0].namespaces[0]: '': may not be empty"),
     ],
 )
@@ -69,8 +63,7 @@ def test_a_route_serves_the_namespaces_that_it_names(namespaces: str, serves: se
 @pytest.mark.parametrize(
     ("route", "tells"),
     [
-        pytest.param({"default": True}, {}, id="a default route of nobody"),
-        pytest.param({}, {}, id="a route of nobody"),
+        pytest.param({"default": True, "namespaces": ("prod-*",)}, {}, id="a default route of other namespaces"),
         pytest.param({"namespaces": ("prod-*",)}, {"key": Key("tenant", "web")}, id="a route of other namespaces"),
     ],
 )
@@ -110,7 +103,7 @@ async def test_critical_notices_have_a_limit_and_the_next_one_counts_those_held_
     bodies = [body.partition(" of 10")[0] for body in sent.bodies]
     assert bodies == ["1", "2", "(this route's limits held back 3 before this) 6", "7"]
     said = capsys.readouterr().out
-    assert said.count("notifications are held back by the route's limits") == said.count("held=3") == 1
+    assert said.count("notifications_rate_limited") == said.count("held=3") == 1
 
 
 async def test_critical_notices_of_one_namespace_suppress_no_others(

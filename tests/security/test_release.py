@@ -213,7 +213,7 @@ async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: C
             while not logs:  # noqa: ASYNC110  nothing tells of a log entry
                 await asyncio.sleep(0.01)
     (said,) = logs
-    assert (said["event"], said["registry"]) == ("push is off, services are polled", "main")
+    assert (said["event"], said["registry"]) == ("nacos_push_failed", "main")
     assert "needs the extra nacos, which is not installed" in said["why"]
 
 

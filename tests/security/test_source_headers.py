@@ -81,8 +81,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("keys", "why"),
         [
-            ("headerFiles: {'X Key': /a}", "is no name of a header"),
-            ('headers: {"X-Key\\r\\nX-Remote-User": a}', "is no name of a header"),
+            ("headerFiles: {'X Key': /a}", "is an invalid header name"),
+            ('headers: {"X-Key\\r\\nX-Remote-User": a}', "is an invalid header name"),
             ('headers: {X-Key: "secret\\r\\nX-Remote-User: admin"}', "one line of printable characters"),
             ("headerFiles: {X-Key: ''}", "the path of a file"),
             ("headers: {x-key: a}, headerFiles: {X-Key: /a}", "is set by another key as well"),

@@ -27,7 +27,7 @@ def test_a_route_is_read() -> None:
     [
         (route(urls=None), "exactly one of urlFile and urls"),
         (route(urlFile="/f"), "exactly one of urlFile and urls"),
-        (route(template="'$polcy'"), "is not known, did you mean policy?"),
+        (route(template="'$polcy'"), "is unknown, did you mean policy?"),
         (route(title="'costs 5$'"), "write $$ for a dollar"),
         (route(events="[scald]"), "'scaled', 'versionMismatch'"),
         (route(rateLimit="{count: 0}"), "greater than or equal to 1"),

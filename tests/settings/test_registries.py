@@ -44,11 +44,11 @@ def test_every_trait_of_a_type_names_its_own_fields_and_the_credentials_are_file
     ("written", "path", "word"),
     [
         ("{name: a}", "registries[0]", "has no type; write one of Nacos"),
-        ("{name: a, type: Nacoss}", "registries[0]", "not known (Nacoss)"),
+        ("{name: a, type: Nacoss}", "registries[0]", "unknown type (Nacoss)"),
         ("{name: a, type: Nacos}", "registries[0].servers", "is missing"),
         ("{name: a, type: Nacos, servers: []}", "registries[0].servers", "may not be empty"),
         ("{name: a, type: Nacos, servers: [nacos]}", "registries[0].servers[0]", "http://"),
-        ("{name: a, type: Eureka, servers: ['http://u:p@e']}", "registries[0].servers[0]", "carries a user"),
+        ("{name: a, type: Eureka, servers: ['http://u:p@e']}", "registries[0].servers[0]", "contains a user"),
         ("{name: a, type: Nacos, servers: ['http://n'], grpcPort: 1}", "registries[0].grpcPort", "grpcPortOffset"),
         (
             "{name: a, type: Consul, servers: ['https://c'], tls: {ca: x}}",
@@ -62,7 +62,7 @@ def test_every_trait_of_a_type_names_its_own_fields_and_the_credentials_are_file
             "host:port",
         ),
         ("{name: z, type: ZooKeeper, servers: ['zk:2181']}", "registries[0].layout", "is missing"),
-        ("{name: h, type: HTTP}", "registries[0].url", "write the address to ask"),
+        ("{name: h, type: HTTP}", "registries[0].url", "is missing"),
         ("{name: h, type: HTTP, url: 'http://h?x=1'}", "registries[0].url", "ends in a query"),
         (
             "{name: e, type: Eureka, servers: ['http://e'], username: u}",
@@ -82,7 +82,7 @@ def test_every_trait_of_a_type_names_its_own_fields_and_the_credentials_are_file
         (
             "{name: h, type: HTTP, url: 'http://h', username: u, passwordFile: f, bearerTokenFile: t}",
             "registries[0]",
-            "has both username and bearerTokenFile",
+            "has both bearerTokenFile and username",
         ),
         (
             "{name: c, type: Consul, servers: ['https://c'], tls: {insecureSkipVerify: true, caFile: f}}",
@@ -106,5 +106,5 @@ def test_a_fault_is_named_with_its_path_and_what_to_do(written: str, path: str, 
 def test_two_registries_of_one_name_are_a_fault() -> None:
     one = "{name: a, type: Consul, servers: ['http://c:8500']}"
     assert faults(f"registries: [{one}, {one}]") == {
-        "registries[1].name": "is taken by an earlier entry; names are unique"
+        "registries[1].name": "is the name of an earlier entry; names are unique"
     }

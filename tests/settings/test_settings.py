@@ -49,7 +49,8 @@ prometheus:
   servers:
   - name: main
     url: https://prometheus.example:9090/prefix
-    basicAuth: {username: reader, passwordFile: /secrets/password}
+    username: reader
+    passwordFile: /secrets/password
     caFile: /secrets/ca.crt
     headers: {X-Scope-OrgID: shop}
   - {name: other, url: 'http://[::1]:9090', bearerTokenFile: /secrets/token, timeoutSeconds: 1}
@@ -64,13 +65,12 @@ prometheus:
     assert read.kubernetes.namespaces == ("shop", "pay")
     assert read.resource_metrics.max_age_seconds == 45.5
     main, other = read.prometheus.servers
-    assert main.basic_auth is not None
-    assert main.basic_auth.password_file == "/secrets/password"
+    assert (main.username, main.password_file) == ("reader", "/secrets/password")
     assert (main.headers, other.timeout_seconds) == ({"X-Scope-OrgID": "shop"}, 1)
     assert [query.scope for query in read.prometheus.queries] == ["Pods", "Service"]
 
 
-def test_every_fault_is_named_at_once_with_its_path() -> None:
+def test_every_fault_of_keys_and_entries_is_named_at_once_with_its_path() -> None:
     found = faults("""
 server: {prot: 1, port: 70000, tls: {mode: Files, keyFile: k}}
 logging: {level: loud}
@@ -78,8 +78,8 @@ telemetry: 5
 resourceMetrics: {intervalSeconds: 100}
 prometheus:
   servers:
-  - {name: a, url: 'ftp://x', bearerTokenFile: t, basicAuth: {username: u}}
-  - {name: a, url: 'http://h'}
+  - {name: a, url: 'ftp://x'}
+  - {name: b, url: 'http://h', username: u}
   queries:
   - {name: rps, server: b, query: 'x{n="$nodes"}'}
 """)
@@ -90,14 +90,26 @@ prometheus:
         "logging.level",
         "telemetry",
         "resourceMetrics.maxAgeSeconds",
-        "prometheus.servers[0]",
         "prometheus.servers[0].url",
-        "prometheus.servers[0].basicAuth.passwordFile",
-        "prometheus.servers[1].name",
-        "prometheus.queries[0].server",
+        "prometheus.servers[1].passwordFile",
         "prometheus.queries[0].query",
     }
     assert "did you mean port?" in found["server.prot"]
+
+
+def test_faults_between_entries_are_named_once_the_entries_are_valid() -> None:
+    found = faults("""
+prometheus:
+  servers: [{name: a, url: 'http://x'}, {name: a, url: 'http://y'}]
+  queries: [{name: rps, server: b, query: x}, {name: rps, server: a, query: x}]
+""")
+    assert found.keys() == {"prometheus.servers[1].name", "prometheus.queries[1].name"}
+    found = faults("""
+prometheus:
+  servers: [{name: a, url: 'http://x'}]
+  queries: [{name: rps, server: b, query: x}]
+""")
+    assert found == {"prometheus.queries[0].server": "is not among prometheus.servers (a); name one of them"}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +160,8 @@ def test_an_address_without_scheme_or_host_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        prometheus("basicAuth: {username: u, password: hush}"),
-        prometheus("basicAuth: 'u:hush'"),
+        prometheus("username: u, password: hush"),
+        prometheus("passwordFile: [hush]"),
         prometheus("bearerToken: hush"),
         prometheus("headers: [hush]"),
         "prometheus: {servers: [{headers: {a: hush}, headers: {a: hush}}]}",
@@ -210,14 +222,14 @@ kubernetes: {namespaces: [a]}
 logging: {level: debug}
 resourceMetrics: {intervalSeconds: 3}
 prometheus: {inlineQueries: true}
-companion: {lease: other, writesPerSecond: 5}
+companion: {lease: other, leaseSeconds: 10, writesPerSecond: 5}
 """)
     assert needs_restart(before, after) == (
-        "companion.lease",
-        "kubernetes.namespaces",
         "server.port",
-        "server.tls.secret",
-        "telemetry.port",
+        "server.tls",
+        "telemetry",
+        "kubernetes",
+        "companion.lease",
     )
     assert needs_restart(after, after) == ()
 
@@ -231,4 +243,4 @@ def test_every_key_has_its_documentation() -> None:
     sections = _sections()
     assert len(sections) > 10
     for section in sections:
-        assert field_docs(section).keys() == section.model_fields.keys()
+        assert field_docs(section).keys() | {"type"} == section.model_fields.keys() | {"type"}

@@ -17,7 +17,7 @@ from blockbuster import blockbuster_ctx
 from adapter.runtime import outbound
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable
-from adapter.settings import BasicAuth, PrometheusServer
+from adapter.settings import PrometheusServer
 from adapter.usage.prometheus_api import PrometheusClient, Sample
 from tests.usage.fakes import FakePrometheus, Handler, PlainSample, always, plain, raw, vector
 
@@ -91,7 +91,7 @@ class TestCredentials:
     ) -> None:
         file = tmp_path / "password"
         file.write_text("sécret\n")
-        await query(fake.settings(basic_auth=BasicAuth(username="me", password_file=str(file))))
+        await query(fake.settings(username="me", password_file=str(file)))
         assert fake.requests[0].headers["Authorization"] == "Basic bWU6c8OpY3JldA=="
 
     async def test_a_token_is_read_anew_beside_the_event_loop_once_it_changes_and_only_then(

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from adapter.load.quantity import NANO
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples
 from adapter.load.spec import Query
-from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
+from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import (
@@ -474,9 +474,7 @@ async def test_a_password_is_asked_for_and_given(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("wrong")
     with RealPrometheus(web_config={"basic_auth_users": {"admin": HASH_OF_TEST}}) as real:
-        server = PrometheusServer(
-            name="real", url=real.url, basic_auth=BasicAuth(username="admin", password_file=str(password))
-        )
+        server = PrometheusServer(name="real", url=real.url, username="admin", password_file=str(password))
         world = World(server, "vector(1)", scope="Service")
         task = asyncio.create_task(world.source.run())
         found = await world.until(lambda samples: samples.error)

@@ -243,7 +243,7 @@ class TestAsking:
             points = await self.points(fake, server, 12)
         assert [point.at for point in points if is_partial(point)] == [points[0].at + 15 * at for at in range(8)]
         assert all(bound(point) is None for point in points[:8])
-        assert sum(each["event"] == "windows cannot be asked for" for each in logs) == 1
+        assert sum(each["event"] == "query_windows_unknown" for each in logs) == 1
 
     async def test_so_they_are_after_each_gap_that_the_dates_show(self, fake: FakePrometheus) -> None:
         server = Gapped(4)

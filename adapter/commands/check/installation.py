@@ -52,8 +52,8 @@ _OF_MESSAGE = {
     "connection refused": "nothing listens on the port: kubectl -n {namespace} get pods, and their log",
     "deadline": "open the pods' port to the control plane (firewall, NetworkPolicy), or the pods hang: see their log",
     "timeout": "open the pods' port to the control plane (firewall, NetworkPolicy), or the pods hang: see their log",
-    "Forbidden": "the server refuses the API server itself: see identity_headers_refused in its log",
-    "Unauthorized": "the server refuses the API server itself: see identity_headers_refused in its log",
+    "Forbidden": "the server refuses the API server itself: see client_refused in its log",
+    "Unauthorized": "the server refuses the API server itself: see client_refused in its log",
 }
 
 

@@ -177,7 +177,7 @@ def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, Workloa
 
 
 _ELSEWHERE = "url leads to something else, such as a page to log in; name the server's own address"
-_CREDENTIALS = "give the server basicAuth or bearerTokenFile that it accepts"
+_CREDENTIALS = "give the server username and passwordFile, or bearerTokenFile, that it accepts"
 _ADVICE = {
     "HTTP 401": _CREDENTIALS,
     "HTTP 403": _CREDENTIALS,

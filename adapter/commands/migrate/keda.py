@@ -27,7 +27,7 @@ from adapter.commands.migrate.original import (
 from adapter.commands.migrate.pair import LARGEST, Draft, Goal, metric_name
 from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.watermark_policy import MOST_REPLICAS
-from adapter.settings.registries import header_faults, url_faults
+from adapter.settings.base import header_faults, url_faults
 
 API_GROUP = "keda.sh"
 KIND = "ScaledObject"
@@ -351,7 +351,7 @@ class Triggers:
     def _server(self, fields: Fields, metadata: Fields) -> str:
         url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)
         if url:
-            fields.faults += url_faults(metadata.at("serverAddress"), url)
+            fields.faults += (fault.within(metadata.at("serverAddress")) for fault in url_faults(url))
         options: dict[str, Any] = {}
         if _word(metadata, "unsafeSsl").lower() in {"true", "t", "1"}:
             options["insecureSkipVerify"] = True
@@ -363,9 +363,9 @@ class Triggers:
             headers["X-Scope-OrgID"] = tenant
         if headers:
             options["headers"] = headers
-            faults = header_faults(metadata.path, options, authorized=False)
             fields.faults += (
-                replace(fault, path=fault.path.replace(".headers[", ".customHeaders[")) for fault in faults
+                replace(fault, path=fault.path.replace("headers[", "customHeaders[")).within(metadata.path)
+                for fault in header_faults(headers, {}, authorized=False)
             )
         if metadata.has("timeout"):
             metadata.note(NoteKind.DIFFERS, "timeout", "a query may take 5 s; timeoutSeconds of the server sets it")
@@ -379,8 +379,8 @@ class Triggers:
             if reader.has(key):
                 reader.note(
                     NoteKind.TO_DO, key,
-                    "credentials do not come along: give the server in the settings its basicAuth, bearerTokenFile or "
-                    "headerFiles",
+                    "credentials do not come along: give the server in the settings its passwordFile, "
+                    "bearerTokenFile or headerFiles",
                 )  # fmt: skip
         return self.part.server(url, options)
 

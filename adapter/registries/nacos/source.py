@@ -97,12 +97,12 @@ class NacosSource:
             from adapter.registries.nacos.push import GrpcConnection
         except ImportError as error:
             missing = str(MissingExtra("nacos", error))
-            _log.warning("push is off, services are polled", registry=self._cache.registry, why=missing)
+            _log.warning("nacos_push_failed", registry=self._cache.registry, why=missing)
             return
         servers = base_urls(self._settings.servers)
         if self._settings.tls.insecure_skip_verify and servers[0].startswith("https:"):
             why = "gRPC always verifies certificates; set `caFile`"
-            _log.warning("push is off, services are polled", registry=self._cache.registry, why=why)
+            _log.warning("nacos_push_failed", registry=self._cache.registry, why=why)
             return
         while True:
             first = servers.index(self._peers.current)
@@ -111,7 +111,7 @@ class NacosSource:
                     await self._hold(GrpcConnection(self._settings, server, credentials))
                 except SourceError as error:
                     if self._log_once.is_new(str(error)):
-                        text = "push connection failed, services are polled"
+                        text = "nacos_push_connection_failed"
                         _log.warning(text, registry=self._cache.registry, error=str(error))
             await asyncio.sleep(self._push_backoff.next())
 
@@ -185,7 +185,7 @@ class NacosSource:
             except SourceError as error:
                 if isinstance(error, SourceUnreachable):
                     await connection.health_check()
-                _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
+                _log.info("nacos_unsubscription_failed", service=service.grouped_name, error=str(error))
 
         loop, renewed_at = asyncio.get_running_loop(), -math.inf
         backoff, have_changed = Backoff(), True
@@ -219,7 +219,7 @@ class NacosSource:
         if not causes:
             self._log_once.clear("subscriptions")
         elif self._log_once.is_new(str(causes), "subscriptions"):
-            text = "subscriptions failed, these services are polled"
+            text = "nacos_subscriptions_failed"
             _log.info(text, registry=self._cache.registry, services=len(self._failed), error="; ".join(causes[:3]))
 
     def _worth_another_try(self) -> set[NacosService]:

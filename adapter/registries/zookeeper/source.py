@@ -181,7 +181,9 @@ class ZooKeeperSource:
         warnings = (*service.warnings(), *(warning for matching in dynamic for warning in matching.warnings))
         for warning in warnings:
             if warning not in service.logged:
-                _log.warning(warning, registry=self._settings.name, service=str(service.key))
+                _log.warning(
+                    "registry_data_unreadable", registry=self._settings.name, service=str(service.key), why=warning
+                )
         service.logged = warnings
         rules = [rule for matching in (service.overrides, *dynamic) for rule in matching.rules]
         instances = [registration.instance for registration in apply_rules(service.instances, rules)]
