@@ -17,11 +17,11 @@ from adapter.runtime.http import (
     LARGEST_SECRET,
     UNREADABLE_CREDENTIALS,
     Access,
+    Opened,
     Reply,
-    _open,
-    _Opened,
     credentials,
     error_text,
+    open_access,
     secret,
     tls_context,
 )
@@ -83,7 +83,7 @@ class Client:
         self._source = source or f"client {id(self)}"
         self._limit = limit
         self._budget = budget
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=at_once),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -113,7 +113,7 @@ class Client:
                 async with asyncio.timeout(seconds):
                     opened, secure = self._opened, str(url).startswith("https:")
                     if opened is None or opened.stamp or (secure and opened.tls is None):
-                        self._opened = opened = await asyncio.to_thread(_open, self._access, opened, secure)
+                        self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
                     content |= {"ssl": opened.tls or True, "headers": {**opened.headers, **(headers or {})}}
                     async with self._http.request(method, url, allow_redirects=False, **content) as response:
                         body = Body()
