@@ -58,9 +58,10 @@ class Reply(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The content of an access's files. `stamp`: inode, time and size of each file; `tls` only where it was asked for."""
+    """The content of an access's files; `tls` only where it was asked for."""
 
     stamp: tuple[tuple[int, int, int], ...]
+    """Inode, time and size of each file."""
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None
 
