@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from adapter.kube.label_index import PodStore
-from adapter.kube.objects import bounded_labels
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
@@ -29,8 +28,8 @@ from adapter.policy.linking import (
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.fairness import Claim
 from adapter.runtime.faults import FaultyDocument
+from adapter.runtime.slots import Claim
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 
 
@@ -84,7 +83,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        labels=bounded_labels(metadata.labels),
+        labels=metadata.labels or {},
         policy=policy,
         fault=fault,
         memory=memory,

@@ -1,7 +1,7 @@
 """Errors of requests to the API server.
 
 KubeError                       base of all errors of this package
-├── CredentialsError            no usable credentials: kubeconfig, exec plugin, token file
+├── CredentialsError            no usable credentials: kubeconfig, token file
 ├── Unreachable                 no answer, or an incomplete one: connection, TLS
 │   └── TimedOut                no answer, or no further byte of it, in time
 ├── MalformedAnswer             an answer that is not what the API promises
@@ -10,13 +10,11 @@ KubeError                       base of all errors of this package
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
 ├── UnsafePath                  a value that cannot be a path segment; no request was sent
 └── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
-    ├── BadRequest              400
-    ├── Unauthorized            401
-    ├── Forbidden               403
+    ├── Unauthorized            401: the API server does not accept the credentials
+    ├── Forbidden               403: the account lacks the right
     ├── NotFound                404
-    ├── Conflict                409  (reason AlreadyExists too)
-    ├── Gone                    410  (reasons Gone and Expired: the resourceVersion or the continue token is too old)
-    ├── Invalid                 422
+    ├── Conflict                409: the object changed in between, or exists already
+    ├── Gone                    410: the resourceVersion or the continue token is too old
     ├── TooManyRequests         429
     └── ServerError             5xx
 """
@@ -113,10 +111,6 @@ class ApiStatusError(KubeError):
         return f"{request}{self.code} {self.reason}: {self.message}"
 
 
-class BadRequest(ApiStatusError):
-    """400."""
-
-
 class Unauthorized(ApiStatusError):
     """401: the API server does not accept the credentials."""
 
@@ -137,10 +131,6 @@ class Gone(ApiStatusError):
     """410: the requested version is no longer stored."""
 
 
-class Invalid(ApiStatusError):
-    """422: the object violates its schema."""
-
-
 class TooManyRequests(ApiStatusError):
     """429."""
 
@@ -150,13 +140,11 @@ class ServerError(ApiStatusError):
 
 
 _BY_CODE: dict[int, type[ApiStatusError]] = {
-    400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
     409: Conflict,
     410: Gone,
-    422: Invalid,
     429: TooManyRequests,
 }
 
@@ -183,4 +171,5 @@ def error_from_answer(
     kind = _BY_CODE.get(code, ServerError if code >= 500 else ApiStatusError)
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     message = status.message[:_LONGEST_MESSAGE] or "no message"
-    return kind(code, status.reason or kind.__name__, message, request=request, retry_after=seconds)
+    reason = status.reason or ("Unknown" if kind is ApiStatusError else kind.__name__)
+    return kind(code, reason, message, request=request, retry_after=seconds)

@@ -44,7 +44,7 @@ class LeaderElector:
 
     def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
         self._session = session
-        self._monotonic = session.clock.monotonic
+        self._monotonic = session.monotonic
         self._collection = LEASES.collection(namespace)
         self._path = LEASES.path(namespace, name)
         self._metadata = LeaseMeta(name=name, namespace=namespace)
