@@ -369,7 +369,7 @@ class PodIndex:
         """Apply a watch event: `old` is None for a new pod, `new` is None for a deleted one."""
         if old is not None:
             if (pods := self._by_namespace.get(old.namespace)) is not None:
-                pods.drop(old.name)
+                pods.pop(old.name, None)
                 if not pods:
                     del self._by_namespace[old.namespace]
             for key in owners(old):

@@ -7,6 +7,7 @@ files and running plugins blocks, so a thread does all of it.
 
 import asyncio
 import importlib
+import math
 import os
 import ssl
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,6 @@ import yaml
 
 from adapter.kube.errors import CredentialsError, KubeError
 from adapter.runtime.backoff import LogOnce
-from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.http import Access, Opened, open_access, tls_context
 from adapter.runtime.source_errors import SourceUnreachable
 
@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 class ClusterAccess:
     """The API server's address and the credentials for it. `authorization` is the header's value, empty for none.
 
-    `lifetime`: seconds until they must be loaded again; None where only a refusal (401) shows it.
+    `lifetime`: seconds until they are loaded again.
     """
 
     server: str
@@ -51,7 +51,7 @@ class ClusterAccess:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     server_name: str | None = None
     proxy: str | None = None
-    lifetime: float | None = None
+    lifetime: float = math.inf
 
     @property
     def auth_headers(self) -> dict[str, str]:
@@ -64,58 +64,40 @@ Load = Callable[[], Awaitable[ClusterAccess]]
 
 
 class CredentialKeeper:
-    """The current credentials, loaded again before they expire and once when they are refused.
-
-    Loading runs beside the requests, which use the current ones until they are refused.
-    """
+    """The current credentials, loaded again when their time is over or when they are refused."""
 
     def __init__(self, load: Load, monotonic: Callable[[], float]) -> None:
         self._load = load
         self._monotonic = monotonic
-        self._loading: SingleFlight[str, ClusterAccess] = SingleFlight()
+        self._lock = asyncio.Lock()
         self._access: ClusterAccess | None = None
-        self._due: float | None = None
-        self._refused_at: float | None = None
+        self._due = self._refused_at = -math.inf
         self._log_once = LogOnce()
 
-    async def current(self) -> ClusterAccess:
-        """The credentials to use now. Raises CredentialsError where none were ever loaded."""
-        if self._access is None:
-            return await self._loading.join("", self._load_again)
-        if self._due is not None and self._monotonic() >= self._due:
-            self._loading.begin("", self._load_again)
-        return self._access
+    async def current(self, refused: ClusterAccess | None = None) -> ClusterAccess:
+        """The credentials to use now: after a refusal (401) newer ones, if there are any.
 
-    async def renew(self, refused: ClusterAccess) -> ClusterAccess:
-        """The credentials to use after these were refused (401): newer ones if any, else the same ones.
-
-        Loads at most every 5 s, so that not every refusal starts an exec plugin. Raises CredentialsError.
+        They are loaded at most every 5 s, so that not every refusal starts an exec plugin. Raises CredentialsError
+        where none were ever loaded.
         """
-        if self._access is not None and self._access is not refused:
+        async with self._lock:
+            now = self._monotonic()
+            if refused is not None and refused is self._access and now - self._refused_at >= _AFTER_REFUSAL_SECONDS:
+                self._refused_at = self._due = now
+            if self._access is not None and now < self._due:
+                return self._access
+            try:
+                self._access = await self._load()
+            except KubeError as error:
+                if self._log_once.is_new(str(error)):
+                    _log.warning("credentials cannot be loaded", error=str(error))
+                if self._access is None:
+                    raise
+                self._due = now + _AFTER_FAILURE_SECONDS
+            else:
+                self._log_once.clear()
+                self._due = now + self._access.lifetime
             return self._access
-        now = self._monotonic()
-        if self._refused_at is not None and now - self._refused_at < _AFTER_REFUSAL_SECONDS:
-            return refused
-        access = await self._loading.join("", self._load_again)
-        self._refused_at = now
-        return access
-
-    async def close(self) -> None:
-        """Cancels loading."""
-        await self._loading.close()
-
-    async def _load_again(self) -> ClusterAccess:
-        try:
-            access = await self._load()
-        except KubeError as error:
-            self._due = self._monotonic() + _AFTER_FAILURE_SECONDS
-            if self._log_once.is_new(str(error)):
-                _log.warning("credentials cannot be loaded", error=str(error))
-            raise
-        self._log_once.clear()
-        self._access = access
-        self._due = None if access.lifetime is None else self._monotonic() + access.lifetime
-        return access
 
 
 def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:

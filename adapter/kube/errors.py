@@ -1,7 +1,7 @@
 """Errors of requests to the API server.
 
 KubeError                       base of all errors of this package
-├── CredentialsError            no usable credentials: kubeconfig, token file
+├── CredentialsError            no usable credentials
 ├── Unreachable                 no answer, or an incomplete one: connection, TLS
 │   └── TimedOut                no answer, or no further byte of it, in time
 ├── MalformedAnswer             an answer that is not what the API promises
@@ -10,13 +10,7 @@ KubeError                       base of all errors of this package
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
 ├── UnsafePath                  a value that cannot be a path segment; no request was sent
 └── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
-    ├── Unauthorized            401: the API server does not accept the credentials
-    ├── Forbidden               403: the account lacks the right
-    ├── NotFound                404
-    ├── Conflict                409: the object changed in between, or exists already
-    ├── Gone                    410: the resourceVersion or the continue token is too old
-    ├── TooManyRequests         429
-    └── ServerError             5xx
+    └── Unauthorized, Forbidden, NotFound, Conflict, Gone, ServerError
 """
 
 # ruff: noqa: N818 - the errors have the API's own names
@@ -44,24 +38,28 @@ class KubeError(SourceError):
 class CredentialsError(KubeError):
     """There are no usable credentials; the text names their source, never the secret."""
 
+    reason = "credentials"
     summary = "the adapter has no usable credentials for the API server"
 
 
 class Unreachable(KubeError):
     """The API server gave no answer, or an incomplete one."""
 
+    reason = "unreachable"
     summary = "the API server cannot be reached"
 
 
 class TimedOut(Unreachable):
     """The API server did not answer in time, or fell silent in the middle of an answer."""
 
+    reason = "silent"
     summary = "no answer in time"
 
 
 class MalformedAnswer(KubeError):
     """The answer is not what the API promises."""
 
+    reason = "malformed"
     summary = "the answer is not what the API promises"
 
 
@@ -131,22 +129,11 @@ class Gone(ApiStatusError):
     """410: the requested version is no longer stored."""
 
 
-class TooManyRequests(ApiStatusError):
-    """429."""
-
-
 class ServerError(ApiStatusError):
     """5xx."""
 
 
-_BY_CODE: dict[int, type[ApiStatusError]] = {
-    401: Unauthorized,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    429: TooManyRequests,
-}
+_BY_CODE = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone}
 
 
 def decode_answer(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | msgspec.Raw, what: str) -> T:
@@ -169,7 +156,7 @@ def error_from_answer(
         status = Status(message=bytes(body)[:_LONGEST_MESSAGE].decode(errors="replace").strip())
     code = status.code or code
     kind = _BY_CODE.get(code, ServerError if code >= 500 else ApiStatusError)
+    reason = status.reason or ("Unknown" if kind is ApiStatusError else kind.__name__)
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     message = status.message[:_LONGEST_MESSAGE] or "no message"
-    reason = status.reason or ("Unknown" if kind is ApiStatusError else kind.__name__)
     return kind(code, reason, message, request=request, retry_after=seconds)

@@ -151,41 +151,6 @@ class EndpointSlice(KubeObject, frozen=True):
     endpoints: list[Endpoint] | None = None
 
 
-# --- Lease (coordination.k8s.io/v1) ---
-
-
-class LeaseSpec(KubeObject, frozen=True, omit_defaults=True):
-    """Who holds a lease, and since when. Times are RFC 3339 texts with microseconds."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class LeaseMeta(KubeObject, frozen=True, omit_defaults=True):
-    """A write replaces the whole object: what is not sent back here is taken from whoever applied it."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    owner_references: list[dict[str, Any]] = []
-
-
-class Lease(KubeObject, frozen=True):
-    """A Lease as it is read and written."""
-
-    api_version: str = "coordination.k8s.io/v1"
-    kind: str = "Lease"
-    metadata: LeaseMeta = LeaseMeta()
-    spec: LeaseSpec = LeaseSpec()
-
-
 # --- conditions ---
 
 

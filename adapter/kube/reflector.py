@@ -22,10 +22,7 @@ from adapter.kube.errors import (
     MalformedAnswer,
     NotFound,
     ServerError,
-    TimedOut,
     TooLarge,
-    TooManyRequests,
-    Unauthorized,
     Unreachable,
     decode_answer,
     error_from_answer,
@@ -52,6 +49,7 @@ MANY = 1000
 _LIST_SECONDS = 60.0
 _AT_ONCE_SECONDS = 1.0
 _REFUSALS = 3
+"""After so many errors of the server it is listed: a restored etcd answers 504 for ever to a later version."""
 
 _log = structlog.get_logger(__name__)
 
@@ -277,7 +275,8 @@ class Reflector(Generic[T]):
             _log.info("watch works again", resource=self.name)
 
     async def _retry(self, error: KubeError) -> None:
-        reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
+        refused = "expired" if isinstance(error, Gone) else "refused"
+        reason = refused if isinstance(error, ApiStatusError) else error.reason
         self._metrics.watch_restarts.labels(self.name, reason).inc()
         if isinstance(error, Gone):
             _log.info("watch expired, listing anew", resource=self.name)
@@ -288,20 +287,10 @@ class Reflector(Generic[T]):
         if isinstance(error, Forbidden | NotFound):
             self.answered.set()
         self._refusals += isinstance(error, ServerError)
-        if not isinstance(error, _RESUMABLE) or (isinstance(error, ServerError) and self._refusals >= _REFUSALS):
-            self._resume_from = None
+        resumable = isinstance(error, Unreachable | CredentialsError | ApiStatusError)
+        if not resumable or isinstance(error, Gone | NotFound) or self._refusals >= _REFUSALS:
+            self._resume_from = None  # else the watch resumes from its version
         first = self.backoff.failures == 0
         delay = self.backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
         if not (first and isinstance(error, Gone)):  # the server is well: list at once
             await self._sleep(delay)
-
-
-_RESUMABLE = (Unreachable, CredentialsError, Unauthorized, Forbidden, TooManyRequests, ServerError)
-"""After these a watch resumes from its version, unless the server has refused that three times."""
-_REASONS: tuple[tuple[type[KubeError], str], ...] = (
-    (Gone, "expired"),
-    (TimedOut, "silent"),
-    (Unreachable, "unreachable"),
-    (CredentialsError, "credentials"),
-    (MalformedAnswer, "malformed"),
-)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 import aiohttp
 from yarl import URL
@@ -29,10 +29,28 @@ load balancers do, which may forget an older one silently."""
 MOST_SKEW_SECONDS = 5.0
 """A difference of the clocks that is warned of: Leases, tokens and the HPA depend on them too."""
 
+_HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
+
+
+class RequestOptions(TypedDict, total=False):
+    """How a request is made and what its answer may be."""
+
+    params: Mapping[str, str] | None
+    accept: str
+    timeout: float
+    """Seconds for the whole request; 10."""
+    largest: int
+    """Bytes of the answer; LARGEST_ANSWER."""
+    limit_name: str
+    """The setting of that limit, for the error."""
+    compressed: bool
+    """Packed on the way, for lists: the API server else sends them in many small TLS records."""
+    aggregated: bool
+    """The answer is another server's: its Date says nothing of the API server's clock."""
 
 
 class Session:
@@ -60,7 +78,7 @@ class Session:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Small answers are not worth compressing; lists ask for it themselves.
-            headers={"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"},
+            headers=_HEADERS,
         )
 
     @classmethod
@@ -79,7 +97,6 @@ class Session:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._keeper.close()
         await self._http.close()
 
     async def __aenter__(self) -> Self:
@@ -100,68 +117,41 @@ class Session:
             "and samples are wrong: set both by NTP"
         )
 
-    async def get(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        timeout: float = 10.0,  # noqa: ASYNC109  the deadline is part of the request
-        largest: int = LARGEST_ANSWER,
-        limit_name: str = "",
-        compressed: bool = False,
-        aggregated: bool = False,
-    ) -> bytes:
-        """The body of a GET; the arguments are those of `request`."""
-        reply = await self.request(
-            "GET",
-            path,
-            params=params,
-            accept=accept,
-            timeout=timeout,
-            largest=largest,
-            limit_name=limit_name,
-            compressed=compressed,
-            aggregated=aggregated,
-        )
-        return reply.body
+    async def get(self, path: str, **options: Unpack[RequestOptions]) -> bytes:
+        """The body of a GET."""
+        return (await self.request("GET", path, **options)).body
 
     async def request(
         self,
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
-        accept: str = JSON,
         impersonate: str = "",
-        timeout: float = 10.0,  # noqa: ASYNC109  see `get`
-        largest: int = LARGEST_ANSWER,
-        limit_name: str = "",
-        compressed: bool = False,
-        aggregated: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> Reply:
-        """The whole 2xx answer of a request, of `largest` bytes at most. Raises the ApiStatusError of any other.
+        """The whole 2xx answer of a request. Raises the ApiStatusError of any other.
 
-        `path` starts with `/`; `timeout` in seconds covers the whole request. `limit_name`: the setting of the limit.
-        `impersonate`: the user to act as, for which this account needs the right. `compressed`: as gzip on the way, for
-        lists, which the API server else sends in many small TLS records. `aggregated`: the answer is another server's,
-        and its Date says nothing of the API server's clock.
+        `path` starts with `/`. `impersonate`: the user to act as, for which this account needs the right.
         """
-        headers = {"Accept": accept}
+        headers = {"Accept": options.get("accept", JSON)}
         if impersonate:
             headers["Impersonate-User"] = impersonate
         if body is not None:
             headers["Content-Type"] = content_type
-        if compressed:
+        if options.get("compressed"):
             headers["Accept-Encoding"] = "gzip"
+        seconds, largest = options.get("timeout", 10.0), options.get("largest", LARGEST_ANSWER)
         request = f"{method} {path}"
-        with _translated(request, f"no answer within {timeout:g} s"):
-            async with asyncio.timeout(timeout), await self._answer(method, path, params, headers, body) as answer:
-                if not aggregated:
+        with _translated(request, f"no answer within {seconds:g} s"):
+            async with (
+                asyncio.timeout(seconds),
+                await self._answer(method, path, options.get("params"), headers, body) as answer,
+            ):
+                if not options.get("aggregated"):
                     self._observe_date(answer)
-                content = await read_body(answer, largest, limit_name)
+                content = await read_body(answer, largest, options.get("limit_name", ""))
         _check_status(request, answer, content)
         return Reply(answer.status, answer.headers, content)
 
@@ -218,14 +208,7 @@ class Session:
 
         access = await self._keeper.current()
         answer = await send(access)
-        if answer.status != _UNAUTHORIZED:
-            return answer
-        try:
-            renewed = await self._keeper.renew(access)
-        except BaseException:
-            answer.close()
-            raise
-        if renewed is access:
+        if answer.status != _UNAUTHORIZED or (renewed := await self._keeper.current(refused=access)) is access:
             return answer
         answer.release()
         return await send(renewed)
