@@ -1,7 +1,7 @@
-"""Reads documents that people write: JSON, else YAML without aliases and foreign tags.
+"""Reads documents that people write: JSON, else YAML without foreign tags. A repeated key is a fault in both formats.
 
-Keys are texts, as in JSON, and so are times. A repeated key is a fault in both formats. Some texts are written by
-others, in a registry: so deep nesting is a fault, and aliases, which can stand for endless values, are not read.
+Keys are texts, as in JSON, and so are times. Some texts are written by others, in a registry: so deep nesting is a
+fault, and an alias counts with all that it stands for.
 """
 
 import json
@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from adapter.runtime.faults import Fault
+from adapter.runtime.faults import Fault, path_of
 
 LARGEST_BYTES = 16 * 2**20
+MOST_YAML_VALUES = 500_000
 
 _BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
 """libyaml's parser where PyYAML has it, with PyYAML's composer: libyaml's own crashes on deep nesting."""
@@ -30,7 +31,7 @@ def read_document(text: str) -> Any:
     """The data of a JSON or YAML text. Raises TextError."""
     documents = list(_parsed(text))
     if len(documents) > 1:
-        raise TextError(Fault("", None, "holds a second document (---); give one at a time"))
+        raise TextError(Fault("", None, "begins a second document (---); give one at a time"))
     return documents[0] if documents else None
 
 
@@ -38,10 +39,10 @@ def read_documents(text: str) -> list[Any]:
     """The data of every document of a JSON or YAML text (`---` between them), without empty ones. Raises TextError."""
     documents: list[Any] = []
     try:
-        documents.extend(_parsed(text))
+        documents.extend(document for document in _parsed(text) if document is not None)
     except TextError as error:
         raise TextError(*error.faults, document=len(documents)) from error
-    return [document for document in documents if document is not None]
+    return documents
 
 
 def too_large_fault() -> Fault:
@@ -54,36 +55,51 @@ def _parsed(text: str) -> Iterator[Any]:
     if len(text) > LARGEST_BYTES:
         raise TextError(too_large_fault())
     text = text.removeprefix("\ufeff")
-    kind = "YAML"
+    kind, documents = "YAML", None
     try:
-        if text.lstrip()[:1] in {"{", "["}:
-            try:
-                documents = iter([json.loads(text, object_pairs_hook=_members)])
-            except ValueError as error:
-                kind = f"JSON ({error}) and no YAML"
-                documents = iter(_Loader(text))
-        else:
-            documents = iter(_Loader(text))
-        for document in documents:
+        try:
+            if text.lstrip()[:1] in {"{", "["}:
+                documents = [json.loads(text, object_pairs_hook=_members)]
+        except ValueError as error:
+            kind = f"JSON ({error}) and no YAML"
+        for document in documents or _Loader(text):
             json.dumps(document, ensure_ascii=False).encode()  # only what JSON can say; no half of a character
+            if faults := list(_repeated(document)):
+                raise TextError(*faults)
             yield document
     except RecursionError:
-        raise TextError(Fault("", None, "is nested too deep; no object of Kubernetes is")) from None
+        raise TextError(Fault("", None, "is nested more than 100 levels deep; no object of Kubernetes is")) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise TextError(Fault("", None, f"is no {kind}: {' '.join(str(error).split())}")) from error
 
 
+class _Members(dict[str, Any]):
+    """A mapping that repeats this key."""
+
+    repeated = ""
+
+
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in members:
-            raise TextError(Fault(key, value, "is a key that stands here more than once; keep one of them"))
-        members[key] = value
+    if len(members := dict(pairs)) == len(pairs):
+        return members
+    keys = [key for key, _ in pairs]
+    members = _Members(members)
+    members.repeated = next(key for key in keys if keys.count(key) > 1)
     return members
 
 
+def _repeated(value: object, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
+    if isinstance(value, _Members):
+        key = value.repeated
+        advice = "is a key that stands here more than once; keep one of them"
+        yield Fault(path_of((*path, key)), value[key], advice)
+    if isinstance(value, dict | list):
+        for place, member in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _repeated(member, (*path, place))
+
+
 class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
-    """PyYAML's safe loader with texts for keys and times, without aliases and repeated keys."""
+    """PyYAML's safe loader with texts for keys and times, and a limit on values."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  as PyYAML declares it
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -93,24 +109,39 @@ class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
     def __init__(self, text: str) -> None:
         _BASES[-1].__init__(self, text)
         yaml.composer.Composer.__init__(self)
+        self._values = 0
 
     def __iter__(self) -> Iterator[Any]:
         while self.check_data():
             yield self.get_data()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """The next node. Raises TextError for an alias."""
-        if isinstance(self.peek_event(), yaml.AliasEvent):
-            line = self.peek_event().start_mark.line + 1
-            raise TextError(
-                Fault("", None, f"holds an alias (*name, line {line}), which is not read; repeat the value")
-            )
-        return super().compose_node(parent, index)
+        """The next node. Raises ValueError for too many values, each alias counted as all that it stands for."""
+        event: Any = self.peek_event()
+        before, is_alias = self._values, isinstance(event, yaml.AliasEvent)
+        # A node that is not complete has no size: an alias within it stands for an endless value.
+        self._values += getattr(self.anchors.get(event.anchor), "size", MOST_YAML_VALUES) if is_alias else 1
+        if self._values > MOST_YAML_VALUES and not (is_alias and event.anchor not in self.anchors):
+            raise ValueError(f"it holds more than {MOST_YAML_VALUES} values, aliases counted as often as they are used")
+        node = super().compose_node(parent, index)
+        if not is_alias:
+            node.size = self._values - before
+        return node
+
+    def construct_undefined(self, node: Any) -> Any:
+        """Nothing: raises ValueError."""
+        raise ValueError(f"line {node.start_mark.line + 1} has the tag {node.tag[:80]}, which is not read")
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
-        """The mapping, its keys as they are written."""
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                raise TextError(Fault("", None, f"a key must be a text, not a mapping or list (line {line})"))
-        return _members([(key.value, self.construct_object(value, deep=deep)) for key, value in node.value])
+        """The mapping, its keys as they are written; what `<<` brings repeats no key."""
+        own = [(key, value) for key, value in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        if not all(isinstance(key, yaml.ScalarNode) for key, _ in own):
+            raise ValueError(f"line {node.start_mark.line + 1}: a key must be a text, not a mapping or list")
+        self.flatten_mapping(node)
+        merged = {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+        repeats = len({key.value for key, _ in own}) < len(own)
+        return _members([(key.value, merged[key.value]) for key, _ in own]) if repeats else merged
+
+
+_Loader.add_constructor(None, _Loader.construct_undefined)
+_Loader.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node, deep=True))
