@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.label_index import PodStore
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
@@ -30,7 +29,7 @@ from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.slots import Claim
-from adapter.snapshot import Key, PodsMetricTarget, TargetKey
+from adapter.snapshot import Key, PodsMetricTarget, PodStore, TargetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,19 @@ from dataclasses import replace
 
 import structlog
 
-from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
 from adapter.runtime.concurrency import turn
 from adapter.runtime.work_queue import DelayQueue
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
+from adapter.snapshot import (
+    DistinctLabels,
+    Key,
+    OwnersByLabels,
+    PodsMetricTarget,
+    PodStore,
+    PolicyView,
+    SnapshotStore,
+    TargetKey,
+    distinct_labels,
+)
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
 

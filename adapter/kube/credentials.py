@@ -51,6 +51,8 @@ class ClusterAccess:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     server_name: str | None = None
     proxy: str | None = None
+    namespace: str = "default"
+    """What kubectl uses without `-n`: the context's own."""
     lifetime: float = math.inf
 
     @property
@@ -128,23 +130,6 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
     return lambda: asyncio.to_thread(load)
 
 
-def default_namespace(kubeconfig: str | None, context: str = "") -> str:
-    """The namespace that kubectl uses without `-n`: the context's own, else `default`. Blocks on files.
-
-    Raises CredentialsError.
-    """
-    if not context and _is_in_cluster(kubeconfig):
-        return "default"
-    package: Any = importlib.import_module(_CONFIG)
-    paths = _paths(kubeconfig)
-    try:
-        config = package.KubeConfigMerger(paths).config
-        named = config["contexts"].get_with_name(context or config["current-context"])["context"]
-        return str(named.safe_get("namespace") or "default")
-    except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
-        raise CredentialsError(f"kubeconfig {paths}: {error}") from error
-
-
 def _paths(kubeconfig: str | None) -> str:
     return kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
@@ -186,6 +171,7 @@ def _kubeconfig(paths: str, context: str) -> ClusterAccess:
             tls=tls,
             server_name=config.tls_server_name,
             proxy=config.proxy,
+            namespace=str(loader.current_context["context"].get("namespace") or "default"),
             lifetime=KUBECONFIG_SECONDS,
         )
     except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:

@@ -1,17 +1,4 @@
-"""Errors of requests to the API server.
-
-KubeError                       base of all errors of this package
-├── CredentialsError            no usable credentials
-├── Unreachable                 no answer, or an incomplete one: connection, TLS
-│   └── TimedOut                no answer, or no further byte of it, in time
-├── MalformedAnswer             an answer that is not what the API promises
-│   └── TooLarge                an answer, or one line of it, over its limit
-├── ScaleUnread                 a target's replica count is not known at this moment
-├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
-├── UnsafePath                  a value that cannot be a path segment; no request was sent
-└── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
-    └── Unauthorized, Forbidden, NotFound, Conflict, Gone, ServerError
-"""
+"""Errors of requests to the API server: KubeError, and below it one class for each kind of trouble and of refusal."""
 
 # ruff: noqa: N818 - the errors have the API's own names
 

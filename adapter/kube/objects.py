@@ -84,10 +84,7 @@ class Status(KubeObject, frozen=True):
 
 
 class ObjectMeta(KubeObject, frozen=True):
-    """The metadata of any object. Times are RFC 3339 texts.
-
-    Pods, watch events and PodMetrics, of which there are many, have narrower ones of their own.
-    """
+    """The metadata of any object; kinds of which there are many have a narrower one. Times are RFC 3339 texts."""
 
     name: str = ""
     namespace: str = ""
@@ -109,9 +106,6 @@ class ObjectReference(KubeObject, frozen=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
-
-
-# --- EndpointSlice (discovery.k8s.io/v1) ---
 
 
 class EndpointConditions(KubeObject, frozen=True):
@@ -151,9 +145,6 @@ class EndpointSlice(KubeObject, frozen=True):
     endpoints: list[Endpoint] | None = None
 
 
-# --- conditions ---
-
-
 class Condition(KubeObject, frozen=True):
     """A status condition of any object."""
 
@@ -163,9 +154,6 @@ class Condition(KubeObject, frozen=True):
     message: str = ""
     last_update_time: str | None = None
     last_transition_time: str | None = None
-
-
-# --- Pod (v1) ---
 
 
 class PodAnnotations(KubeObject, frozen=True):
@@ -248,9 +236,6 @@ class WirePod(KubeObject, frozen=True):
     status: PodStatus = PodStatus()
 
 
-# --- any kind, scale targets among them ---
-
-
 class AnyObject(KubeObject, frozen=True):
     """An object of any kind, with plain spec and status, so that any scale path can be followed."""
 
@@ -268,9 +253,6 @@ class AnyObjectList(KubeObject, frozen=True):
     items: list[AnyObject] | None = None
 
 
-# --- CustomResourceDefinition (apiextensions.k8s.io/v1) ---
-
-
 class _CrdVersion(KubeObject, frozen=True):
     name: str = ""
     subresources: dict[str, dict[str, Any] | None] | None = None
@@ -284,9 +266,6 @@ class CustomResourceDefinition(KubeObject, frozen=True):
     """A CRD without its schema."""
 
     spec: _CrdSpec = _CrdSpec()
-
-
-# --- APIService (apiregistration.k8s.io/v1) ---
 
 
 class ServiceReference(KubeObject, frozen=True):
@@ -318,9 +297,6 @@ class ApiService(KubeObject, frozen=True):
     status: ApiServiceStatus = ApiServiceStatus()
 
 
-# --- data ---
-
-
 class ConfigMap(KubeObject, frozen=True):
     """A ConfigMap without its metadata."""
 
@@ -332,9 +308,6 @@ class Secret(KubeObject, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
-
-
-# --- authorization.k8s.io/v1 ---
 
 
 class _AccessReviewStatus(KubeObject, frozen=True):
@@ -354,9 +327,6 @@ class AccessReview(KubeObject, frozen=True):
 
     spec: _AccessReviewSpec = _AccessReviewSpec()
     status: _AccessReviewStatus = _AccessReviewStatus()
-
-
-# --- discovery ---
 
 
 class ApiResource(KubeObject, frozen=True):

@@ -13,20 +13,8 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from adapter.kube.errors import (
-    ApiStatusError,
-    CredentialsError,
-    Forbidden,
-    Gone,
-    KubeError,
-    MalformedAnswer,
-    NotFound,
-    ServerError,
-    TooLarge,
-    Unreachable,
-    decode_answer,
-    error_from_answer,
-)
+from adapter.kube import errors
+from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import ListMeta, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
@@ -176,7 +164,7 @@ class Reflector(Generic[T]):
                 body = await self._session.get(
                     self._path, params=params, timeout=_LIST_SECONDS, largest=largest, compressed=True
                 )
-            except TooLarge:  # tenants may write large objects
+            except errors.TooLarge:  # tenants may write large objects
                 if self._limit == 1:
                     raise
                 self._limit //= 2
@@ -192,12 +180,7 @@ class Reflector(Generic[T]):
             return meta.resource_version, self._decode(raw)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
-            _log.warning(
-                "an object cannot be read, its last known form stays",
-                resource=self.name,
-                key=meta.key,
-                error=str(error),
-            )
+            _log.warning("object cannot be read", resource=self.name, key=meta.key, error=str(error))
             return None if before is None else (before, self._items[meta.key])
 
     # --- watch ---
@@ -219,13 +202,13 @@ class Reflector(Generic[T]):
                 self._apply(line)
                 await slices.breathe()
         if self._resume_from == place and self._session.monotonic() - began < _AT_ONCE_SECONDS:
-            raise Unreachable(f"watch of {self._path}: ended at once without an event")
+            raise errors.Unreachable(f"watch of {self._path}: ended at once without an event")
         self._recovered()
 
     def _apply(self, line: bytes) -> None:
         event = decode_answer(_EVENT.decode, line, self._path)
         if event.type == "ERROR":
-            raise error_from_answer(500, event.object, request=f"watch of {self._path}")
+            raise errors.error_from_answer(500, event.object, request=f"watch of {self._path}")
         meta = decode_answer(_HEAD.decode, event.object, self._path).metadata
         place = self._version_of(meta)
         if event.type == "DELETED":
@@ -241,7 +224,7 @@ class Reflector(Generic[T]):
     def _version_of(self, meta: ListMeta | WatchedMeta) -> str:
         """The version from which a watch resumes; without one it would miss objects deleted in between."""
         if not meta.resource_version:
-            raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
+            raise errors.MalformedAnswer(f"{self._path}: an answer without resourceVersion")
         return meta.resource_version
 
     # --- the copy ---
@@ -275,22 +258,22 @@ class Reflector(Generic[T]):
             _log.info("watch works again", resource=self.name)
 
     async def _retry(self, error: KubeError) -> None:
-        refused = "expired" if isinstance(error, Gone) else "refused"
-        reason = refused if isinstance(error, ApiStatusError) else error.reason
+        refused = "expired" if isinstance(error, errors.Gone) else "refused"
+        reason = refused if isinstance(error, errors.ApiStatusError) else error.reason
         self._metrics.watch_restarts.labels(self.name, reason).inc()
-        if isinstance(error, Gone):
+        if isinstance(error, errors.Gone):
             _log.info("watch expired, listing anew", resource=self.name)
         else:
             self.trouble = error
             if self._log_once.is_new(type(error).__name__):  # not at each attempt
                 _log.warning("watch failed, trying again", resource=self.name, error=str(error))
-        if isinstance(error, Forbidden | NotFound):
+        if isinstance(error, errors.Forbidden | errors.NotFound):
             self.answered.set()
-        self._refusals += isinstance(error, ServerError)
-        resumable = isinstance(error, Unreachable | CredentialsError | ApiStatusError)
-        if not resumable or isinstance(error, Gone | NotFound) or self._refusals >= _REFUSALS:
+        self._refusals += isinstance(error, errors.ServerError)
+        resumable = isinstance(error, errors.Unreachable | errors.CredentialsError | errors.ApiStatusError)
+        if not resumable or isinstance(error, errors.Gone | errors.NotFound) or self._refusals >= _REFUSALS:
             self._resume_from = None  # else the watch resumes from its version
         first = self.backoff.failures == 0
-        delay = self.backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
-        if not (first and isinstance(error, Gone)):  # the server is well: list at once
+        delay = self.backoff.next(error.retry_after if isinstance(error, errors.ApiStatusError) else None)
+        if not (first and isinstance(error, errors.Gone)):  # the server is well: list at once
             await self._sleep(delay)

@@ -6,7 +6,6 @@ import email.utils
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC
-from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 import aiohttp
@@ -32,6 +31,8 @@ MOST_SKEW_SECONDS = 5.0
 _HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
+_GOODBYE_SECONDS = 0.01
+"""TLS connections of requests that were given up end in the background."""
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
 
@@ -74,6 +75,7 @@ class Session:
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
         self._keeper = CredentialKeeper(load, monotonic)
         self._metrics = metrics or Metrics()
+        self._is_secure = False
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -98,14 +100,18 @@ class Session:
     async def close(self) -> None:
         """Closes the connections."""
         await self._http.close()
+        if self._is_secure:
+            await asyncio.sleep(_GOODBYE_SECONDS)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def default_namespace(self) -> str:
+        """The namespace that kubectl uses without `-n`."""
+        return (await self._keeper.current()).namespace
 
     def clock_warning(self) -> str | None:
         """The sentence about clocks that differ by more than MOST_SKEW_SECONDS; None while they do not."""
@@ -193,6 +199,7 @@ class Session:
         """The answer of any status; after a 401 that of the same request with newer credentials, if there are any."""
 
         async def send(access: ClusterAccess) -> aiohttp.ClientResponse:
+            self._is_secure = access.tls is not None
             return await self._http.request(
                 method,
                 URL(access.server + path),

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.label_index import OwnersByLabels, PodStore, distinct_labels
 from adapter.kube.selectors import LabelSelector, parse_selector
 from adapter.load.pods import Pod
 from adapter.runtime.concurrency import Slices
+from adapter.snapshot import OwnersByLabels, PodStore, distinct_labels
 
 keys = st.sampled_from(["app", "tier", "size"])
 some = st.sampled_from(["a", "b", "1", "7"])
