@@ -4,12 +4,21 @@ import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from adapter.kube.label_index import OwnersByLabels, PodStore, distinct_labels
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
+from adapter.snapshot import (
+    Key,
+    OwnersByLabels,
+    PodsMetricTarget,
+    PodStore,
+    PolicyView,
+    Problem,
+    Snapshot,
+    TargetKey,
+    distinct_labels,
+)
 from adapter.usage.series import Columns, NamedQueryResult, Series, SeriesList, SeriesTable
 
 NOW = 1_800_000_000.0

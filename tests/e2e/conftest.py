@@ -41,15 +41,15 @@ class Laws(NamedTuple):
 
 
 REAL_LAWS = Laws(
-    reflector.WATCH_SECONDS[1],
-    reflector.CONFIRMED_SECONDS,
+    reflector.SILENCE_SECONDS * 2 / 3,
+    reflector.SILENCE_SECONDS,
     fast_scale_up.APART_SECONDS,
     status.SHORTEST_SECONDS,
     "adapter.cli",
 )
 SHORT_LAWS = Laws(
-    short_laws.WATCH_SECONDS[1],
-    short_laws.CONFIRMED_SECONDS,
+    short_laws.SILENCE_SECONDS * 2 / 3,
+    short_laws.SILENCE_SECONDS,
     short_laws.RAISES_APART_SECONDS,
     short_laws.STATUSES_APART_SECONDS,
     "lab.harness.short_laws",

@@ -18,7 +18,7 @@ from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import PATIENCE_SECONDS, SERVICES, Service, Stand, running, standing, until
 
-CONFIRMED_SECONDS = 4.0
+SILENCE_SECONDS = 4.0
 FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_configuration": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 
@@ -56,7 +56,7 @@ async def accompanied(stand: Stand, *namespaces: str) -> AsyncIterator[Told]:
 
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
-    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
+    monkeypatch.setattr(reflector, "SILENCE_SECONDS", SILENCE_SECONDS)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "RESYNC_SECONDS", 1.0)

@@ -34,7 +34,7 @@ from adapter.commands.check.load_sources import (
     check_prometheus,
 )
 from adapter.commands.check.report import ReportSection, SubjectKind, reason
-from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, WiredTarget
+from adapter.commands.cluster import Cluster, ClusterError, ListedPolicy, WiredTarget
 from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from adapter.kube.session import Session
 from adapter.load.findings import at_limit

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
-from adapter.kube.cluster import ListedPolicy
+from adapter.commands.cluster import ListedPolicy
 from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
 from adapter.load.matching import Mismatch, RegistrationMatch, canonical_ip, match_registrations, named_pod

@@ -15,7 +15,7 @@ from adapter.commands.check.manifest_objects import (
     read_stream,
 )
 from adapter.commands.check.report import Finding, FindingLevel, ReportSection
-from adapter.kube.cluster import ListedPolicy
+from adapter.commands.cluster import ListedPolicy
 from adapter.kube.selectors import LabelSelector, Operator
 from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit

@@ -15,7 +15,7 @@ import msgspec
 from adapter.commands.check.report import ReportSection, reason
 from adapter.kube.api import SELF_SUBJECT_ACCESS_REVIEWS, SELF_SUBJECT_REVIEWS, SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import ApiStatusError, Forbidden, KubeError, MalformedAnswer
-from adapter.kube.objects import AccessReview, SelfSubjectReview
+from adapter.kube.objects import AccessReview, AnyObject
 from adapter.kube.session import Session
 from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import decode
@@ -163,8 +163,9 @@ async def own_name(session: Session) -> str:
     body = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": "SelfSubjectReview"}
     try:
         answer = await session.request("POST", SELF_SUBJECT_REVIEWS.collection(), body=msgspec.json.encode(body))
-        return decode(answer.body, SelfSubjectReview).status.user_info.username
-    except (KubeError, msgspec.MsgspecError):
+        user = (decode(answer.body, AnyObject).status or {}).get("userInfo") or {}
+        return str(user.get("username", ""))
+    except (KubeError, msgspec.MsgspecError, AttributeError):
         return ""
 
 
