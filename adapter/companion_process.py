@@ -29,7 +29,6 @@ class CompanionProcess:
             self.engine.tolerance_seen,
             self.engine.stale,
             options,
-            settings.kubernetes.namespaces,
             metrics,
         )
         self.engine.snapshots.subscribe(self._companion.changed)

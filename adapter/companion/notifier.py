@@ -109,7 +109,9 @@ class RateLimiter:
 
     def admit(self, message: Message, route: NotificationRoute, now: float) -> str:
         """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
-        self._sent = {subject: times for subject, times in self._sent.items() if now - times[-1] < LONGEST_LIMIT_SECONDS}
+        self._sent = {
+            subject: times for subject, times in self._sent.items() if now - times[-1] < LONGEST_LIMIT_SECONDS
+        }
         self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):

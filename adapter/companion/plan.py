@@ -44,7 +44,7 @@ class Feature(Generic[A]):
 
     `switch` is its field of `companion.features`, empty where it is always on. Switched off, it plans nothing.
     `urgent`: its actions wait for no other write. `while_silent`: it plans also while a watch that the policy needs
-    shows no sign of life. `after` is called with an action that was carried out, `missed` with one that was not.
+    shows no sign of life. `after` is called with each action that was tried, and how that ended.
     """
 
     switch: str = ""
@@ -53,8 +53,7 @@ class Feature(Generic[A]):
     actions: tuple[type[A], ...] = ()
     observe: Callable[[Context], State] | None = None
     plan: Callable[[Context], Iterable[A]] = lambda _: ()
-    after: Callable[[State, A, float], State] = lambda state, *_: state
-    missed: Callable[[State, A, ActionResult, float], State] = lambda state, *_: state
+    after: Callable[[State, A, ActionResult, float], State] = lambda state, *_: state
     conditions: Callable[[Context], Iterable[PolicyCondition]] = lambda _: ()
 
     def may_plan(self, context: Context) -> bool:
@@ -71,7 +70,6 @@ FEATURES: tuple[Feature[Any], ...] = (
         actions=(RaiseScale,),
         plan=fast_scale_up.plan,
         after=fast_scale_up.after,
-        missed=fast_scale_up.missed,
         conditions=fast_scale_up.conditions,
     ),
     Feature(
@@ -88,7 +86,6 @@ FEATURES: tuple[Feature[Any], ...] = (
         actions=(MarkPod,),
         plan=deletion_cost.plan,
         after=deletion_cost.after,
-        missed=deletion_cost.missed,
         conditions=deletion_cost.conditions,
     ),
     Feature(
@@ -97,7 +94,6 @@ FEATURES: tuple[Feature[Any], ...] = (
         actions=(AskTolerance, WireHpa),
         plan=hpa_configuration.plan,
         after=hpa_configuration.after,
-        missed=hpa_configuration.missed,
         conditions=hpa_configuration.conditions,
     ),
     Feature(switch="status", actions=(WriteStatus,), plan=status.plan, after=status.after),
@@ -107,7 +103,6 @@ FEATURES: tuple[Feature[Any], ...] = (
         observe=events.observe,
         plan=events.plan,
         after=events.after,
-        missed=events.missed,
     ),
     Feature(conditions=readiness.conditions),
     Feature(conditions=versions.conditions),
@@ -149,11 +144,6 @@ def _plan(context: Context, *, urgent: bool) -> Iterator[Action]:
             yield from feature.plan(context)
 
 
-def after(state: State, action: Action, now: float) -> State:
-    """The state once an action was carried out."""
-    return _FEATURE_OF[type(action)].after(state, action, now)
-
-
-def missed(state: State, action: Action, result: ActionResult, now: float) -> State:
-    """The state once an action was not carried out."""
-    return _FEATURE_OF[type(action)].missed(state, action, result, now)
+def after(state: State, action: Action, result: ActionResult, now: float) -> State:
+    """The state once an action was tried."""
+    return _FEATURE_OF[type(action)].after(state, action, result, now)

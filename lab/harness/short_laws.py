@@ -2,7 +2,7 @@
 
 `python -m lab.harness.short_laws serve ...`. What is shortened is how long a silent watch is believed, how soon
 discovery is read again, the longest wait before what was refused is tried again, how often the adapter looks at its
-certificate, how long a trouble lasts before it is notified, how often the companion looks at what has not changed, and
+certificate, how long a trouble is over before it is notified again, how often the companion looks at what has not changed, and
 how far apart its raises and its writes of a status are; the arithmetic's own times stay.
 """
 
@@ -26,7 +26,7 @@ LAWS: dict[str, dict[str, object]] = {
     "adapter.companion.features.fast_scale_up": {"APART_SECONDS": RAISES_APART_SECONDS},
     "adapter.companion.features.status": {"SHORTEST_SECONDS": STATUSES_APART_SECONDS},
     "adapter.companion.features.notifications": {
-        "TROUBLES": tuple(one._replace(rise=one.rise / 6, fall=one.fall / 6) for one in notifications.TROUBLES)
+        "TROUBLES": tuple(one._replace(fall=one.fall / 6) for one in notifications.TROUBLES)
     },
 }
 """The constants that are replaced, by module."""

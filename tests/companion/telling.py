@@ -82,7 +82,6 @@ async def notifying(
 def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notification:
     fields = {"from": "4", "to": str(number), "why": "cpu is high"} if topic is Topic.SCALED else {}
     given = {
-        "number": number,
         "topic": topic,
         "severity": Severity.INFO,
         "at": NOW,

@@ -48,7 +48,7 @@ class Hook:
         url = f"json://127.0.0.1:{self.server.server_port}/hook"
         words = {"title": "$severity $event", "template": "$text"}
         route = {"name": "hook", "urls": [url], "default": True, "namespaces": ["*"], **words}
-        return {"notifications": {"routes": [*others, route]}, **more}
+        return {"notifications": {"routes": [*others, route], "afterSeconds": 10}, **more}
 
     def of(self, title: str) -> list[str]:
         """The texts received under this title."""

@@ -16,7 +16,6 @@ from adapter.runtime.backoff import exponential
 
 PROBE_SECONDS = 600.0
 """How long a cluster's answer about the tolerance field holds."""
-RETRY_SECONDS = 10.0
 FIRST_REWIRE_SECONDS = 600.0
 LONGEST_REWIRE_SECONDS = 86_400.0
 """Each time that another client undoes the wiring, the wait before it is set again becomes six times as long."""
@@ -35,36 +34,24 @@ def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
     if not _wants_it(context.view.policy) or context.neighbours.policies or not _open(context, hpa):
         return
     behavior, wired, now = _behavior(context, hpa), context.state.wired, context.now
-    failed = wired.missed_at is not None and now - wired.missed_at < RETRY_SECONDS
     # A change of what is wanted is not an undoing.
     rests = wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
-    if not failed and not rests:
+    if not rests:
         yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
 
 
-def after(state: State, action: AskTolerance | WireHpa, now: float) -> State:
-    """The state once an HPA was wired."""
+def after(state: State, action: AskTolerance | WireHpa, result: ActionResult, now: float) -> State:
+    """The state once an HPA was wired, or not."""
     if not isinstance(action, WireHpa):
         return state
+    wired = state.wired
+    if result is not ActionResult.DONE:
+        return replace(state, wired=replace(wired, refused=result is ActionResult.REFUSED))
     # Set again soon after the wait had ended: it did not last in between.
-    again = (
-        state.wired.at is not None
-        and state.wired.behavior == action.behavior
-        and now - state.wired.at < 2 * _wait(state.wired)
-    )
-    return replace(
-        state,
-        wired=LastWiring(
-            at=now, times=state.wired.times + 1 if again else 1, version=action.version, behavior=action.behavior
-        ),
-    )
-
-
-def missed(state: State, action: AskTolerance | WireHpa, outcome: ActionResult, now: float) -> State:
-    """The state once an HPA was not wired."""
-    if not isinstance(action, WireHpa):
-        return state
-    return replace(state, wired=replace(state.wired, missed_at=now, refused=outcome is ActionResult.REFUSED))
+    is_same = wired.at is not None and wired.behavior == action.behavior
+    again = is_same and wired.at is not None and now - wired.at < 2 * _wait(wired)
+    times = wired.times + 1 if again else 1
+    return replace(state, wired=LastWiring(at=now, times=times, version=action.version, behavior=action.behavior))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
