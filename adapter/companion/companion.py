@@ -29,7 +29,7 @@ from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 RESYNC_SECONDS = 10.0
-"""A policy that has not changed is planned for once in this time."""
+"""Every policy is planned for once in this time, also one that has not changed."""
 SYNC_POLL_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """How long after its watches are filled a replica waits for samples and registries before it campaigns."""
@@ -76,7 +76,6 @@ class Companion:
         self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
         self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
         self._states: dict[Key, State] = {}
-        self._looked_at: dict[Key, float] = {}
         self._read: set[Key] = set()
         """The policies whose status was read in this term as leader, and not found to be another one since."""
         self._backoff = self._writer.backoff
@@ -101,7 +100,6 @@ class Companion:
     def _forget(self, key: Key) -> None:
         """Drops all that is known of a deleted policy; a later one of its name is another policy."""
         self._states.pop(key, None)
-        self._looked_at.pop(key, None)
         self._read.discard(key)
         self._backoff.forget(key)
         self._urgent.discard(key)
@@ -131,7 +129,6 @@ class Companion:
                     marking=observed.marking,
                     wired=observed.wired,
                 )
-            self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_WORKERS):
                     tasks.create_task(self._work("urgent", self._urgent, self._observe))
@@ -150,16 +147,11 @@ class Companion:
                 self._read.add(key)
 
     async def _resync(self) -> None:
-        """Queues every policy that was not looked at for a while, for ever."""
+        """Queues every policy every RESYNC_SECONDS, behind those that have changed."""
         while True:
-            current = self._snapshots.current.policies
-            for key in self._states.keys() - current.keys():
-                self._forget(key)
-            before = asyncio.get_running_loop().time() - RESYNC_SECONDS
-            due = [key for key in current if self._looked_at.get(key, before) <= before]
-            self._urgent.add(due, resync=True)
-            self._steady.add(due, resync=True)
-            await asyncio.sleep(RESYNC_SECONDS / 10)
+            self._urgent.add(self._snapshots.current.policies, resync=True)
+            self._steady.add(self._snapshots.current.policies, resync=True)
+            await asyncio.sleep(RESYNC_SECONDS)
 
     async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""
@@ -185,12 +177,10 @@ class Companion:
             await asyncio.sleep(0)
 
     def _observe(self, context: Context) -> Iterable[Action]:
-        """Updates the state, and gives the urgent actions. Events and notifications that are due join the queue."""
-        key, before = context.key, context.state
-        self._looked_at[key] = asyncio.get_running_loop().time()
-        state = self._states[key] = plan.observe(context)
-        if state.events is not before.events or state.notifications is not before.notifications:
-            self._steady.add([key])
+        """Updates the state, and gives the urgent actions. Events that are due join the other queue."""
+        state = self._states[context.key] = plan.observe(context)
+        if state.events is not context.state.events:
+            self._steady.add([context.key])
         return plan.urgent(replace(context, state=state))
 
     async def _carry_out(self, key: Key, action: Action, *, at_once: bool) -> None:

@@ -220,40 +220,12 @@ async def test_a_change_is_handled_before_the_resync_of_all_others(make: Make) -
     assert looks.names.index(last.name) <= module.URGENT_WORKERS
 
 
-async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(make: Make) -> None:
-    looks = Looks()
-    case = make(2, urgent=looks, resync=0.5)
-    changes = 0
-    async with asyncio.timeout(20):
-        while looks.names.count("p001") < 9:
-            case.companion.changed([Key("shop", "p000")])
-            changes += 1
-            await asyncio.sleep(0.1)
-    assert looks.names.count("p000") <= changes + 3, "the other one was looked at nine times without a change"
-
-
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
     case = make(1)
     case.api.answers[status_path()] = status(403, "Forbidden")
     await case.until(lambda: case.count("companion_writes_total", action="WriteStatus", result="Forbidden") == 1)
     case.replace_policy()
     await case.until(lambda: case.names == ["p000"], 1)
-
-
-async def test_what_was_done_for_a_deleted_policy_is_not_known_of_a_new_one_of_its_name(make: Make) -> None:
-    known: list[object] = []
-
-    def steady(one: Context) -> Iterator[Action]:
-        known.append(one.state.written.status)
-        if len(known) == 1:
-            yield WriteStatus(key=one.key, uid="u", status={"current": 4})
-
-    case = make(1, steady=steady)
-    await case.until(lambda: case.count("companion_writes_total", action="WriteStatus", result="done") == 1)
-    known.clear()
-    case.replace_policy()
-    await case.until(lambda: bool(known))
-    assert known[0] == {}
 
 
 async def test_an_urgent_write_that_hangs_does_not_hold_up_another_one(make: Make) -> None:
@@ -274,19 +246,6 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Ma
         await case.until(lambda: {"p000", "p002", "p003"} <= set(case.names))
     assert case.count("errors_total", reason="companion") == 1
     assert "p001" not in case.names
-
-
-async def test_a_plan_that_always_fails_backs_off_and_is_logged_once(make: Make) -> None:
-    looks = Looks()
-    with capture_logs() as logs:
-        case = make(1, urgent=looks, steady=_breaks)
-        for times in range(1, 9):
-            await case.until(lambda times=times: len(looks.names) >= times)  # type: ignore[misc]
-            case.changed()
-        await asyncio.sleep(2)
-        case.changed()
-        await case.until(lambda: case.count("errors_total", reason="companion") == 2)
-    assert [entry["event"] for entry in logs].count("planning_failed") == 1
 
 
 async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(make: Make) -> None:
