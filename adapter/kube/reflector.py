@@ -76,7 +76,8 @@ class Reflector(Generic[T]):
     `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. Where it raises
     msgspec.MsgspecError, the object's last known item stays. `on_event(old, new)` is called for each object that is
     added (old None), changed, or deleted (new None); items that compare equal are unchanged. `name` is the resource in
-    metrics and logs, `namespace` the one in `path` (empty: all of them).
+    metrics and logs, `namespace` the one in `path` (empty: all of them). `silence`: seconds for which the copy is
+    believed without a proof; a watch lasts two thirds of it at most.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Reflector(Generic[T]):
         namespace: str = "",
         on_event: Callable[[T | None, T | None], None] = lambda _old, _new: None,
         page: int = 500,
+        silence: float | None = None,
         metrics: Metrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -110,6 +112,7 @@ class Reflector(Generic[T]):
         self._on_event = on_event
         self._page = page
         self._limit = min(_FIRST_PAGE, page)
+        self._silence = silence
         self._metrics = metrics or Metrics()
         self._sleep = sleep
         self.backoff = Backoff()
@@ -127,7 +130,8 @@ class Reflector(Generic[T]):
     @property
     def silent(self) -> bool:
         """Whether the copy is incomplete, or was not confirmed for 90 s, so that it must not be used."""
-        return self.proven_at is None or self._session.clock.monotonic() - self.proven_at > CONFIRMED_SECONDS
+        longest = self._silence or CONFIRMED_SECONDS
+        return self.proven_at is None or self._session.clock.monotonic() - self.proven_at > longest
 
     async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
         """Lists and watches until cancelled. Errors are logged, counted and retried; those of `until` are raised."""
@@ -226,7 +230,10 @@ class Reflector(Generic[T]):
     # --- watch ---
 
     async def _watch(self, place: str) -> None:
-        seconds = random.randint(*WATCH_SECONDS)  # noqa: S311  spreads load, guards nothing
+        shortest, longest = WATCH_SECONDS
+        if self._silence is not None:
+            shortest, longest = round(self._silence * 5 / 9), round(self._silence * 6 / 9)
+        seconds = random.randint(shortest, longest)  # noqa: S311  spreads load, guards nothing
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",

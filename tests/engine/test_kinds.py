@@ -7,18 +7,15 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from adapter.evaluation import targets
-from adapter.kube import reflector
 from adapter.runtime.backoff import Backoff
-from tests.engine.kit import Service, Stand, running, standing, until
+from tests.engine.kit import SILENCE_SECONDS, Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
-CONFIRMED_SECONDS = 4.0
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
     async with standing(WEB, THING) as stand, running(stand):
         await stand.until_answered()
@@ -43,7 +40,7 @@ async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(
     await until_dropped(stand)
     stand.cluster.asked.clear()
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
-    deadline = asyncio.get_running_loop().time() + 1.5 * CONFIRMED_SECONDS
+    deadline = asyncio.get_running_loop().time() + 1.5 * SILENCE_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.answer(WEB) == "5"
         await asyncio.sleep(0.05)
