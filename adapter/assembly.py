@@ -15,7 +15,7 @@ import structlog
 from adapter.engine import Engine
 from adapter.kube.session import Session
 from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.garbage import collect_in_steps, return_large_blocks
+from adapter.runtime.garbage import collect_at_set_times
 from adapter.runtime.sockets import raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
@@ -55,7 +55,6 @@ async def run(
     """Run a process until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
     settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
-    return_large_blocks()
     raise_file_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until every policy is assessed: what is created by then stays
@@ -97,7 +96,7 @@ async def _run_tasks(
 async def _collect_garbage(engine: Engine) -> None:
     """Collect garbage from when every policy is assessed, since what exists by then stays, or after a minute."""
     await wait_for_event(engine.assessed, LONGEST_START_SECONDS)
-    await collect_in_steps()
+    await collect_at_set_times()
 
 
 async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:

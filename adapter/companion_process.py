@@ -40,7 +40,7 @@ class CompanionProcess:
         )
         self.engine.snapshots.subscribe(self._companion.changed)
         self.ready: Mapping[str, Check] = {"watches": self.engine.unready}
-        self.warnings: Mapping[str, Check] = {"watches": self.engine.warning}
+        self.warnings: Mapping[str, Check] = {"watches": self.engine.warning, "clock": session.clock_warning}
 
     async def run(self) -> None:
         """Run the engine and the companion until cancelled."""

@@ -31,7 +31,7 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.manager import RegistryManager
-from adapter.runtime.fairness import DelayQueue
+from adapter.runtime.work_queue import DelayQueue
 from adapter.settings import Settings
 from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.metrics import Metrics

@@ -35,6 +35,7 @@ class ServerProcess:
         self.warnings: Mapping[str, Check] = {
             **self._api.warnings,
             "watches": self.engine.warning,
+            "clock": session.clock_warning,
             "upstreams": self._upstreams.warning,
             "settings": self._restart_warning,
         }

@@ -102,7 +102,7 @@ TEMPLATES: dict[str, tuple[Source, ...]] = {
         feature("events", "features.events"),
         feature("fast-scale-up", "features.fastScaleUp"),
         feature("deletion-cost", "features.deletionCost"),
-        feature("hpa-wiring", "features.hpaWiring"),
+        feature("hpa-configuration", "features.hpaConfiguration"),
         feature("namespaces", "production.label"),
     ),
 }

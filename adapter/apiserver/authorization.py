@@ -47,12 +47,12 @@ class ReviewClient:
     async def create(self, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
         """The review with its status. Raises KubeError; for a missing right, with the manifest that grants it."""
         try:
-            answer = await self._api.exchange("POST", _REVIEWS_PATH, body=review, timeout=timeout)
+            answer = await self._api.request("POST", _REVIEWS_PATH, body=review, timeout=timeout)
         except Forbidden as error:
             self._forbidden = f"{error.message}; {_REMEDY}"
             raise KubeError(self._forbidden, public=self._forbidden) from error
         self._forbidden = ""
-        return answer
+        return answer.body
 
 
 class ReviewResult(NamedTuple):

@@ -9,6 +9,7 @@ a removed CA ends at its next request. Sessions cannot be resumed, so its client
 
 import asyncio
 import collections
+import contextlib
 import errno
 import functools
 import os
@@ -84,6 +85,7 @@ class Door:
         self._context: ssl.SSLContext | None = None
         self._admitting: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
         self._pending: collections.Counter[str] = collections.Counter()
+        self._handshakes: dict[asyncio.Task[asyncio.Transport | None], socket.socket] = {}
         self._exhausted = asyncio.Event()
         self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
@@ -122,16 +124,19 @@ class Door:
         assert self._listener is not None
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.TaskGroup() as handshakes:
-                accept = functools.partial(self._accept, handshakes, protocol)
-                while True:
-                    self._exhausted.clear()
-                    loop.add_reader(self._listener, accept)
-                    await self._exhausted.wait()
-                    loop.remove_reader(self._listener)
-                    await asyncio.sleep(_REST_SECONDS)
+            while True:
+                self._exhausted.clear()
+                loop.add_reader(self._listener, self._accept, protocol)
+                await self._exhausted.wait()
+                loop.remove_reader(self._listener)
+                await asyncio.sleep(_REST_SECONDS)
         finally:
             self.close()
+            # A handshake that is cancelled would say TLS's farewell for seconds; one without a connection fails now.
+            for connection in self._handshakes.values():
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            await asyncio.gather(*self._handshakes)
 
     def close(self) -> None:
         """Stop listening."""
@@ -146,7 +151,7 @@ class Door:
             connection.abort()
         await asyncio.sleep(0)  # until the loop has closed them
 
-    def _accept(self, handshakes: asyncio.TaskGroup, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    def _accept(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         assert self._listener is not None
         try:
@@ -160,10 +165,12 @@ class Door:
             return
         connection.setblocking(False)
         self._pending[peer] += 1
-        task = handshakes.create_task(_greet(connection, self._context, protocol))
-        task.add_done_callback(functools.partial(self._ended, connection, peer))
+        task = asyncio.create_task(_greet(connection, self._context, protocol))
+        self._handshakes[task] = connection
+        task.add_done_callback(functools.partial(self._ended, peer))
 
-    def _ended(self, connection: socket.socket, peer: str, task: "asyncio.Task[asyncio.Transport | None]") -> None:
+    def _ended(self, peer: str, task: "asyncio.Task[asyncio.Transport | None]") -> None:
+        connection = self._handshakes.pop(task)
         self._pending[peer] -= 1
         if not self._pending[peer]:
             del self._pending[peer]

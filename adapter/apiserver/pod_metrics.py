@@ -20,14 +20,13 @@ from adapter.apiserver.policy_figures import (
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
-from adapter.kube.label_index import PodStore
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.runtime.concurrency import Slices
-from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotIndex
+from adapter.snapshot import Key, PodStore, PolicyView, Snapshot, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
@@ -112,7 +111,7 @@ def _items(
         nano: Fraction | int | None = pod.usage.get(name) if pod.state in _MEASURED else None
         if pod.state is PodState.PULLED_OUT:
             nano = pulled_out_value
-        elif nano is not None and metric.of is not None:  # a utilization: divided by the pod's own capacity
+        elif nano is not None and metric.relative_to is not None:  # a utilization: divided by the pod's own capacity
             sizes = reader.basis(pod.pod)[0]
             nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
         if nano is not None:

@@ -16,7 +16,6 @@ from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import Forbidden, KubeError, TooLarge, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
-from adapter.kube.reflector import SHORTER
 from adapter.kube.session import Session
 from adapter.load.conditions import Reason
 from adapter.load.decide import decide
@@ -24,8 +23,8 @@ from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.fairness import WorkQueue
 from adapter.runtime.times import parse_time
+from adapter.runtime.work_queue import WorkQueue
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -263,7 +262,7 @@ async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
         except TooLarge:  # tenants may write large policies, and without their statuses nothing is done for anybody
             if limit == 1:
                 raise
-            limit = max(1, limit // SHORTER)
+            limit //= 2
             continue
         page = decode_answer(_DECODER.decode, body, path)
         for item in page.items or ():

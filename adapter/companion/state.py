@@ -113,7 +113,7 @@ class Marking:
     refused: bool = False
 
 
-# --- HPA wiring
+# --- HPA configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.label_index import PodStore
-from adapter.kube.objects import bounded_labels
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
@@ -29,9 +27,9 @@ from adapter.policy.linking import (
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.fairness import Claim
 from adapter.runtime.faults import FaultyDocument
-from adapter.snapshot import Key, PodsMetricTarget, TargetKey
+from adapter.runtime.slots import Claim
+from adapter.snapshot import Key, PodsMetricTarget, PodStore, TargetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        labels=bounded_labels(metadata.labels),
+        labels=metadata.labels or {},
         policy=policy,
         fault=fault,
         memory=memory,
@@ -370,7 +368,7 @@ class PodIndex:
         """Apply a watch event: `old` is None for a new pod, `new` is None for a deleted one."""
         if old is not None:
             if (pods := self._by_namespace.get(old.namespace)) is not None:
-                pods.drop(old.name)
+                pods.pop(old.name, None)
                 if not pods:
                     del self._by_namespace[old.namespace]
             for key in owners(old):

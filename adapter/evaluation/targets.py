@@ -15,7 +15,7 @@ from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.fairness import Claim, grant_slots
+from adapter.runtime.slots import Claim, grant_slots
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)

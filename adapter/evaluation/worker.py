@@ -7,10 +7,19 @@ from dataclasses import replace
 
 import structlog
 
-from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
 from adapter.runtime.concurrency import turn
-from adapter.runtime.fairness import DelayQueue
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
+from adapter.runtime.work_queue import DelayQueue
+from adapter.snapshot import (
+    DistinctLabels,
+    Key,
+    OwnersByLabels,
+    PodsMetricTarget,
+    PodStore,
+    PolicyView,
+    SnapshotStore,
+    TargetKey,
+    distinct_labels,
+)
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
 
@@ -183,7 +192,7 @@ def _with_labels(evaluate: Callable[[], PolicyView]) -> tuple[PolicyView, Distin
 
 def _labels_of(view: PolicyView | None) -> DistinctLabels:
     assessment = view.assessment if view is not None else None
-    return distinct_labels(assessed.pod.labels for assessed in assessment.pods) if assessment else {}
+    return distinct_labels(assessed.pod.labels for assessed in assessment.pods) if assessment else ()
 
 
 def _target_key(view: PolicyView | None) -> TargetKey | None:

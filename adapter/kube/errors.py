@@ -1,25 +1,4 @@
-"""Errors of requests to the API server.
-
-KubeError                       base of all errors of this package
-├── CredentialsError            no usable credentials: kubeconfig, exec plugin, token file
-├── Unreachable                 no answer, or an incomplete one: connection, TLS
-│   └── TimedOut                no answer, or no further byte of it, in time
-├── MalformedAnswer             an answer that is not what the API promises
-│   └── TooLarge                an answer, or one line of it, over its limit
-├── ScaleUnread                 a target's replica count is not known at this moment
-├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
-├── UnsafePath                  a value that cannot be a path segment; no request was sent
-└── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
-    ├── BadRequest              400
-    ├── Unauthorized            401
-    ├── Forbidden               403
-    ├── NotFound                404
-    ├── Conflict                409  (reason AlreadyExists too)
-    ├── Gone                    410  (reasons Gone and Expired: the resourceVersion or the continue token is too old)
-    ├── Invalid                 422
-    ├── TooManyRequests         429
-    └── ServerError             5xx
-"""
+"""Errors of requests to the API server: KubeError, and below it one class for each kind of trouble and of refusal."""
 
 # ruff: noqa: N818 - the errors have the API's own names
 
@@ -46,24 +25,28 @@ class KubeError(SourceError):
 class CredentialsError(KubeError):
     """There are no usable credentials; the text names their source, never the secret."""
 
+    reason = "credentials"
     summary = "the adapter has no usable credentials for the API server"
 
 
 class Unreachable(KubeError):
     """The API server gave no answer, or an incomplete one."""
 
+    reason = "unreachable"
     summary = "the API server cannot be reached"
 
 
 class TimedOut(Unreachable):
     """The API server did not answer in time, or fell silent in the middle of an answer."""
 
+    reason = "silent"
     summary = "no answer in time"
 
 
 class MalformedAnswer(KubeError):
     """The answer is not what the API promises."""
 
+    reason = "malformed"
     summary = "the answer is not what the API promises"
 
 
@@ -113,10 +96,6 @@ class ApiStatusError(KubeError):
         return f"{request}{self.code} {self.reason}: {self.message}"
 
 
-class BadRequest(ApiStatusError):
-    """400."""
-
-
 class Unauthorized(ApiStatusError):
     """401: the API server does not accept the credentials."""
 
@@ -137,28 +116,11 @@ class Gone(ApiStatusError):
     """410: the requested version is no longer stored."""
 
 
-class Invalid(ApiStatusError):
-    """422: the object violates its schema."""
-
-
-class TooManyRequests(ApiStatusError):
-    """429."""
-
-
 class ServerError(ApiStatusError):
     """5xx."""
 
 
-_BY_CODE: dict[int, type[ApiStatusError]] = {
-    400: BadRequest,
-    401: Unauthorized,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    422: Invalid,
-    429: TooManyRequests,
-}
+_BY_CODE = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone}
 
 
 def decode_answer(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | msgspec.Raw, what: str) -> T:
@@ -181,6 +143,7 @@ def error_from_answer(
         status = Status(message=bytes(body)[:_LONGEST_MESSAGE].decode(errors="replace").strip())
     code = status.code or code
     kind = _BY_CODE.get(code, ServerError if code >= 500 else ApiStatusError)
+    reason = status.reason or ("Unknown" if kind is ApiStatusError else kind.__name__)
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     message = status.message[:_LONGEST_MESSAGE] or "no message"
-    return kind(code, status.reason or kind.__name__, message, request=request, retry_after=seconds)
+    return kind(code, reason, message, request=request, retry_after=seconds)

@@ -10,13 +10,13 @@ fenced by the resource version that they replace.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import structlog
 
 from adapter.kube.api import LEASES
 from adapter.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound
-from adapter.kube.objects import Lease, LeaseMeta, LeaseSpec
 from adapter.kube.session import Session
 from adapter.runtime.backoff import LogOnce
 from adapter.runtime.decoding import Decoder
@@ -33,9 +33,12 @@ ASK_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
 
-
 _GONE = "gone"
 """The version of a lease that does not exist."""
+
+
+Lease = dict[str, Any]
+"""As plain data: a write replaces the whole object, and takes away what is not sent back."""
 DECODER = Decoder(Lease)
 
 
@@ -50,10 +53,9 @@ class LeaderElector:
         self, session: Session, namespace: str, name: str, identity: str, seconds: int = DURATION_SECONDS
     ) -> None:
         self._session = session
-        self._monotonic = session.clock.monotonic
         self._collection = LEASES.collection(namespace)
         self._path = LEASES.path(namespace, name)
-        self._metadata = LeaseMeta(name=name, namespace=namespace)
+        self._new = {"metadata": {"name": name, "namespace": namespace}}
         self._identity = identity
         self._duration = seconds
         self._held: Lease | None = None
@@ -61,11 +63,12 @@ class LeaderElector:
         self._version, self._since = "", 0.0
         """The last version of the lease, and when this process first saw it (monotonic seconds)."""
         self._log_once = LogOnce()
+        self._log = _log.bind(lease=name)
 
     @property
     def leads(self) -> bool:
         """Whether this process is the leader at this moment."""
-        return self._held is not None and self._monotonic() < self._believed_until
+        return self._held is not None and self._session.monotonic() < self._believed_until
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Runs `work` whenever this process leads, until cancelled; releases the lease at the end.
@@ -77,51 +80,47 @@ class LeaderElector:
             while True:
                 while not await self._ask():  # noqa: ASYNC110  another process changes the lease
                     await asyncio.sleep(RETRY_SECONDS)
-                _log.info("leader_elected", lease=self._metadata.name, identity=self._identity)
+                self._log.info("leader_elected", identity=self._identity)
                 working = asyncio.ensure_future(work())
-                renewing = asyncio.create_task(self._renew_while_leading())
                 try:
-                    await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+                    await self._renew_while_leading(working)
                     if working.done():
                         await working
                 finally:
-                    await _ended(working, renewing)
-                _log.warning("leadership_lost", lease=self._metadata.name, identity=self._identity)
+                    await _ended(working)
+                self._log.warning("leadership_lost", identity=self._identity)
         finally:  # so that the next candidate leads at once
             self._held = None
             try:
                 async with asyncio.timeout(ASK_SECONDS):
                     lease = await self._read()  # the last request may have been granted without an answer
-                    if lease is not None and lease.spec.holder_identity == self._identity:
-                        kept = lease.spec.lease_transitions
-                        spec = LeaseSpec(
-                            lease_duration_seconds=1,
-                            renew_time=format_micro_time(self._session.now()),
-                            lease_transitions=kept,
-                        )
-                        await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=spec))
-            except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-                _log.warning("lease_release_failed", lease=self._metadata.name, error=str(error) or "no answer")
+                    if lease is not None and _spec(lease).get("holderIdentity") == self._identity:
+                        spec = {**_spec(lease), "leaseDurationSeconds": 1, "renewTime": self._now()}
+                        await self._send("PUT", lease, **{**spec, "holderIdentity": None, "acquireTime": None})
+            except _TROUBLE as error:
+                self._log.warning("lease_release_failed", error=str(error) or "no answer")
 
-    async def _renew_while_leading(self) -> None:
+    async def _renew_while_leading(self, working: asyncio.Future[None]) -> None:
         wait = RETRY_SECONDS
         while self.leads:
-            await asyncio.sleep(wait)
+            await asyncio.wait({working}, timeout=wait)
+            if working.done():
+                return
             before = self._believed_until
             await self._ask()
             wait = RETRY_SECONDS if self._believed_until > before else AGAIN_SECONDS
 
     async def _ask(self) -> bool:
         """Takes or renews the lease where that is allowed; returns whether it is held. Errors are logged."""
-        began = self._monotonic()
+        began = self._session.monotonic()
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 granted = await self._take(began)
         except (Conflict, NotFound):
             granted = self._held = None
-        except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
+        except _TROUBLE as error:
             if self._log_once.is_new(type(error).__name__):
-                _log.warning("lease_request_failed", lease=self._metadata.name, error=str(error) or "no answer")
+                self._log.warning("lease_request_failed", error=str(error) or "no answer")
             return self.leads
         self._log_once.clear()
         if granted is not None:
@@ -131,9 +130,8 @@ class LeaderElector:
     async def _take(self, began: float) -> Lease | None:
         """Renews the lease where it is held, else takes it where it is free. None where another process holds it."""
         if self._held is not None:
-            spec = msgspec.structs.replace(self._held.spec, renew_time=format_micro_time(self._session.now()))
             try:
-                return await self._send("PUT", self._path, msgspec.structs.replace(self._held, spec=spec))
+                return await self._send("PUT", self._held, **{**_spec(self._held), "renewTime": self._now()})
             except Conflict:
                 # The other writer need not have taken it: applying the manifests again changes it, too.
                 self._held = None
@@ -142,57 +140,69 @@ class LeaderElector:
             # It may have existed a moment ago, and its holder still acts.
             if not self._unchanged(_GONE, self._duration, began):
                 return None
-            method, path, lease, transitions = "POST", self._collection, Lease(metadata=self._metadata), 0
+            method, lease, transitions = "POST", self._new, 0
         else:
-            ours = lease.spec.holder_identity == self._identity  # by a request without an answer
-            over = max(lease.spec.lease_duration_seconds or 0, self._duration)
-            stale = self._unchanged(lease.metadata.resource_version, over, began)
-            if lease.spec.holder_identity and not ours and not stale:
+            spec = _spec(lease)
+            holder = spec.get("holderIdentity")
+            ours = holder == self._identity  # by a request without an answer
+            over = max(spec.get("leaseDurationSeconds") or 0, self._duration)
+            stale = self._unchanged(lease["metadata"]["resourceVersion"], over, began)
+            if holder and not ours and not stale:
                 return None
-            method, path, transitions = "PUT", self._path, (lease.spec.lease_transitions or 0) + (not ours)
-        now = format_micro_time(self._session.now())
-        claim = LeaseSpec(
-            holder_identity=self._identity,
-            lease_duration_seconds=self._duration,
-            acquire_time=now,
-            renew_time=now,
-            lease_transitions=transitions,
+            method, transitions = "PUT", (spec.get("leaseTransitions") or 0) + (not ours)
+        now = self._now()
+        return await self._send(
+            method,
+            lease,
+            holderIdentity=self._identity,
+            leaseDurationSeconds=self._duration,
+            acquireTime=now,
+            renewTime=now,
+            leaseTransitions=transitions,
         )
-        return await self._send(method, path, msgspec.structs.replace(lease, spec=claim))
 
     async def _read(self) -> Lease | None:
         try:
-            body = await self._session.get(self._path, timeout=ASK_SECONDS)
+            return DECODER.decode(await self._session.get(self._path, timeout=ASK_SECONDS))
         except NotFound:
             return None
-        return DECODER.decode(body)
 
     def _unchanged(self, version: str, seconds: float, now: float) -> bool:
         if version != self._version:
             self._version, self._since = version, now
         return now - self._since >= seconds
 
-    async def _send(self, method: str, path: str, lease: Lease) -> Lease:
-        # A PUT has the version that was read: a write in between wins.
-        answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
-        granted = DECODER.decode(answer.body)
-        if granted.spec.holder_identity != lease.spec.holder_identity:  # as a proxy's `{}`: every candidate would lead
+    def _now(self) -> str:
+        return format_micro_time(self._session.now())
+
+    async def _send(self, method: str, lease: Lease, **spec: object) -> Lease:
+        """Writes the lease with this spec. A PUT has the version that was read: a write in between wins."""
+        body = msgspec.json.encode({"apiVersion": LEASES.api_version, "kind": "Lease", **lease, "spec": spec})
+        path = self._path if method == "PUT" else self._collection
+        granted = DECODER.decode((await self._session.request(method, path, body=body, timeout=ASK_SECONDS)).body)
+        # As a proxy's `{}`: every candidate would lead.
+        if _spec(granted).get("holderIdentity") != spec.get("holderIdentity"):
             raise MalformedAnswer(f"{path}: the answer to a write is not the lease that was written")
         return granted
 
 
-async def _ended(*tasks: asyncio.Future[None]) -> None:
-    """Cancels these tasks and waits until they have ended, even if the wait itself is cancelled."""
-    for task in tasks:
-        task.cancel()
+_TROUBLE = (KubeError, TimeoutError, msgspec.MsgspecError)
+
+
+def _spec(lease: Lease) -> dict[str, Any]:
+    return lease.get("spec") or {}
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    """Cancels a task and waits until it has ended, even if the wait itself is cancelled."""
+    task.cancel()
     cancelled: asyncio.CancelledError | None = None
-    while any(not task.done() for task in tasks):
+    while not task.done():
         try:
-            await asyncio.wait(tasks)
+            await asyncio.wait({task})
         except asyncio.CancelledError as error:
             cancelled = error
-    for task in tasks:
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            _log.warning("leader_task_failed", error=repr(fault))
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        _log.warning("leader_task_failed", error=repr(fault))
     if cancelled is not None:
         raise cancelled

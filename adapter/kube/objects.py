@@ -4,15 +4,11 @@ Every room reads the API with these, so that a kind has one definition. What onl
 `msgspec.Raw`, and a part that a reader wants narrower is a struct beside its kind.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from adapter.kube import selectors
-from adapter.load.spec import Scale
 from adapter.policy.watermark_policy import GROUP
-from adapter.runtime.decoding import Decoder
 
 Quantity = str | int | float
 """A quantity as on the wire; hand-written documents also hold bare numbers."""
@@ -26,15 +22,6 @@ MARK_ANNOTATION = f"{GROUP}/deletion-cost-set"
 
 class KubeObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Base of all objects and their parts. JSON has no cycles, so the garbage collector need not see them."""
-
-
-MOST_LABELS = 1024
-"""An object with more labels counts as one without: the API server admits a hundred times as many."""
-
-
-def bounded_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
-    """An object's labels; empty where there are more than MOST_LABELS."""
-    return labels if labels and len(labels) <= MOST_LABELS else {}
 
 
 class OwnerReference(KubeObject, frozen=True):
@@ -96,17 +83,8 @@ class Status(KubeObject, frozen=True):
     message: str = ""
 
 
-class ServerVersion(KubeObject, frozen=True):
-    """The answer of `/version`."""
-
-    git_version: str = ""
-
-
 class ObjectMeta(KubeObject, frozen=True):
-    """The metadata of any object. Times are RFC 3339 texts.
-
-    Pods, watch events and PodMetrics, of which there are many, have narrower ones of their own.
-    """
+    """The metadata of any object; kinds of which there are many have a narrower one. Times are RFC 3339 texts."""
 
     name: str = ""
     namespace: str = ""
@@ -128,9 +106,6 @@ class ObjectReference(KubeObject, frozen=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
-
-
-# --- EndpointSlice (discovery.k8s.io/v1) ---
 
 
 class EndpointConditions(KubeObject, frozen=True):
@@ -170,44 +145,6 @@ class EndpointSlice(KubeObject, frozen=True):
     endpoints: list[Endpoint] | None = None
 
 
-# --- Lease (coordination.k8s.io/v1) ---
-
-
-class LeaseSpec(KubeObject, frozen=True, omit_defaults=True):
-    """Who holds a lease, and since when. Times are RFC 3339 texts with microseconds."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class LeaseMeta(KubeObject, frozen=True, omit_defaults=True):
-    """A write replaces the whole object: what is not sent back here is taken from whoever applied it."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    owner_references: list[dict[str, Any]] = []
-
-
-class Lease(KubeObject, frozen=True):
-    """A Lease as it is read and written."""
-
-    api_version: str = "coordination.k8s.io/v1"
-    kind: str = "Lease"
-    metadata: LeaseMeta = LeaseMeta()
-    spec: LeaseSpec = LeaseSpec()
-
-
-# --- conditions ---
-
-
 class Condition(KubeObject, frozen=True):
     """A status condition of any object."""
 
@@ -217,9 +154,6 @@ class Condition(KubeObject, frozen=True):
     message: str = ""
     last_update_time: str | None = None
     last_transition_time: str | None = None
-
-
-# --- Pod (v1) ---
 
 
 class PodAnnotations(KubeObject, frozen=True):
@@ -248,12 +182,6 @@ class Resources(KubeObject, frozen=True):
     limits: dict[str, Quantity] | None = None
 
 
-class ContainerPort(KubeObject, frozen=True):
-    """A port of a container."""
-
-    container_port: int | None = None
-
-
 class _ContainerSpec(KubeObject, frozen=True):
     name: str = ""
     image: str = ""
@@ -262,33 +190,21 @@ class _ContainerSpec(KubeObject, frozen=True):
     ports: msgspec.Raw = NULL
 
 
-class _ReadinessGate(KubeObject, frozen=True):
-    condition_type: str = ""
-
-
 class PodSpec(KubeObject, frozen=True):
     """A pod's spec."""
 
     containers: list[_ContainerSpec] | None = None
     init_containers: list[_ContainerSpec] | None = None
-    readiness_gates: list[_ReadinessGate] | None = None
+    readiness_gates: list[dict[str, str]] | None = None
     host_network: bool | None = None
     resources: Resources | None = None
-
-
-class _ContainerWaiting(KubeObject, frozen=True):
-    reason: str | None = None
-
-
-class _ContainerRunning(KubeObject, frozen=True):
-    started_at: str | None = None
 
 
 class ContainerState(KubeObject, frozen=True):
     """The state of a container; without any it has terminated, or is unknown."""
 
-    running: _ContainerRunning | None = None
-    waiting: _ContainerWaiting | None = None
+    running: dict[str, Any] | None = None
+    waiting: dict[str, Any] | None = None
 
 
 class _ContainerStatus(KubeObject, frozen=True):
@@ -296,10 +212,6 @@ class _ContainerStatus(KubeObject, frozen=True):
     state: ContainerState | None = None
     restart_count: int | None = None
     resources: msgspec.Raw = NULL
-
-
-class _PodIp(KubeObject, frozen=True):
-    ip: str = ""
 
 
 class PodStatus(KubeObject, frozen=True):
@@ -312,7 +224,7 @@ class PodStatus(KubeObject, frozen=True):
     init_container_statuses: list[_ContainerStatus] | None = None
     resources: Resources | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
-    pod_ips: list[_PodIp] | None = msgspec.field(name="podIPs", default=None)
+    pod_ips: list[dict[str, str]] | None = msgspec.field(name="podIPs", default=None)
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
 
 
@@ -322,9 +234,6 @@ class WirePod(KubeObject, frozen=True):
     metadata: PodMeta = PodMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-# --- any kind, scale targets among them ---
 
 
 class AnyObject(KubeObject, frozen=True):
@@ -344,53 +253,19 @@ class AnyObjectList(KubeObject, frozen=True):
     items: list[AnyObject] | None = None
 
 
-class _ScaleSpec(KubeObject, frozen=True):
-    replicas: int = 0
-
-
-class _ScaleStatus(KubeObject, frozen=True):
-    replicas: int = 0
-    selector: str = ""
-
-
-class _ScaleObject(KubeObject, frozen=True):
-    spec: _ScaleSpec
-    status: _ScaleStatus = _ScaleStatus()
-
-
-# --- CustomResourceDefinition (apiextensions.k8s.io/v1) ---
-
-
-class ScaleSubresource(KubeObject, frozen=True):
-    """Where a custom resource keeps its scale: JSON paths such as `.spec.replicas`."""
-
-    spec_replicas_path: str = ""
-    status_replicas_path: str = ""
-    label_selector_path: str = ""
-
-
-class _Subresources(KubeObject, frozen=True):
-    scale: ScaleSubresource | None = None
-
-
-class CrdVersion(KubeObject, frozen=True):
-    """One version of a custom resource."""
-
+class _CrdVersion(KubeObject, frozen=True):
     name: str = ""
-    subresources: _Subresources | None = None
+    subresources: dict[str, dict[str, Any] | None] | None = None
 
 
 class _CrdSpec(KubeObject, frozen=True):
-    versions: list[CrdVersion] = msgspec.field(default_factory=list)
+    versions: list[_CrdVersion] = msgspec.field(default_factory=list)
 
 
 class CustomResourceDefinition(KubeObject, frozen=True):
     """A CRD without its schema."""
 
     spec: _CrdSpec = _CrdSpec()
-
-
-# --- APIService (apiregistration.k8s.io/v1) ---
 
 
 class ServiceReference(KubeObject, frozen=True):
@@ -422,9 +297,6 @@ class ApiService(KubeObject, frozen=True):
     status: ApiServiceStatus = ApiServiceStatus()
 
 
-# --- data ---
-
-
 class ConfigMap(KubeObject, frozen=True):
     """A ConfigMap without its metadata."""
 
@@ -436,9 +308,6 @@ class Secret(KubeObject, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
-
-
-# --- authorization.k8s.io/v1 ---
 
 
 class _AccessReviewStatus(KubeObject, frozen=True):
@@ -460,45 +329,6 @@ class AccessReview(KubeObject, frozen=True):
     status: _AccessReviewStatus = _AccessReviewStatus()
 
 
-# --- authentication.k8s.io/v1 ---
-
-
-class _UserInfo(KubeObject, frozen=True):
-    username: str = ""
-
-
-class _SelfSubjectReviewStatus(KubeObject, frozen=True):
-    user_info: _UserInfo = _UserInfo()
-
-
-class SelfSubjectReview(KubeObject, frozen=True):
-    """A SelfSubjectReview, answered."""
-
-    status: _SelfSubjectReviewStatus = _SelfSubjectReviewStatus()
-
-
-# --- discovery ---
-
-
-class _GroupVersion(KubeObject, frozen=True):
-    group_version: str
-
-
-class _ApiGroup(KubeObject, frozen=True):
-    versions: list[_GroupVersion] = msgspec.field(default_factory=list)
-
-
-class ApiGroupList(KubeObject, frozen=True):
-    """The served API groups with their versions, without the core group."""
-
-    groups: list[_ApiGroup] = msgspec.field(default_factory=list)
-
-    @property
-    def group_versions(self) -> frozenset[str]:
-        """All of them as `group/version`."""
-        return frozenset(version.group_version for group in self.groups for version in group.versions)
-
-
 class ApiResource(KubeObject, frozen=True):
     """One resource (`deployments`) or subresource (`deployments/scale`) of a discovery document."""
 
@@ -511,16 +341,3 @@ class ApiResourceList(KubeObject, frozen=True):
     """The resources of one group version."""
 
     resources: list[ApiResource] = msgspec.field(default_factory=list)
-
-
-_SCALE = Decoder(_ScaleObject)
-
-
-def decode_scale(body: bytes | msgspec.Raw) -> Scale:
-    """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError."""
-    scale = _SCALE.decode(body)
-    return Scale(
-        replicas=scale.spec.replicas,
-        status_replicas=scale.status.replicas,
-        selector=selectors.canonical(scale.status.selector),
-    )

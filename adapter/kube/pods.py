@@ -1,14 +1,14 @@
 """Decodes pods from the API's bytes into `Pod`s of the load package."""
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Hashable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from adapter.kube.objects import (
-    ContainerPort,
     ContainerState,
     OwnerReference,
     PodAnnotations,
@@ -23,26 +23,23 @@ from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.runtime.decoding import Decoder, shared
 from adapter.runtime.times import parse_time
 
-_TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
-_SHARED_AT_MOST = 4096
-_SHARED_BYTES = 4 * 1024 * 1024
-_LONGEST_SHARED = 8 * 1024
-_LONGEST = 64 * 1024
-"""Bytes of a pod's labels, owners, or a container's resources or ports. The API server admits 1.5 MB of each, which
-takes ten times as much memory decoded; only an attacker writes a hundredth of that."""
-_MOST = 256
-"""Containers of a pod, and readiness gates."""
-
-_COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+_TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
+_SHARED_AT_MOST = 4096
+"""Templates whose parts are kept: 2,000 services of 25 pods with rollouts under way."""
+_LONGEST_SHARED = 8 * 1024
+"""Bytes of a part that is kept: one pod, rewritten again and again, would fill memory with larger ones."""
+_COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 
 _DECODER = Decoder(WirePod)
 _LABELS: Decoder[dict[str, str] | None] = Decoder(dict[str, str] | None)
 _OWNERS: Decoder[list[OwnerReference] | None] = Decoder(list[OwnerReference] | None)
 _RESOURCES: Decoder[Resources | None] = Decoder(Resources | None)
-_PORTS: Decoder[list[ContainerPort] | None] = Decoder(list[ContainerPort] | None)
+_PORTS: Decoder[list[dict[str, Any]] | None] = Decoder(list[dict[str, Any]] | None)
+_NONE: Mapping[str, int] = {}
+_NO_GATES: Mapping[str, bool] = {}
 
 
 class PodDecoder:
@@ -50,28 +47,15 @@ class PodDecoder:
 
     Pods of one template have these parts in the same bytes, which are decoded once.
 
-    Lenient as the API: absent fields have defaults, unreadable quantities and times are left out. So are oversized
-    parts (`_LONGEST`, `_MOST`): such a pod has no labels, or no known containers. `endpoint_serving` stays None: the
-    Pod does not hold it. A pod without a creation time counts as created at the epoch. Raises msgspec.MsgspecError for
-    anything but a Pod.
+    Lenient as the API: absent fields have defaults, unreadable quantities and times are left out. `endpoint_serving`
+    stays None: the Pod does not hold it. A pod without a creation time counts as created at the epoch. Raises
+    msgspec.MsgspecError for anything but a Pod.
     """
 
     def __init__(self) -> None:
-        self._labels: _Shared[bytes, Mapping[str, str]] = _Shared(
-            lambda body: {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}, len
-        )
-        self._containers = _Shared(
-            _containers,
-            lambda raws: sum(
-                sum(map(len, (raw.name, raw.image, raw.resources, raw.in_force, raw.ports))) for raw in raws
-            ),
-        )
-        self._owners: _Shared[bytes, Owner | None] = _Shared(
-            lambda body: next(
-                (Owner(each.kind, each.name, each.uid) for each in _OWNERS.decode(body) or () if each.controller), None
-            ),
-            len,
-        )
+        self._labels = _once(_labels, len)
+        self._owner = _once(_owner, len)
+        self._containers = _once(_containers, _length)
 
     def __call__(self, body: bytes | msgspec.Raw) -> Pod:
         """The pod of these bytes."""
@@ -83,14 +67,15 @@ class PodDecoder:
         annotations = meta.annotations or PodAnnotations()
         # As the ReplicaSet controller reads it: 0 for anything but a 32-bit integer.
         cost = int(annotations.deletion_cost) if _COST.fullmatch(annotations.deletion_cost) else 0
-        labels = self._labels.once(_bounded(meta.labels))
-        ips = tuple(each.ip for each in status.pod_ips or ()) or ((status.pod_ip,) if status.pod_ip else ())
+        labels = self._labels(bytes(meta.labels))
+        ips = tuple(each.get("ip", "") for each in status.pod_ips or ())
         restarts = (
             at
             for each in status.container_statuses or ()
             if each.restart_count and each.state and each.state.running
-            if (at := parse_time(each.state.running.started_at)) is not None
+            if (at := parse_time(each.state.running.get("startedAt"))) is not None
         )
+        gates = {name: name in true for each in spec.readiness_gates or () if (name := each.get("conditionType"))}
         return Pod(
             namespace=shared(meta.namespace),
             name=meta.name,
@@ -102,50 +87,22 @@ class PodDecoder:
             phase=shared(status.phase or "Running"),
             ready=PodCondition("Ready" in true, parse_time(ready.last_transition_time)) if ready else None,
             containers_ready="ContainersReady" in true,
-            gates={gate.condition_type: gate.condition_type in true for gate in (spec.readiness_gates or [])[:_MOST]}
-            or _NO_GATES,
+            gates=gates or _NO_GATES,
             pulled_out_annotation=annotations.pulled_out == "true",
             deletion_cost=cost if -(2**31) <= cost < 2**31 else 0,
             marked=annotations.mark == "true",
-            ips=ips,
+            ips=ips or ((status.pod_ip,) if status.pod_ip else ()),
             host_ip=shared(status.host_ip or ""),
             host_network=bool(spec.host_network),
-            owner=self._owners.once(_bounded(meta.owner_references)),
+            owner=self._owner(bytes(meta.owner_references)),
             template_hash=next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""),
             labels=labels,
-            containers=self._containers.once(_raw_containers(spec, status)),
+            containers=self._containers(_raw_containers(spec, status)),
             pod_requests=resource_amounts(spec.resources.requests if spec.resources else None),
             pod_limits=resource_amounts(spec.resources.limits if spec.resources else None),
             pod_requests_in_force=resource_amounts(status.resources.requests) if status.resources else None,
             pod_limits_in_force=resource_amounts(status.resources.limits) if status.resources else None,
         )
-
-
-class _Shared(Generic[K, V]):
-    """What `make` makes of each key; it is emptied when it has grown too large, which costs only memory.
-
-    `length_of` returns a key's length in bytes. Large values are not kept: one pod, rewritten again and again, would
-    fill memory with them.
-    """
-
-    def __init__(self, make: Callable[[K], V], length_of: Callable[[K], int]) -> None:
-        self._make = make
-        self._length_of = length_of
-        self._values: dict[K, V] = {}
-        self._bytes = 0
-
-    def once(self, key: K) -> V:
-        """The value of this key."""
-        if key in self._values:
-            return self._values[key]
-        value, length = self._make(key), self._length_of(key)
-        if length <= _LONGEST_SHARED:
-            if len(self._values) >= _SHARED_AT_MOST or self._bytes + length > _SHARED_BYTES:
-                self._values.clear()
-                self._bytes = 0
-            self._values[key] = value
-            self._bytes += length
-        return value
 
 
 class _RawContainer(NamedTuple):
@@ -160,49 +117,57 @@ class _RawContainer(NamedTuple):
     crash_looping: bool
 
 
-_NONE: Mapping[str, int] = {}
-_NO_GATES: Mapping[str, bool] = {}
+def _once(make: Callable[[K], V], length: Callable[[K], int]) -> Callable[[K], V]:
+    """What `make` makes of each key, made once for each of the keys used lately that are not too long."""
+    cached = functools.lru_cache(_SHARED_AT_MOST)(make)
+    return lambda key: cached(key) if length(key) <= _LONGEST_SHARED else make(key)
 
 
-def _bounded(body: msgspec.Raw) -> bytes:
-    """A piece of JSON; null where it is longer than `_LONGEST`."""
-    part = bytes(body)
-    return part if len(part) <= _LONGEST else b"null"
+def _labels(body: bytes) -> Mapping[str, str]:
+    return {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}
+
+
+def _owner(body: bytes) -> Owner | None:
+    controllers = (each for each in _OWNERS.decode(body) or () if each.controller)
+    return next((Owner(each.kind, each.name, each.uid) for each in controllers), None)
 
 
 def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ...]:
     """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
-    if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
-        return ()
     sidecars = [container for container in spec.init_containers or () if container.restart_policy == "Always"]
     raws = []
     for containers, statuses in (
         (spec.containers or (), status.container_statuses),
         (sidecars, status.init_container_statuses),
     ):
-        states = {each.name: each.state or ContainerState() for each in statuses or ()}
-        in_force = {each.name: _bounded(each.resources) for each in statuses or ()}
+        by_name = {each.name: each for each in statuses or ()}
         for container in containers:
-            state = states.get(container.name)
-            waiting = state.waiting if state is not None else None
+            known = by_name.get(container.name)
+            state = (known.state or ContainerState()) if known is not None else None
+            waiting = (state.waiting or {}) if state is not None else {}
             raws.append(
                 _RawContainer(
                     name=container.name,
                     image=container.image,
-                    resources=_bounded(container.resources),
-                    in_force=in_force.get(container.name, b"null"),
-                    ports=_bounded(container.ports),
+                    resources=bytes(container.resources),
+                    in_force=bytes(known.resources) if known is not None else b"null",
+                    ports=bytes(container.ports),
                     running=None if state is None else state.running is not None,
-                    crash_looping=waiting is not None and waiting.reason == "CrashLoopBackOff",
+                    crash_looping=waiting.get("reason") == "CrashLoopBackOff",
                 )
             )
     return tuple(raws)
+
+
+def _length(raws: tuple[_RawContainer, ...]) -> int:
+    return sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.in_force) + len(raw.ports) for raw in raws)
 
 
 def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
     containers = []
     for raw in raws:
         resources, in_force = _RESOURCES.decode(raw.resources), _RESOURCES.decode(raw.in_force)
+        ports = (port.get("containerPort") for port in _PORTS.decode(raw.ports) or ())
         containers.append(
             Container(
                 name=shared(raw.name),
@@ -212,7 +177,7 @@ def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
                 limits_in_force=resource_amounts(in_force.limits) if in_force else None,
                 running=raw.running,
                 crash_looping=raw.crash_looping,
-                ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),
+                ports=tuple(port for port in ports if isinstance(port, int) and port),
                 image=shared(raw.image),
             )
         )

@@ -1,7 +1,7 @@
 """Keeps a collection of the API server in memory: lists it in pages, then watches it until cancelled.
 
-No step holds the event loop for long: pages are decoded object by object, and work yields every few milliseconds.
 A silent watch cannot hide a lost connection: it is asked to end within a minute, and each reconnect confirms the copy.
+No step holds the event loop for long: objects are decoded one by one, and work yields every few milliseconds.
 """
 
 import asyncio
@@ -13,61 +13,37 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from adapter.kube.errors import (
-    ApiStatusError,
-    CredentialsError,
-    Forbidden,
-    Gone,
-    KubeError,
-    MalformedAnswer,
-    NotFound,
-    ServerError,
-    TimedOut,
-    TooLarge,
-    TooManyRequests,
-    Unauthorized,
-    Unreachable,
-    error_from_answer,
-)
+from adapter.kube import errors
+from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import ListMeta, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import Slices
-from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.garbage import freeze_live_objects
 from adapter.telemetry.metrics import Metrics
 
-K = TypeVar("K")
 T = TypeVar("T")
 
-WATCH_SECONDS = (50, 60)
-"""A watch ends after a random number of seconds in this range, so that it reconnects well within 90 s."""
-SILENCE_SECONDS = 10.0
-"""A silent watch is closed this long after it should have ended."""
-CONFIRMED_SECONDS = 90.0
+SILENCE_SECONDS = 90.0
 """A copy that was not confirmed for so long is not used, and is listed again before it is."""
-
+PAGE = 250
+"""Objects of a page. It is decoded in one step: 250 pods of 6 KB take 3 ms."""
 LARGEST_PAGE = 4_000_000
-"""Bytes of a page of several objects, which is scanned in one step."""
+"""Bytes of a page of several objects; a page that is larger is requested again with half of its objects."""
+MANY = 1000
+"""A list of so many objects is exempted from garbage collections."""
 
 _LIST_SECONDS = 60.0
-_FIRST_PAGE = 100
-PAGE_BYTES = 1_000_000  # put together, and scanned, in about 2 ms each
 _AT_ONCE_SECONDS = 1.0
-MANY = 1000
 _REFUSALS = 3
-SHORTER = 4
-"""A page that is too large is requested again with a fourth of its objects."""
+"""After so many errors of the server it is listed: a restored etcd answers 504 for ever to a later version."""
 
 _log = structlog.get_logger(__name__)
 
 _PAGE = Decoder(ObjectList)
 _HEAD = Decoder(WatchedObject)
 _EVENT = Decoder(WatchEvent)
-
-
-class TooDeep(MalformedAnswer):
-    """A part of the answer is nested too deeply to decode."""
 
 
 class Reflector(Generic[T]):
@@ -89,7 +65,7 @@ class Reflector(Generic[T]):
         name: str,
         namespace: str = "",
         on_event: Callable[[T | None, T | None], None] = lambda _old, _new: None,
-        page: int = 500,
+        page: int = PAGE,
         silence: float | None = None,
         metrics: Metrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -101,21 +77,20 @@ class Reflector(Generic[T]):
         self.answered = asyncio.Event()
         """Set once the first list is complete, or refused with 403 or 404."""
         self.confirmed_at: float | None = None
-        """The API server's time at which a list, a watch's connect, an event or a bookmark last confirmed the copy."""
+        """The time (epoch seconds) at which a list, a watch's connect, an event or a bookmark last proved the copy."""
         self.proven_at: float | None = None
-        """The same moment by the session's monotonic clock: the API server's clock may be set, and ages may not."""
+        """The same moment by the session's monotonic clock: the machine's clock may be set, and ages may not."""
         self.trouble: KubeError | None = None
         """The last error; None once the copy is confirmed again."""
+        self.backoff = Backoff()
         self._session = session
         self._path = path
         self._decode = decode
         self._on_event = on_event
-        self._page = page
-        self._limit = min(_FIRST_PAGE, page)
-        self._silence = silence
+        self._limit = page
+        self._silence = SILENCE_SECONDS if silence is None else silence
         self._metrics = metrics or Metrics()
         self._sleep = sleep
-        self.backoff = Backoff()
         self._items: dict[str, T] = {}
         self._versions: dict[str, str] = {}
         self._resume_from: str | None = None
@@ -130,8 +105,7 @@ class Reflector(Generic[T]):
     @property
     def silent(self) -> bool:
         """Whether the copy is incomplete, or was not confirmed for 90 s, so that it must not be used."""
-        longest = self._silence or CONFIRMED_SECONDS
-        return self.proven_at is None or self._session.clock.monotonic() - self.proven_at > longest
+        return self.proven_at is None or self._session.monotonic() - self.proven_at > self._silence
 
     async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
         """Lists and watches until cancelled. Errors are logged, counted and retried; those of `until` are raised."""
@@ -150,122 +124,99 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Replaces the copy; the old one is served until the new list is complete."""
-        began = self._session.clock.monotonic()
-        items: dict[str, T] = {}
-        versions: dict[str, str] = {}
+        began = self._session.monotonic()
+        new: dict[str, tuple[str, T]] = {}
         slices = Slices()
-        page = await self._fetch("", slices)
-        as_of = self._session.now(), self._session.clock.monotonic()
-        while token := page.metadata.token:
-            # The API server needs as long to write a page as this process to read one: fetch the next one meanwhile.
-            ahead = asyncio.ensure_future(self._fetch(token, slices))
-            try:
-                await self._collect(page, items, versions, slices)
-                page = await ahead
-            finally:
-                ahead.cancel()
-        await self._collect(page, items, versions, slices)
+        page = await self._fetch("")
+        as_of = self._session.now(), self._session.monotonic()
+        while True:
+            for raw in page.items or ():
+                meta = decode_answer(_HEAD.decode, raw, self._path).metadata
+                version_and_item = self._item(meta, raw)
+                if version_and_item is not None:
+                    new[meta.key] = version_and_item
+                await slices.breathe()
+            if not page.metadata.token:
+                break
+            page = await self._fetch(page.metadata.token)
         version = self._version_of(page.metadata)  # before the copy: an answer without one may be no list at all
-        for key in [key for key in self._items if key not in items]:
+        for key in [key for key in self._items if key not in new]:
             self._drop(key)
             await slices.breathe()
-        for key, item in items.items():
-            self._put(key, versions[key], item)
-            if slices.is_over:
-                await slices.next()
+        for key, version_and_item in new.items():
+            self._put(key, *version_and_item)
+            await slices.breathe()
         self._resume_from = version
         self._confirm(as_of)
         self.synced.set()
         self.answered.set()
-        seconds = round(self._session.clock.monotonic() - began, 3)
-        _log.info("resource_listed", resource=self.name, objects=len(items), seconds=seconds)
-        if len(items) >= MANY:
+        seconds = round(self._session.monotonic() - began, 3)
+        _log.info("resource_listed", resource=self.name, objects=len(new), seconds=seconds)
+        if len(new) >= MANY:
             freeze_live_objects()
 
-    async def _fetch(self, token: str, slices: Slices) -> ObjectList:
-        """One page, its objects not yet decoded. The next page's length follows from the size of these objects."""
-        body: bytes | None = None
-        while body is None:
+    async def _fetch(self, token: str) -> ObjectList:
+        """One page, its objects not yet decoded."""
+        while True:
             params = {"limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
             try:
                 body = await self._session.get(
                     self._path, params=params, timeout=_LIST_SECONDS, largest=largest, compressed=True
                 )
-            except TooLarge:  # tenants may write large objects: the page is requested again with fewer of them
+            except errors.TooLarge:  # tenants may write large objects
                 if self._limit == 1:
                     raise
-                self._limit = max(1, self._limit // SHORTER)
-        await slices.breathe()  # joining the body is one step, finding the objects in it the next
-        try:
-            page = self._read(_PAGE, body)
-        except TooDeep:
-            page = self._read(_PAGE, await asyncio.to_thread(truncate_nesting, body))
-        await slices.breathe()
-        if page.items:
-            self._limit = max(1, min(self._page, PAGE_BYTES * len(page.items) // len(body)))
-        return page
+                self._limit //= 2
+            else:
+                return decode_answer(_PAGE.decode, body, self._path)
 
-    async def _collect(self, page: ObjectList, items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
-        for raw in page.items or ():
-            meta = self._read(_HEAD, raw).metadata
-            version_and_item = self._item(meta.key, meta.resource_version, raw)
-            if version_and_item is not None:
-                versions[meta.key], items[meta.key] = version_and_item
-            if slices.is_over:
-                await slices.next()
-
-    def _item(self, key: str, version: str, raw: msgspec.Raw) -> tuple[str, T] | None:
-        """The object's version and item; an unchanged object keeps its item."""
-        before = self._versions.get(key)
-        if before is not None and before == version:
-            return version, self._items[key]
+    def _item(self, meta: WatchedMeta, raw: msgspec.Raw) -> tuple[str, T] | None:
+        """The object's version and item. An unchanged object keeps its item, an unreadable one its last known one."""
+        before = self._versions.get(meta.key)
+        if before is not None and before == meta.resource_version:
+            return before, self._items[meta.key]
         try:
-            return version, self._decode(raw)
+            return meta.resource_version, self._decode(raw)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
-            _log.warning("object_unreadable", resource=self.name, key=key, error=str(error))
-            return None if before is None else (before, self._items[key])
+            _log.warning("object_cannot_be_read", resource=self.name, key=meta.key, error=str(error))
+            return None if before is None else (before, self._items[meta.key])
 
     # --- watch ---
 
     async def _watch(self, place: str) -> None:
-        shortest, longest = WATCH_SECONDS
-        if self._silence is not None:
-            shortest, longest = round(self._silence * 5 / 9), round(self._silence * 6 / 9)
-        seconds = random.randint(shortest, longest)  # noqa: S311  spreads load, guards nothing
+        seconds = random.uniform(5, 6) / 9 * self._silence  # noqa: S311  spreads load, guards nothing
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": place,
-            "timeoutSeconds": str(seconds),
+            "timeoutSeconds": str(max(1, round(seconds))),
         }
-        began = self._session.clock.monotonic()
+        began = self._session.monotonic()
         slices = Slices()
-        async with self._session.stream(self._path, params, idle=seconds + SILENCE_SECONDS) as lines:
+        # A silent watch is closed somewhat after it should have ended.
+        async with self._session.stream(self._path, params, idle=seconds + self._silence / 9) as lines:
             self._confirm()
             async for line in lines:
-                try:
-                    self._apply(line)
-                except TooDeep:  # one object must not stop the watch of all others
-                    self._apply(await asyncio.to_thread(truncate_nesting, line))
+                self._apply(line)
                 await slices.breathe()
-        if self._resume_from == place and self._session.clock.monotonic() - began < _AT_ONCE_SECONDS:
-            raise Unreachable(f"watch of {self._path}: ended at once without an event")
+        if self._resume_from == place and self._session.monotonic() - began < _AT_ONCE_SECONDS:
+            raise errors.Unreachable(f"watch of {self._path}: ended at once without an event")
         self._recovered()
 
     def _apply(self, line: bytes) -> None:
-        event = self._read(_EVENT, line)
+        event = decode_answer(_EVENT.decode, line, self._path)
         if event.type == "ERROR":
-            raise error_from_answer(500, event.object, request=f"watch of {self._path}")
-        meta = self._read(_HEAD, event.object).metadata
-        place, key = self._version_of(meta), meta.key
+            raise errors.error_from_answer(500, event.object, request=f"watch of {self._path}")
+        meta = decode_answer(_HEAD.decode, event.object, self._path).metadata
+        place = self._version_of(meta)
         if event.type == "DELETED":
-            self._drop(key)
+            self._drop(meta.key)
         elif event.type != "BOOKMARK":
-            version_and_item = self._item(key, place, event.object)
+            version_and_item = self._item(meta, event.object)
             if version_and_item is not None:
-                self._put(key, *version_and_item)
+                self._put(meta.key, *version_and_item)
         self._resume_from = place
         self._confirm()
         self._recovered()
@@ -273,16 +224,8 @@ class Reflector(Generic[T]):
     def _version_of(self, meta: ListMeta | WatchedMeta) -> str:
         """The version from which a watch resumes; without one it would miss objects deleted in between."""
         if not meta.resource_version:
-            raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
+            raise errors.MalformedAnswer(f"{self._path}: an answer without resourceVersion")
         return meta.resource_version
-
-    def _read(self, decoder: Decoder[K], body: bytes | msgspec.Raw) -> K:
-        try:
-            return decoder.decode(body)
-        except TooDeepError as error:
-            raise TooDeep(f"{self._path}: {error}") from error
-        except msgspec.MsgspecError as error:
-            raise MalformedAnswer(f"{self._path}: {error}") from error
 
     # --- the copy ---
 
@@ -301,7 +244,7 @@ class Reflector(Generic[T]):
             self._on_event(old, None)
 
     def _confirm(self, moment: tuple[float, float] | None = None) -> None:
-        self.confirmed_at, self.proven_at = moment or (self._session.now(), self._session.clock.monotonic())
+        self.confirmed_at, self.proven_at = moment or (self._session.now(), self._session.monotonic())
         self.trouble = None
         self._metrics.watch_proof.labels(self.name).set(self.confirmed_at)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))
@@ -315,31 +258,22 @@ class Reflector(Generic[T]):
             _log.info("watch_recovered", resource=self.name)
 
     async def _retry(self, error: KubeError) -> None:
-        reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
+        refused = "expired" if isinstance(error, errors.Gone) else "refused"
+        reason = refused if isinstance(error, errors.ApiStatusError) else error.reason
         self._metrics.watch_restarts.labels(self.name, reason).inc()
-        if isinstance(error, Gone):
+        if isinstance(error, errors.Gone):
             _log.info("watch_expired", resource=self.name)
         else:
             self.trouble = error
             if self._log_once.is_new(type(error).__name__):  # not at each attempt
                 _log.warning("watch_failed", resource=self.name, error=str(error))
-        if isinstance(error, Forbidden | NotFound):
+        if isinstance(error, errors.Forbidden | errors.NotFound):
             self.answered.set()
-        self._refusals += isinstance(error, ServerError)
-        if not isinstance(error, _RESUMABLE) or (isinstance(error, ServerError) and self._refusals >= _REFUSALS):
-            self._resume_from = None
+        self._refusals += isinstance(error, errors.ServerError)
+        resumable = isinstance(error, errors.Unreachable | errors.CredentialsError | errors.ApiStatusError)
+        if not resumable or isinstance(error, errors.Gone | errors.NotFound) or self._refusals >= _REFUSALS:
+            self._resume_from = None  # else the watch resumes from its version
         first = self.backoff.failures == 0
-        delay = self.backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
-        if not (first and isinstance(error, Gone)):  # the server is well: list at once
+        delay = self.backoff.next(error.retry_after if isinstance(error, errors.ApiStatusError) else None)
+        if not (first and isinstance(error, errors.Gone)):  # the server is well: list at once
             await self._sleep(delay)
-
-
-_RESUMABLE = (Unreachable, CredentialsError, Unauthorized, Forbidden, TooManyRequests, ServerError)
-"""After these a watch resumes from its version, unless the server has refused that three times."""
-_REASONS: tuple[tuple[type[KubeError], str], ...] = (
-    (Gone, "expired"),
-    (TimedOut, "silent"),
-    (Unreachable, "unreachable"),
-    (CredentialsError, "credentials"),
-    (MalformedAnswer, "malformed"),
-)

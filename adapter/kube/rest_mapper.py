@@ -1,32 +1,28 @@
 """Maps a kind to its resource by discovery, and a custom resource to the paths of its scale."""
 
-import math
 from dataclasses import dataclass
-from typing import TypeVar
+
+from cachetools import TLRUCache
 
 from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
-from adapter.kube.errors import Forbidden, KubeError, NotFound, UnknownKind, decode_answer
-from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CrdVersion, CustomResourceDefinition
+from adapter.kube.errors import Forbidden, NotFound, UnknownKind, decode_answer
+from adapter.kube.objects import ApiResourceList, CustomResourceDefinition
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
 from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import Decoder
 
-T = TypeVar("T")
-
 MISS_SECONDS = 30.0
 """A kind that was not found is looked up again after this."""
 HIT_SECONDS = 600.0
-"""A kind that was found is looked up again after this; if that fails the old mapping stays."""
-LISTING_SECONDS = 10.0
-"""Kinds share a discovery document for this long, so that many unknown kinds cost no more requests than a few."""
+"""A kind that was found is looked up again after this."""
 
+_MOST_KINDS = 1000
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
-_GROUPS = "/apis"
-_CERTAIN = {"v1", "apps/v1"}
-"""Served by every API server."""
 _BUILT_IN = {"replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps"}
+_RESOURCES = Decoder(ApiResourceList)
+_CRD = Decoder(CustomResourceDefinition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,81 +47,33 @@ class RestMapping(GroupVersionResource):
         return f"{self.path(namespace, name)}/scale"
 
 
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    at: float
-    resource: RestMapping | None
-    sentence: str = ""
-
-
-class _Listings:
-    """Discovery documents, shared by all kinds for LISTING_SECONDS; failures are not cached."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._bodies: dict[str, tuple[float, bytes | None]] = {}
-        self._flights: SingleFlight[str, bytes | None] = SingleFlight()
-        self._answered: set[str] = set()
-
-    async def of(self, api_version: str) -> list[ApiResource] | None:
-        """The resources of a group version; None where it is not served: such a one is not requested by its name."""
-        listing = group_version(api_version)
-        if listing not in self._answered and api_version not in _CERTAIN:
-            groups = await self._body(_GROUPS) if "/" in api_version else None  # the core group has one version
-            if groups is None or api_version not in _decode(groups, ApiGroupList).group_versions:
-                return None
-        body = await self._body(listing)
-        if body is None:
-            self._answered.discard(listing)
-            return None
-        self._answered.add(listing)
-        return _decode(body, ApiResourceList).resources
-
-    def forget(self, api_version: str) -> None:
-        """Drops the documents of this group version and of all groups."""
-        for listing in (_GROUPS, group_version(api_version)):
-            self._bodies.pop(listing, None)
-
-    async def _body(self, listing: str) -> bytes | None:
-        at, body = self._bodies.get(listing, (-math.inf, None))
-        if self._session.clock.monotonic() - at < LISTING_SECONDS:
-            return body
-        return await self._flights.join(listing, lambda: self._fetch(listing))
-
-    async def _fetch(self, listing: str) -> bytes | None:
-        try:
-            body: bytes | None = await self._session.get(listing)
-        except NotFound:
-            body = None
-        self._bodies[listing] = self._session.clock.monotonic(), body
-        return body
-
-
 class RestMapper:
     """Finds the mapping of a kind, and caches it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._listings = _Listings(session)
-        self._findings: dict[tuple[str, str], _Finding] = {}
-        self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
+        # A text says why there is no such kind.
+        self._known: TLRUCache[tuple[str, str], RestMapping | str] = TLRUCache(
+            _MOST_KINDS,
+            ttu=lambda _, found, now: now + (MISS_SECONDS if isinstance(found, str) else HIT_SECONDS),
+            timer=session.monotonic,
+        )
+        self._flights: SingleFlight[tuple[str, str], RestMapping | str] = SingleFlight()
 
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
-        """The mapping of a kind. Raises UnknownKind where there is none, another KubeError where discovery fails.
+        """The mapping of a kind; `anew`: not a cached one.
 
-        `anew` ignores the cached mapping; a discovery document of the past 10 s still counts.
+        Raises UnknownKind where there is none, another KubeError where discovery fails.
         """
         for fault in kind_faults(api_version, kind):
             raise UnknownKind(str(fault))
         key = (api_version, kind)
-        finding = self._findings.get(key)
-        keeps = MISS_SECONDS if finding is None or finding.resource is None else HIT_SECONDS
-        if finding is None or anew or self._session.clock.monotonic() - finding.at >= keeps:
-            # Kept by who waits for it: what was forgotten meanwhile would stay for ever.
-            finding = self._findings[key] = await self._flights.join(key, lambda: self._look_up(api_version, kind))
-        if finding.resource is None:
-            raise UnknownKind(finding.sentence)
-        return finding.resource
+        found = None if anew else self._known.get(key)
+        if found is None:
+            found = self._known[key] = await self._flights.join(key, lambda: self._discover(api_version, kind))
+        if isinstance(found, str):
+            raise UnknownKind(found)
+        return found
 
     async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """As `find`; raises UnknownKind too where the kind has no scale subresource."""
@@ -135,47 +83,22 @@ class RestMapper:
         return resource
 
     def forget(self, api_version: str, kind: str) -> None:
-        """Drops a kind and the documents it came from: it may be gone, or served in another way."""
-        finding = self._findings.pop((api_version, kind), None)
-        if finding is not None and finding.resource is not None:
-            self._listings.forget(api_version)
+        """Drops a kind: it may be gone, or served in another way."""
+        self._known.pop((api_version, kind), None)
 
-    async def _look_up(self, api_version: str, kind: str) -> _Finding:
-        key = (api_version, kind)
-        now = self._session.clock.monotonic()
+    async def _discover(self, api_version: str, kind: str) -> RestMapping | str:
         try:
-            return _Finding(now, await self._discover(api_version, kind))
-        except UnknownKind as error:
-            return _Finding(now, None, str(error))
-        except KubeError:
-            old = self._findings.get(key)
-            if old is None or old.resource is None:
-                raise
-            return _Finding(now - HIT_SECONDS + MISS_SECONDS, old.resource)
-
-    async def _discover(self, api_version: str, kind: str) -> RestMapping:
-        served = await self._listings.of(api_version)
-        if served is None:
-            raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
+            body = await self._session.get(group_version(api_version))
+        except NotFound:
+            return f"the API server serves no {api_version}, which {kind} is said to be of"
+        served = decode_answer(_RESOURCES.decode, body, api_version).resources
         resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
         if resource is None:
-            raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
+            return f"the API server serves no kind {kind} in {api_version}"
         has_scale = f"{resource.name}/scale" in {each.name for each in served}
         paths, hint = BUILT_IN if has_scale else None, ""
         if has_scale and GroupVersionResource(api_version, resource.name).name not in _BUILT_IN:
-            group, _, version = api_version.rpartition("/")
-            paths, versions = None, list[CrdVersion]()
-            try:
-                body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{resource.name}.{group}"))
-                versions = _decode(body, CustomResourceDefinition).spec.versions
-            except NotFound:
-                pass  # served by another API server: only the live scale then
-            except Forbidden as error:
-                hint = _UNREAD.format(error.message.rstrip("."))
-            for each in versions:
-                if each.name == version and each.subresources and each.subresources.scale:
-                    scale = each.subresources.scale
-                    paths = ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
+            paths, hint = await self._custom_paths(resource.name, api_version)
         return RestMapping(
             api_version,
             resource.name,
@@ -185,6 +108,17 @@ class RestMapper:
             hint=hint,
         )
 
-
-def _decode(body: bytes, kind: type[T]) -> T:
-    return decode_answer(Decoder(kind).decode, body, kind.__name__)
+    async def _custom_paths(self, plural: str, api_version: str) -> tuple[ScalePaths | None, str]:
+        """Where a custom resource keeps its scale by its definition, and why that is unknown."""
+        group, _, version = api_version.rpartition("/")
+        try:
+            body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
+        except NotFound:
+            return None, ""  # served by another API server: only the live scale then
+        except Forbidden as error:
+            return None, _UNREAD.format(error.message.rstrip("."))
+        for each in decode_answer(_CRD.decode, body, "CustomResourceDefinition").spec.versions:
+            if each.name == version and each.subresources and (scale := each.subresources.get("scale")):
+                count, status = scale.get("specReplicasPath", ""), scale.get("statusReplicasPath", "")
+                return ScalePaths(count, status, scale.get("labelSelectorPath", "")), ""
+        return None, ""

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import msgspec
 from cachetools import TTLCache
 
+from adapter.kube import selectors
 from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread
-from adapter.kube.objects import decode_scale
+from adapter.kube.objects import KubeObject
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.runtime.concurrency import SingleFlight
+from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import Metrics
 
 DEADLINE_SECONDS = 0.5
@@ -19,6 +21,29 @@ REUSE_SECONDS = 1.0
 FALLBACK_SECONDS = 5.0
 _PATHS = 10_000
 _UNREAD = "{cause}; and no watched count was confirmed within 5 s"
+
+
+class _ScaleSpec(KubeObject, frozen=True):
+    replicas: int = 0
+
+
+class _ScaleStatus(KubeObject, frozen=True):
+    replicas: int = 0
+    selector: str = ""
+
+
+class _ScaleObject(KubeObject, frozen=True):
+    spec: _ScaleSpec
+    status: _ScaleStatus = _ScaleStatus()
+
+
+_SCALE = Decoder(_ScaleObject)
+
+
+def decode_scale(body: bytes | msgspec.Raw) -> Scale:
+    """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError."""
+    spec, status = (scale := _SCALE.decode(body)).spec, scale.status
+    return Scale(replicas=spec.replicas, status_replicas=status.replicas, selector=selectors.canonical(status.selector))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +95,7 @@ class ScaleReader:
         if isinstance(answer, Scale):
             self._observe(result, began)
             return answer
-        recent = proven_at is not None and self._session.clock.monotonic() - proven_at <= FALLBACK_SECONDS
+        recent = proven_at is not None and self._session.monotonic() - proven_at <= FALLBACK_SECONDS
         fallback = watched if recent else None
         self._observe("failed" if fallback is None else "watched", began)
         if fallback is None:
@@ -87,7 +112,7 @@ class ScaleReader:
     async def _fetch(self, path: str, watched: Scale | None) -> Scale | KubeError:
         answer: Scale | KubeError
         try:
-            answer = decode_scale(await self._session.exchange("GET", path, timeout=DEADLINE_SECONDS))
+            answer = decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
         except msgspec.MsgspecError as error:
             answer = MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:

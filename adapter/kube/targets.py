@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from adapter.kube import selectors
-from adapter.kube.objects import AnyObject, Condition, bounded_labels
+from adapter.kube.objects import AnyObject, Condition
 from adapter.load.spec import Scale, Target
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
@@ -65,7 +65,7 @@ def target_decoder(
                 progressing=progressing.reason,
                 progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
             ),
-            labels=bounded_labels(meta.labels),
+            labels=meta.labels or {},
             scale=watched_scale(item, paths),
         )
 

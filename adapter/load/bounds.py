@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from adapter.load.assessment import Drift, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
-from adapter.load.spec import Average, Converge
+from adapter.load.spec import Algorithm, Converge
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
@@ -38,7 +38,7 @@ class Band:
     low: Fraction | None
     beyond: Fraction | None
     under: Fraction | None
-    average: Average = Average.PER_POD
+    algorithm: Algorithm = Algorithm.AVERAGE
     accepts_zero: bool = False
     rounds_up: bool = False
     saturation: Fraction | None = None
@@ -47,7 +47,7 @@ class Band:
     @property
     def is_absolute(self) -> bool:
         """Whether the watermarks are for the whole service."""
-        return self.average is Average.TOTAL
+        return self.algorithm is Algorithm.ABSOLUTE
 
     def exceeds(self, sample: PodSample) -> bool:
         """Whether the pod shows more than the high watermark: then it serves."""

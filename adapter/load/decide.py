@@ -65,13 +65,13 @@ def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Boun
     policy = assessment.policy
     if current == 0:
         return tuple(
-            _floor(metric, 0, policy.multiple_of) if metric.floor else _at_zero(metric)
+            _floor(metric, 0, policy.replica_multiple) if metric.floor else _at_zero(metric)
             for metric in assessment.metrics
             if metric.total_value is not None
         )
     starting = assessment.counts.get(PodState.STARTING, 0)
     return tuple(
-        _floor(metric, current, policy.multiple_of)
+        _floor(metric, current, policy.replica_multiple)
         if metric.floor
         else _outcome(policy, metric, memory, current, starting, bounds)
         for metric in assessment.metrics
@@ -88,7 +88,7 @@ def _outcome(
     bounds: Bounds,
 ) -> Outcome:
     """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
-    multiple, began = policy.multiple_of, metric.began_at
+    multiple, began = policy.replica_multiple, metric.began_at
     changed = began is not None and memory.changed_at is not None and memory.changed_at >= began
     lower, reading, replaced = _lower(metric, current, starting, multiple)
     upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)

@@ -12,7 +12,7 @@ from adapter.load.pods import GONE, PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.samples import time_text
 from adapter.load.schedule import limits_at
-from adapter.load.spec import Average, Bounds, Delay, Mode, Policy, Strategy
+from adapter.load.spec import Algorithm, Bounds, Delay, Mode, Policy, Strategy
 
 _NAMED_AT_MOST = 20
 _SHOWN_IN_MILLI = 100 * 10**6
@@ -102,7 +102,7 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
     n = metric.n if reading is None else reading.pods
     pods, verb_ending = _many(n, "pod"), "s" if n == 1 else ""
     how = f"{pods} use{verb_ending} {as_text(usage)} on average"
-    if policy.average is Average.TOTAL:
+    if policy.algorithm is Algorithm.ABSOLUTE:
         how = f"{pods} use{verb_ending} {as_text(usage)} in total"
     elif metric.total and n == 1:
         how = f"1 pod carries all of {as_text(metric.total_value or 0)}"
@@ -112,7 +112,7 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
         share = value_text(floor(reading.saturation * 10**9), as_percent=True)
         return f"{metric.name}: {how}, and {share} of their limit: the load is more than it shows"
     if metric.is_ignored_zero:
-        return f"{metric.name}: {how}; a load of exactly 0 is ignored and holds the count (tolerateZero: true)"
+        return f"{metric.name}: {how}; a load of exactly 0 is ignored and holds the count (acceptZeroUsage: true)"
     extreme = None if reading is None else reading.extreme
     one_of_them = "" if extreme is None or n == 1 else f", one of them {as_text(extreme)}"
     return f"{metric.name}: {how}{one_of_them}, {_stand(metric, outcome.verdict, policy.tolerance, as_text)}"
@@ -148,11 +148,11 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     if reading is not None and reading.needed is not None:
         parts.append(f"{_many(reading.needed, 'serving pod')} carry the known load at the high watermark")
         if policy.strategy is Strategy.STEP:
-            parts.append(f"{policy.step.up} of them by stepUp")
+            parts.append(f"{policy.step.up} of them by step.up")
         if outcome.replaced:
             parts.append(f"{outcome.replaced} more replace pulled-out ones")
-    if policy.multiple_of > 1 and outcome.proposal != current:
-        parts.append(f"rounded up to a multiple of {policy.multiple_of}")
+    if policy.replica_multiple > 1 and outcome.proposal != current:
+        parts.append(f"rounded up to a multiple of {policy.replica_multiple}")
     if why := _why_held(outcome, decision, policy):
         parts.append(why)
     because = f" ({'; '.join(parts)})" if parts else ""
@@ -188,9 +188,9 @@ _WHY_HELD = {
 def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     """Why strategy Step takes a step down, or none."""
     if outcome.proposal < decision.current:
-        return f"{_many(decision.current - outcome.proposal, 'pod')} fewer (stepDown {policy.step.down})"
+        return f"{_many(decision.current - outcome.proposal, 'pod')} fewer (step.down {policy.step.down})"
     if decision.current <= max(1, policy.step.min_pods):
-        return f"minPods {policy.step.min_pods}"
+        return f"step.minPods {policy.step.min_pods}"
     return f"{_many(policy.step.down, 'pod')} fewer would leave the others above the limit"
 
 
@@ -238,7 +238,7 @@ def _many(count: int, noun: str) -> str:
 
 def is_utilization(policy: Policy, metric: str) -> bool:
     """Whether the metric of this name is a share of limits or requests, which is shown in percent."""
-    return any(candidate.of is not None for candidate in policy.metrics if candidate.name == metric)
+    return any(candidate.relative_to is not None for candidate in policy.metrics if candidate.name == metric)
 
 
 def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:

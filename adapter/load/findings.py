@@ -15,7 +15,7 @@ from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples, time_text
-from adapter.load.spec import Average, Capacity, Metric, Policy, ResourceMetric
+from adapter.load.spec import Algorithm, Capacity, Metric, Policy, ResourceMetric
 from adapter.load.states import service_registry
 
 ZERO_SECONDS = 600.0
@@ -66,7 +66,7 @@ def condition_sentences(
         ConditionType.UNREADY_PODS_FILL_REPLICAS: _undersized(groups.counts, metrics),
         ConditionType.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
         ConditionType.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
-        ConditionType.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set tolerateZero: true",
+        ConditionType.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set acceptZeroUsage: true",
         ConditionType.QUERY_WINDOW_TOO_LONG: f"{join_clauses(late)}: shorten the range of its query" if late else "",
     }
     return {condition: sentence for condition, sentence in sentences.items() if sentence}
@@ -102,12 +102,12 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
     sentences = {}
     for metric in policy.metrics:
         source, high = metric.resource, policy.limits_of(metric).high
-        if source is None or source.name != "cpu" or high is None or policy.average is Average.TOTAL:
+        if source is None or source.name != "cpu" or high is None or policy.algorithm is Algorithm.ABSOLUTE:
             continue
         beyond = high if metric.target is not None else high * (1 + policy.tolerance)
         most = _most_shown(metric, source, pods)
         if most is not None and beyond >= most:
-            show = nano_text if metric.of is None else lambda nano: percent_text(nano / NANO)
+            show = nano_text if metric.relative_to is None else lambda nano: percent_text(nano / NANO)
             sentences[metric.name] = (
                 f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, where "
                 "its CPU limit throttles it; lower the watermark or target, or raise the limit"
@@ -119,14 +119,16 @@ def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> 
     """The most that a pod shows of a CPU metric (nano-units); None where one has no limit."""
     reader = MetricReader(metric, Samples(), 0.0)
     limited = reader
-    if metric.of is not Capacity.LIMIT:
-        limited = MetricReader(replace(metric, resource=replace(source, of=Capacity.LIMIT)), Samples(), 0.0)
+    if metric.relative_to is not Capacity.LIMIT:
+        limited = MetricReader(replace(metric, resource=replace(source, relative_to=Capacity.LIMIT)), Samples(), 0.0)
     most = []
     for pod in pods:
         limit, size = limited.basis(pod)[0], reader.basis(pod)[0]
         if limit is None or size is None:
             return None
-        most.append(Fraction(NANO * limit.larger, size.smaller) if metric.of is not None else Fraction(limit.larger))
+        most.append(
+            Fraction(NANO * limit.larger, size.smaller) if metric.relative_to is not None else Fraction(limit.larger)
+        )
     return max(most, default=None)
 
 

@@ -26,7 +26,7 @@ from adapter.load.pod_samples import (
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples
-from adapter.load.spec import Average, Metric, Policy, Strategy
+from adapter.load.spec import Algorithm, Metric, Policy, Strategy
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
@@ -46,11 +46,11 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
         low=low,
         beyond=None if high is None else high * (1 + tolerance),
         under=None if low is None else low * (1 - tolerance),
-        average=policy.average,
-        accepts_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
+        algorithm=policy.algorithm,
+        accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
         rounds_up=policy.strategy is not Strategy.WATERMARK,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
-        unit=1 if metric.of is None or total else NANO,
+        unit=1 if metric.relative_to is None or total else NANO,
     )
 
 
@@ -100,7 +100,7 @@ def _assess_pods(
     source = source_of(metric, inputs.samples)
     reader = MetricReader(
         metric, inputs.samples, now, before,
-        accepts_zero=policy.tolerate_zero is True, started_at=memory.started_at,
+        accepts_zero=policy.accept_zero_usage is True, started_at=memory.started_at,
     )  # fmt: skip
     since = {pod.uid: in_service_since(pod, memory.pod(pod.uid)) for pod in inputs.pods}
     reader.count_windows({pod.name: since[pod.uid] for pod in chain(groups.serving, groups.doubtful, groups.out)})
@@ -342,8 +342,8 @@ def _assess_total(
     assessment = MetricAssessment(
         **of_spec,
         n=len(in_count),
-        usage=_share_of(point.value, len(in_count), policy.average) if is_fresh else None,
-        raw=_share_of(point.value, groups.running, policy.average) if is_fresh else None,
+        usage=_share_of(point.value, len(in_count), policy.algorithm) if is_fresh else None,
+        raw=_share_of(point.value, groups.running, policy.algorithm) if is_fresh else None,
         partial=len(in_count) if bound != point.value else 0,
         total=True,
         total_value=point.value if is_fresh else None,
@@ -452,8 +452,8 @@ def _share(total: int, pods: int, band: Band, policy: Policy, replaceable: int) 
     return Reading(pods, usage, int(needed) + more, replaceable)
 
 
-def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
-    if average is Average.TOTAL:
+def _share_of(total: int, pods: int, algorithm: Algorithm) -> Fraction | None:
+    if algorithm is Algorithm.ABSOLUTE:
         return Fraction(total)
     return Fraction(total, pods) if pods else None
 
@@ -467,7 +467,7 @@ def _error(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, samples:
         return NO_POD_SERVES
     if sentence := absent_container_sentence(metric, pods):
         return sentence
-    if metric.of is not None and not any(sample.sizes for sample in samples):
+    if metric.relative_to is not None and not any(sample.sizes for sample in samples):
         return no_capacity_sentence(metric, pods)
     reasons = {sample.missing for sample in samples} - {"", "no sample"}
     if not source.error and source.pods and reasons:

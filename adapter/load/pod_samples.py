@@ -71,7 +71,7 @@ class MetricReader:
         started_at: float | None = None,
     ) -> None:
         self._metric, self._now, self._accepts_zero = metric, now, accepts_zero
-        self._of, self._is_throttled, self._resource = metric.of, metric.is_throttled, metric.resource_name
+        self._of, self._is_throttled, self._resource = metric.relative_to, metric.is_throttled, metric.resource_name
         self._is_whole = not metric.source.containers
         self._memory = memory or MetricMemory()
         self._started_at = started_at
@@ -248,8 +248,8 @@ def absent_container_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
 
 def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
     """A sentence naming the container without the limit or request that a utilization needs."""
-    lacks = (_sizes(metric.of, metric, _chosen(metric, pod))[1] for pod in pods)
-    return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `of` from the metric"
+    lacks = (_sizes(metric.relative_to, metric, _chosen(metric, pod))[1] for pod in pods)
+    return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `relativeTo` from the metric"
 
 
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:

@@ -17,11 +17,11 @@ class Mode(StrEnum):
     PAUSED = "Paused"
 
 
-class HpaWiring(StrEnum):
+class HpaConfiguration(StrEnum):
     """Whether the companion only reports unwise fields of a policy's HPA, or also sets those that it may."""
 
     REPORT = "Report"
-    ENFORCE = "Enforce"
+    MANAGE = "Manage"
 
 
 class Stance(StrEnum):
@@ -41,11 +41,11 @@ class Strategy(StrEnum):
     STEP = "Step"
 
 
-class ToleranceIn(StrEnum):
-    """The unit of `stepTolerance`: percentage points of a utilization (units of a query's values), or percent."""
+class ToleranceUnit(StrEnum):
+    """The unit of `step.tolerance`: percentage points of a utilization (units of a query's values), or percent."""
 
     POINTS = "Points"
-    RATIO = "Ratio"
+    PERCENT = "Percent"
 
 
 class Trigger(StrEnum):
@@ -55,11 +55,11 @@ class Trigger(StrEnum):
     AVERAGE = "Average"
 
 
-class Average(StrEnum):
+class Algorithm(StrEnum):
     """Whether the watermarks apply to one pod or to the whole service."""
 
-    PER_POD = "PerPod"
-    TOTAL = "Total"
+    AVERAGE = "Average"
+    ABSOLUTE = "Absolute"
 
 
 class Capacity(StrEnum):
@@ -78,21 +78,21 @@ class Converge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceMetric:
-    """Usage from metrics.k8s.io: of the named containers (empty: all running ones), plain or as a share (`of`)."""
+    """Usage from metrics.k8s.io, plain or as a share (`relativeTo`). `containers`: empty means all running ones."""
 
     name: str
     containers: tuple[str, ...] = ()
-    of: Capacity | None = None
+    relative_to: Capacity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A named query of the settings, or inline PromQL where they allow it; `of` makes it a share of capacity."""
+    """A named query of the settings, or inline PromQL where they allow it; with `relativeTo` a share of capacity."""
 
     name: str = ""
     prom_ql: str = ""
     server: str = ""
-    of: Capacity | None = None
+    relative_to: Capacity | None = None
     resource: str = ""
     containers: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric with its watermarks in nano-units (for `of` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
+    """One metric with its watermarks in nano-units (for `relativeTo` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
 
     Exactly one of `resource` and `query` is set. Strategy Watermark needs at least one watermark; Ratio and Step need
     the `target` instead. `floor`: a service total that only keeps the count from falling below what it needs; its high
@@ -126,7 +126,7 @@ class Metric:
     @property
     def is_throttled(self) -> bool:
         """Whether a limit caps the usage itself, as it does that of CPU: no sample can show more."""
-        return self.resource is not None and self.resource.name == "cpu" and self.of is not Capacity.REQUEST
+        return self.resource is not None and self.resource.name == "cpu" and self.relative_to is not Capacity.REQUEST
 
     @property
     def source(self) -> ResourceMetric | Query:
@@ -134,9 +134,9 @@ class Metric:
         return self.resource or self.query or Query()
 
     @property
-    def of(self) -> Capacity | None:
+    def relative_to(self) -> Capacity | None:
         """The capacity that usage is divided by, None for plain usage."""
-        return self.source.of
+        return self.source.relative_to
 
     @property
     def resource_name(self) -> str:
@@ -165,20 +165,21 @@ class Match(StrEnum):
 class Registry:
     """The service registry that a policy names. Times in seconds.
 
-    `grace`: how long after Ready a pod may register. `absent`: how long a pod must be absent before that is evidence.
-    `unhealthy_is_out`: whether an unhealthy registration is explicit evidence. `any_out`: a pod with several
-    registrations is out if one is (default: if all are). `pod_name_key`: the metadata key of a registration with its
-    pod's name. `port`: the only port that counts, for pods that register several.
+    `registration_grace_seconds`: how long after Ready a pod may register. `absence_confirmation_seconds`: how long a
+    pod must be absent before that is evidence.
+    `treat_unhealthy_as_out`: whether an unhealthy registration is explicit evidence. `any_instance_out`: a pod with
+    several registrations is out if one is (default: if all are). `pod_name_key`: the metadata key of a registration
+    with its pod's name. `port`: the only port that counts, for pods that register several.
     """
 
     name: str
     service: str = ""
     namespace: str = ""
     group: str = ""
-    grace: float = 180.0
-    absent: float = 45.0
-    unhealthy_is_out: bool = True
-    any_out: bool = False
+    registration_grace_seconds: float = 180.0
+    absence_confirmation_seconds: float = 45.0
+    treat_unhealthy_as_out: bool = True
+    any_instance_out: bool = False
     match: Match = Match.IP_PORT
     port: int | None = None
     pod_name_key: str = ""
@@ -222,7 +223,7 @@ class Step:
     """
 
     tolerance: int = 15
-    tolerance_in: ToleranceIn = ToleranceIn.POINTS
+    tolerance_unit: ToleranceUnit = ToleranceUnit.POINTS
     trigger: Trigger = Trigger.ANY_POD
     up: int = 2
     down: int = 2
@@ -265,9 +266,9 @@ class Policy:
     hpa: str
     mode: Mode = Mode.ACTIVE
     hold_until: float | None = None
-    hpa_wiring: HpaWiring = HpaWiring.REPORT
+    hpa_configuration: HpaConfiguration = HpaConfiguration.REPORT
     strategy: Strategy = Strategy.WATERMARK
-    average: Average = Average.PER_POD
+    algorithm: Algorithm = Algorithm.AVERAGE
     tolerance: Fraction = Fraction(1, 100)
     metrics: tuple[Metric, ...]
     registry: Registry | None = None
@@ -277,9 +278,9 @@ class Policy:
     schedules: tuple[Schedule, ...] = ()
     fallback: Fallback | None = None
     min_serving_percent: int = 50
-    tolerate_zero: bool | None = None
+    accept_zero_usage: bool | None = None
     saturation_factor: Fraction = Fraction(5, 4)
-    multiple_of: int = 1
+    replica_multiple: int = 1
     converge_towards: Converge | None = None
     step: Step = Step()
     fast_scale_up: bool = False
@@ -290,9 +291,9 @@ class Policy:
         if self.strategy is not Strategy.STEP or metric.target is None:
             return self.tolerance
         hundredths = Fraction(self.step.tolerance, 100)
-        if self.step.tolerance_in is ToleranceIn.RATIO:
+        if self.step.tolerance_unit is ToleranceUnit.PERCENT:
             return hundredths
-        return (hundredths if metric.of is not None else self.step.tolerance) * NANO / metric.target
+        return (hundredths if metric.relative_to is not None else self.step.tolerance) * NANO / metric.target
 
     def limits_of(self, metric: Metric) -> Limits:
         """The limits that people are shown: the watermarks; or how far usage may go above and below the target.

@@ -80,7 +80,7 @@ def registry_problem(policy: Policy, pods: Sequence[Pod], memory: Memory, roster
         return f"registry {name} gave its last valid answer at {time_text(roster.at)}"
     ready = [pod for pod in pods if pod.is_ready and not pod.deleting]
     is_unknown = roster.absence_counts and not any(memory.pod(pod.uid).registered for pod in pods)
-    if ready and is_unknown and all(now - pod.ready_since >= registry.grace for pod in ready):
+    if ready and is_unknown and all(now - pod.ready_since >= registry.registration_grace_seconds for pod in ready):
         if any(match.mismatch is Mismatch.OLDER for match in match_registrations(pods, roster, registry)):
             return (
                 f"registry {name} lists pods of this target only as registered before they started: "
@@ -132,7 +132,7 @@ def _by_registry(
     doubt: str,
 ) -> PodAssessment:
     """The state of a Ready pod by its registry. `doubt`: why absence is no evidence now; empty where it is."""
-    name, in_grace = registry.name, now - pod.ready_since < registry.grace
+    name, in_grace = registry.name, now - pod.ready_since < registry.registration_grace_seconds
     if roster is None or not roster.valid:
         return PodAssessment(pod, PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
     if instances := listed.get(pod.uid):
@@ -150,7 +150,7 @@ def _by_registry(
 def _absent(pod: Pod, remembered: PodMemory, registry: Registry, roster: Roster, doubt: str) -> PodAssessment:
     """The state of a pod that was registered and is not any more."""
     since = remembered.absent_since
-    if not doubt and (since is None or roster.at - since < registry.absent):
+    if not doubt and (since is None or roster.at - since < registry.absence_confirmation_seconds):
         doubt = "not confirmed yet"
     if doubt:
         return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
@@ -164,7 +164,7 @@ def _registered(
     word = out_reason_of(instances, registry, protected=protected)
     if not word:
         is_starting = all(instance.status.upper() == _STARTING for instance in instances)
-        if is_starting and now - pod.ready_since < registry.grace:
+        if is_starting and now - pod.ready_since < registry.registration_grace_seconds:
             return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", f"registry {name}")
         return PodAssessment(pod, PodState.SERVING, "registered", f"registry {name}")
     evidence = f"registry {name}: {word}"
@@ -172,7 +172,7 @@ def _registered(
         return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
     # The pod must be out even without the registrations that are no sufficient evidence for now.
     sure = [instance for instance in instances if instance.doubtful_until is None or instance.doubtful_until <= now]
-    is_sure = registry.any_out and out_reason_of(sure, registry, protected=protected)
+    is_sure = registry.any_instance_out and out_reason_of(sure, registry, protected=protected)
     if len(sure) < len(instances) and not is_sure:
         reason = f"the registry says {word}, but has just been restarted"
         return PodAssessment(pod, PodState.DOUBTFUL, reason, evidence)
@@ -184,12 +184,12 @@ def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protecte
 
     `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
     """
-    health_counts = registry.unhealthy_is_out and not protected
+    health_counts = registry.treat_unhealthy_as_out and not protected
     words = [
         out_reason(instance) or ("unhealthy" if health_counts and not instance.healthy else "")
         for instance in instances
     ]
-    out = any(words) if registry.any_out else all(words)
+    out = any(words) if registry.any_instance_out else all(words)
     return next((word for word in words if word), "") if out else ""
 
 

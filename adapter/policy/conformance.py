@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text, percent_text
-from adapter.load.spec import Average, Mode, Policy, Strategy
+from adapter.load.spec import Algorithm, Mode, Policy, Strategy
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, MetricSourceType, MetricTargetType, ScalingRules
 from adapter.policy.linking import Neighbours
 
@@ -123,7 +123,7 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
         yield Flaw(
             Reason.TOLERANCE,
             f"HPA {hpa.name} suppresses steps of up to {steps}, and HPAs have no field tolerance here: a step of "
-            f"{step} pods (stepDown), of {first} or more",
+            f"{step} pods (step.down), of {first} or more",
         )
     elif float(wiring.policy.tolerance) < float(max(tolerance)):
         yield Flaw(
@@ -166,9 +166,9 @@ def _instability(wiring: Wiring) -> Iterator[Flaw]:
                 f"and then below the low one; lowWatermark must be at most {fewest}/{fewest + 1} of highWatermark, or "
                 "minReplicas higher",
             )
-    if policy.average is Average.TOTAL:
+    if policy.algorithm is Algorithm.ABSOLUTE:
         yield Flaw(
             Reason.TOTAL,
-            "average Total compares the load of the whole service with watermarks that do not grow with it: the count "
-            "goes up as long as the load stays above",
+            "algorithm Absolute compares the load of the whole service with watermarks that do not grow with it: the "
+            "count goes up as long as the load stays above",
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -211,11 +212,14 @@ class FieldReader:
             self.fault(key, text, 'is neither a percentage such as "80%" nor a ratio such as "0.8"')
             return None
 
-    def close(self) -> None:
-        """Add a fault for every key that was not read."""
+    def close(self, former_names: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Add a fault for every key that was not read. `former_names`: the present name of a key that had another."""
         unknown = [key for key in self._data if key not in self._read]
         read = ", ".join(sorted(self._read)) if unknown else ""
         for number, key in enumerate(unknown):
+            if key in former_names:
+                self.fault(str(key), self._data[key], f"{key} is now {former_names[key]}")
+                continue
             # A suggestion takes time to find; further ones would not be read.
             meant = closest(str(key), self._read) if number < _MOST_GUESSES else ""
             self.fault(str(key), self._data[key], f"unknown field{meant}; known are {read}")

@@ -18,13 +18,13 @@ from cronsim import CronSim, CronSimError
 
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
-    Average,
+    Algorithm,
     Capacity,
     Converge,
     Cooldown,
     Delay,
     Fallback,
-    HpaWiring,
+    HpaConfiguration,
     Match,
     Metric,
     Mode,
@@ -36,7 +36,7 @@ from adapter.load.spec import (
     Schedule,
     Step,
     Strategy,
-    ToleranceIn,
+    ToleranceUnit,
     Trigger,
     Velocity,
 )
@@ -62,6 +62,24 @@ _SECONDS = {"scaleUpSeconds": _DAY, "scaleDownSeconds": _DAY}
 _PERCENT = {"scaleUpPercent": 10_000, "scaleDownPercent": 100}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
 _RESERVED = ("pods",)
+FORMER_NAMES = {
+    "average": "algorithm; PerPod is Average, Total is Absolute",
+    "hpaWiring": "hpaConfiguration; Enforce is Manage",
+    "multipleOf": "replicaMultiple",
+    "tolerateZero": "acceptZeroUsage",
+    "stepTolerance": "step.tolerance",
+    "toleranceIn": "step.toleranceUnit; Ratio is Percent",
+    "trigger": "step.trigger",
+    "stepUp": "step.up",
+    "stepDown": "step.down",
+    "minPods": "step.minPods",
+    "of": "relativeTo",
+    "graceSeconds": "registrationGraceSeconds",
+    "absentSeconds": "absenceConfirmationSeconds",
+    "unhealthyIsOut": "treatUnhealthyAsOut",
+    "anyOut": "anyInstanceOut",
+}
+"""Fields that have another name now. The CRD refuses each with the same sentence."""
 _NAME_ADVICE = (
     "a metric name is lower case letters, digits, - and _, begins and ends with a letter or digit, and is not pods "
     "(effective_pods is a metric of its own)"
@@ -72,7 +90,6 @@ _SATURATION_FACTOR = Fraction(5, 4)
 
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
 _COOLDOWN = {Strategy.STEP: Cooldown(up=180.0, down=300.0)}
-_STEP_FIELDS = ("stepTolerance", "toleranceIn", "trigger", "stepUp", "stepDown", "minPods")
 _LARGEST_STEP = 1000
 _MOST_TOLERANCE = 1000
 _HUNDRED_PERCENT = 100
@@ -106,11 +123,12 @@ def parse_policy(source: Source) -> Policy:
             "name", name, f"must be at most {_LONGEST_LABEL} characters, for it is also used as a label value"
         )
     strategy = spec.choice("strategy", Strategy) or Strategy.WATERMARK
-    average = spec.choice("average", Average) or Average.PER_POD
-    if strategy is Strategy.STEP and average is Average.TOTAL:
-        spec.fault("average", average.value, "strategy Step compares pods, or their average, and needs PerPod")
-    metrics = _metrics(spec, strategy, average)
-    multiple_of = spec.integer("multipleOf", 1, 1, 1000)
+    algorithm = spec.choice("algorithm", Algorithm) or Algorithm.AVERAGE
+    if strategy is Strategy.STEP and algorithm is Algorithm.ABSOLUTE:
+        advice = "strategy Step compares pods or their average, and needs algorithm Average"
+        spec.fault("algorithm", algorithm.value, advice)
+    metrics = _metrics(spec, strategy, algorithm)
+    replica_multiple = spec.integer("replicaMultiple", 1, 1, 1000)
     policy = Policy(
         namespace=metadata.text("namespace") or "default",
         name=name,
@@ -119,9 +137,9 @@ def parse_policy(source: Source) -> Policy:
         hpa=spec.text("hpa") or name,
         mode=spec.choice("mode", Mode) or Mode.ACTIVE,
         hold_until=_hold_until(metadata),
-        hpa_wiring=spec.choice("hpaWiring", HpaWiring) or HpaWiring.REPORT,
+        hpa_configuration=spec.choice("hpaConfiguration", HpaConfiguration) or HpaConfiguration.REPORT,
         strategy=strategy,
-        average=average,
+        algorithm=algorithm,
         tolerance=read_tolerance(spec, strategy),
         metrics=metrics,
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
@@ -131,15 +149,15 @@ def parse_policy(source: Source) -> Policy:
         schedules=_schedules(spec),
         fallback=_fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
-        tolerate_zero=spec.optional_flag("tolerateZero"),
+        accept_zero_usage=spec.optional_flag("acceptZeroUsage"),
         saturation_factor=_saturation_factor(spec),
-        multiple_of=multiple_of,
+        replica_multiple=replica_multiple,
         converge_towards=read_converge(spec, strategy, metrics),
-        step=read_step(spec, strategy, metrics, multiple_of),
+        step=read_step(spec, strategy, metrics, replica_multiple),
         fast_scale_up=spec.flag("fastScaleUp", default=False),
         notify=spec.texts("notify", _MOST_ROUTES, longest=_LONGEST_LABEL),
     )
-    spec.close()
+    spec.close(FORMER_NAMES)
     if faults:
         raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
     return policy
@@ -169,14 +187,14 @@ def _hold_until(metadata: FieldReader) -> float | None:
     return until
 
 
-def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:
+def _metrics(spec: FieldReader, strategy: Strategy, algorithm: Algorithm) -> tuple[Metric, ...]:
     read: list[Metric] = []
     delay = _directions(spec.section("delay"), Delay())
     for fields in spec.sections("metrics", MOST_METRICS):
         metric = _metric(fields, delay)
         if metric.name and metric.name in {earlier.name for earlier in read}:
             fields.fault("name", metric.name, "Duplicate value: metric names are unique")
-        check_metric(fields, metric, strategy, average)
+        check_metric(fields, metric, strategy, algorithm)
         fields.close()
         read.append(metric)
     if not read and isinstance(spec.get("metrics"), list | tuple | None):
@@ -194,17 +212,18 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
     query = _query(fields.section("query")) if fields.get("query") is not None else None
     if (resource is None) == (query is None):
         fields.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
-    # A faulty `of` has its fault already; the watermarks are read as ratios all the same.
-    of = any(isinstance(source := fields.get(key), Mapping) and source.get("of") for key in ("resource", "query"))
-    high, low = (_watermark(fields, key, of=of) for key in ("highWatermark", "lowWatermark"))
+    # A faulty `relativeTo` has its fault already; the watermarks are read as ratios all the same.
+    sources = [fields.get(key) for key in ("resource", "query")]
+    is_ratio = any(isinstance(source, Mapping) and source.get("relativeTo") for source in sources)
+    high, low = (_watermark(fields, key, is_ratio=is_ratio) for key in ("highWatermark", "lowWatermark"))
     if high is not None and low is not None and low >= high:
         fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")
-    target = _watermark(fields, "target", of=of, noun="target")
+    target = _watermark(fields, "target", is_ratio=is_ratio, noun="target")
     floor = fields.flag("floor", default=False)
     if floor:
         given = fields.get("name")
-        if query is None or of:
-            fields.fault("", given, "a floor is a query that gives one number for the service, without of")
+        if query is None or is_ratio:
+            fields.fault("", given, "a floor is a query that gives one number for the service, without relativeTo")
         if not (fields.has("highWatermark") or fields.has("target")) or fields.has("lowWatermark"):
             its_fields = "highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark"
             fields.fault("", given, f"a floor has {its_fields}")
@@ -218,7 +237,7 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
     )
 
 
-def _watermark(fields: FieldReader, key: str, *, of: bool, noun: str = "watermark") -> Fraction | None:
+def _watermark(fields: FieldReader, key: str, *, is_ratio: bool, noun: str = "watermark") -> Fraction | None:
     """A watermark or target in nano-units, rounded up as the API server rounds quantities."""
     text = fields.quantity_text(key)
     if not text:
@@ -233,10 +252,10 @@ def _watermark(fields: FieldReader, key: str, *, of: bool, noun: str = "watermar
         advice = f"a {noun} must be more than 0"
     elif value > _LARGEST:
         advice = f"a {noun} must be at most 1Ei"
-    elif of and value > _LARGEST_RATIO:
+    elif is_ratio and value > _LARGEST_RATIO:
         advice = 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"'
-    elif text.endswith("%") and not of:
-        advice = "a percentage needs of: Limit or of: Request; without it write a quantity such as 1200m"
+    elif text.endswith("%") and not is_ratio:
+        advice = "a percentage needs relativeTo: Limit or Request; without it write a quantity such as 1200m"
     if advice:
         fields.fault(key, text, advice)
         return None
@@ -250,9 +269,9 @@ def _resource(fields: FieldReader) -> ResourceMetric:
     resource = ResourceMetric(
         name=name.value if name else "",
         containers=fields.texts("containers", _MOST_CONTAINERS),
-        of=fields.choice("of", Capacity),
+        relative_to=fields.choice("relativeTo", Capacity),
     )
-    fields.close()
+    fields.close(FORMER_NAMES)
     return resource
 
 
@@ -261,7 +280,7 @@ def _query(fields: FieldReader) -> Query:
         name=fields.text("name"),
         prom_ql=fields.text("promQL", longest=4096),
         server=fields.text("server"),
-        of=fields.choice("of", Capacity),
+        relative_to=fields.choice("relativeTo", Capacity),
         resource=fields.text("resource", longest=_LONGEST_LABEL * 2),
         containers=fields.texts("containers", _MOST_CONTAINERS),
     )
@@ -269,11 +288,12 @@ def _query(fields: FieldReader) -> Query:
         fields.fault("", None, "give exactly one of name (a query of the settings) and promQL")
     if fields.has("promQL") != fields.has("server"):
         fields.fault("", None, "promQL and server go together; a named query knows its server")
-    if fields.has("of") != fields.has("resource"):
-        fields.fault("", None, "of and resource go together: whose limits or requests the query is compared with")
-    if fields.has("containers") and not fields.has("of"):
-        fields.fault("", None, "containers only matters together with of")
-    fields.close()
+    if fields.has("relativeTo") != fields.has("resource"):
+        advice = "relativeTo and resource go together: whose limits or requests the query is compared with"
+        fields.fault("", None, advice)
+    if fields.has("containers") and not fields.has("relativeTo"):
+        fields.fault("", None, "containers only matters together with relativeTo")
+    fields.close(FORMER_NAMES)
     return query
 
 
@@ -283,10 +303,10 @@ def _registry(fields: FieldReader) -> Registry:
         service=fields.text("service"),
         namespace=fields.text("namespace"),
         group=fields.text("group"),
-        grace=fields.integer("graceSeconds", 180, 0, _DAY),
-        absent=fields.integer("absentSeconds", 45, 0, _DAY),
-        unhealthy_is_out=fields.flag("unhealthyIsOut", default=True),
-        any_out=fields.flag("anyOut", default=False),
+        registration_grace_seconds=fields.integer("registrationGraceSeconds", 180, 0, _DAY),
+        absence_confirmation_seconds=fields.integer("absenceConfirmationSeconds", 45, 0, _DAY),
+        treat_unhealthy_as_out=fields.flag("treatUnhealthyAsOut", default=True),
+        any_instance_out=fields.flag("anyInstanceOut", default=False),
         match=fields.choice("match", Match) or Match.IP_PORT,
         port=fields.optional_integer("port", 1, 65_535),
         pod_name_key=fields.text("podNameKey"),
@@ -301,7 +321,7 @@ def _registry(fields: FieldReader) -> Registry:
             registry.name,
             "registry kubernetes reads the pods themselves; leave service, namespace, group, port and podNameKey away",
         )
-    fields.close()
+    fields.close(FORMER_NAMES)
     return registry
 
 
@@ -385,55 +405,55 @@ def _fallback(spec: FieldReader) -> Fallback | None:
 
 
 def read_tolerance(spec: FieldReader, strategy: Strategy) -> Fraction:
-    """The policy's tolerance as a ratio. Strategy Step has its own, `stepTolerance`."""
+    """The policy's tolerance as a ratio. Strategy Step has its own, `step.tolerance`."""
     tolerance = spec.ratio("tolerance")
     if tolerance is None:
         return _TOLERANCE[strategy]
     if strategy is Strategy.STEP:
-        spec.fault("tolerance", spec.get("tolerance"), "strategy Step has stepTolerance instead of tolerance")
+        spec.fault("tolerance", spec.get("tolerance"), "strategy Step has step.tolerance instead of tolerance")
     elif not 0 <= tolerance < 1:
         spec.fault("tolerance", spec.get("tolerance"), 'tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
     return tolerance
 
 
-def read_step(spec: FieldReader, strategy: Strategy, metrics: Iterable[Metric], multiple_of: int) -> Step:
+def read_step(spec: FieldReader, strategy: Strategy, metrics: Iterable[Metric], replica_multiple: int) -> Step:
     """The parameters of strategy Step; the defaults for every other strategy, which may not have them."""
-    given = [key for key in _STEP_FIELDS if spec.has(key)]
+    fields = spec.section("step")
     step = Step(
-        tolerance=spec.integer("stepTolerance", 15, 0, _MOST_TOLERANCE),
-        tolerance_in=spec.choice("toleranceIn", ToleranceIn) or ToleranceIn.POINTS,
-        trigger=spec.choice("trigger", Trigger) or Trigger.ANY_POD,
-        up=spec.integer("stepUp", 2, 0, _LARGEST_STEP),
-        down=spec.integer("stepDown", 2, 1, _LARGEST_STEP),
-        min_pods=spec.integer("minPods", 2, 0, MOST_REPLICAS),
+        tolerance=fields.integer("tolerance", 15, 0, _MOST_TOLERANCE),
+        tolerance_unit=fields.choice("toleranceUnit", ToleranceUnit) or ToleranceUnit.POINTS,
+        trigger=fields.choice("trigger", Trigger) or Trigger.ANY_POD,
+        up=fields.integer("up", 2, 0, _LARGEST_STEP),
+        down=fields.integer("down", 2, 1, _LARGEST_STEP),
+        min_pods=fields.integer("minPods", 2, 0, MOST_REPLICAS),
     )
+    fields.close()
     if strategy is not Strategy.STEP:
-        if given:
-            advice = "stepTolerance, toleranceIn, trigger, stepUp, stepDown and minPods are for strategy Step"
-            spec.fault("strategy", strategy.value, f"{advice}; leave {', '.join(given)} away, or write it")
+        if spec.has("step"):
+            spec.fault("step", None, "step is for strategy Step; remove it, or write strategy: Step")
         return step
-    if multiple_of > step.down:
-        advice = f"stepDown must be at least multipleOf, or a step down (of {step.down}) would be rounded up again"
-        spec.fault("multipleOf", multiple_of, advice)
-    is_ratio = step.tolerance_in is ToleranceIn.RATIO
-    advice = "stepTolerance must be less than the target, or no pod would ever be removed; write a smaller one"
+    if replica_multiple > step.down:
+        advice = f"step.down must be at least replicaMultiple, or a step down ({step.down}) would be rounded up again"
+        spec.fault("replicaMultiple", replica_multiple, advice)
+    is_ratio = step.tolerance_unit is ToleranceUnit.PERCENT
+    advice = "step.tolerance must be less than the target, or no pod would ever be removed; write a smaller one"
     if is_ratio and step.tolerance >= _HUNDRED_PERCENT:
-        spec.fault("stepTolerance", step.tolerance, advice)
+        fields.fault("tolerance", step.tolerance, advice)
     for metric in () if is_ratio else metrics:
-        points = Fraction(step.tolerance, 1 if metric.of is None else _HUNDRED_PERCENT)
-        if metric.resource is not None and metric.of is None:
+        points = Fraction(step.tolerance, 1 if metric.relative_to is None else _HUNDRED_PERCENT)
+        if metric.resource is not None and metric.relative_to is None:
             spec.fault(
                 "metrics",
                 metric.name,
-                "stepTolerance in Points is for queries and for shares of limits or requests; for plain cpu or memory "
-                "write toleranceIn Ratio",
+                "step.tolerance in Points is for queries and for shares of limits or requests; for plain cpu or memory "
+                "write step.toleranceUnit Percent",
             )
         elif metric.target is not None and not metric.floor and metric.target <= points * NANO:
-            spec.fault("stepTolerance", step.tolerance, f"{advice}, or toleranceIn Ratio (metric {metric.name})")
+            fields.fault("tolerance", step.tolerance, f"{advice}, or step.toleranceUnit Percent (metric {metric.name})")
     return step
 
 
-def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, average: Average) -> None:
+def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, algorithm: Algorithm) -> None:
     """Add a fault where the metric has watermarks or a target that the strategy does not take."""
     has_watermarks = fields.has("highWatermark") or fields.has("lowWatermark")
     has_target = fields.has("target")
@@ -446,8 +466,12 @@ def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, averag
     elif strategy is not Strategy.WATERMARK and (has_watermarks or not has_target):
         advice = "strategies Ratio and Step take target, and neither highWatermark nor lowWatermark"
         fields.fault("", metric.name, advice)
-    if average is Average.TOTAL and metric.of is not None:
-        fields.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
+    if algorithm is Algorithm.ABSOLUTE and metric.relative_to is not None:
+        fields.fault(
+            "",
+            metric.name,
+            "algorithm Absolute adds up usage; a metric with relativeTo is a ratio and needs algorithm Average",
+        )
 
 
 def read_converge(spec: FieldReader, strategy: Strategy, metrics: tuple[Metric, ...]) -> Converge | None:

@@ -1,4 +1,4 @@
-"""When to ask again: exponential back-off, for one caller or by key, and probes of servers that do not answer."""
+"""When to try again: exponential back-off, for one caller or by key; and logging a repeated cause once."""
 
 import asyncio
 import math
@@ -97,6 +97,8 @@ class LogOnce:
         """After a success; returns whether a failure had been logged."""
         return self._causes.pop(key, None) is not None
 
+
+# --- until usage asks each query by its own back-off ---
 
 SPREAD_SECONDS = 1.0
 """Time over which waiting queries are spread when the server answers again."""

@@ -1,21 +1,16 @@
-"""Coroutines side by side on one event loop: tasks whose first error ends all, single flight, long work in slices."""
+"""Coroutines on one event loop: tasks whose first error ends all, single flight, long work in slices."""
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
-AT_ONCE = 8
-"""Items that `for_each` works on at a time."""
 SLICE_SECONDS = 0.002
 """How long work may keep the event loop before it yields."""
 PASSES = 3
-"""Of the loop from one slice to the next: in one a request is read, in another one answered."""
+"""Passes of the loop between two slices: a request is read in one, handled in the next and written in the third."""
 
 T = TypeVar("T")
-
 K = TypeVar("K")
 
 
@@ -27,17 +22,6 @@ async def run_all(*coroutines: Coroutine[Any, Any, None]) -> None:
                 group.create_task(coroutine)
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -> None:
-    """Runs the action for every item, `AT_ONCE` at a time; an error is raised, and the remaining items are skipped."""
-    remaining = iter(items)
-
-    async def worker() -> None:
-        for item in remaining:
-            await action(item)
-
-    await run_all(*(worker() for _ in range(AT_ONCE)))
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
@@ -54,29 +38,29 @@ class SingleFlight(Generic[K, T]):
     """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight."""
 
     def __init__(self) -> None:
-        self.flights: dict[K, asyncio.Task[T]] = {}
+        self._flights: dict[K, asyncio.Task[T]] = {}
 
-    async def join(self, key: K, start: Callable[[], Awaitable[T]]) -> T:
+    async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
         return await asyncio.shield(self.begin(key, start))
 
-    def begin(self, key: K, start: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+    def begin(self, key: K, start: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         """The flight for this key, started if none is under way."""
-        task = self.flights.get(key)
+        task = self._flights.get(key)
         if task is None:
 
             def land(done: asyncio.Task[T]) -> None:
-                self.flights.pop(key, None)
+                self._flights.pop(key, None)
                 if not done.cancelled():
                     done.exception()  # marked as retrieved: its waiters may all have been cancelled
 
-            task = self.flights[key] = asyncio.ensure_future(start())
+            task = self._flights[key] = asyncio.create_task(start())
             task.add_done_callback(land)
         return task
 
     async def close(self) -> None:
         """Cancels the flights and waits until they have ended."""
-        flights = list(self.flights.values())
+        flights = list(self._flights.values())
         for task in flights:
             task.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
@@ -97,48 +81,27 @@ class Slices:
     async def breathe(self) -> None:
         """Yields the loop and begins the next slice where this one is over."""
         if self.is_over:
-            await self.next()
-
-    async def next(self) -> None:
-        """Waits for the turn of the next slice and begins it."""
-        await turn()
-        self._until = time.perf_counter() + self._seconds
+            await turn()
+            self._until = time.perf_counter() + self._seconds
 
 
 async def turn() -> None:
-    """Waits until the next slice of long work may begin: one in PASSES of the loop, in the order of the calls.
-
-    So a request waits for one slice at most, however many tasks have long work.
-    """
-    loop = asyncio.get_running_loop()
-    turns = _TURNS.get(loop)
-    if turns is None:
-        turns = _TURNS[loop] = _Turns()
-    await turns.take(loop)
+    """Lets the loop pass as often as it takes to answer a request."""
+    for _ in range(PASSES):
+        await asyncio.sleep(0)
 
 
-class _Turns:
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+# --- until registries/nacos runs its own tasks ---
 
-    def take(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        future = loop.create_future()
-        if not self._waiting:
-            self._give_after(loop, PASSES - 1)  # one more goes by until the waiter runs
-        self._waiting.append(future)
-        return future
-
-    def _give_after(self, loop: asyncio.AbstractEventLoop, passes: int) -> None:
-        if passes:
-            loop.call_soon(self._give_after, loop, passes - 1)
-            return
-        future = self._waiting.popleft()
-        while future.done() and self._waiting:  # cancelled
-            future = self._waiting.popleft()
-        if not future.done():
-            future.set_result(None)
-        if self._waiting:
-            self._give_after(loop, PASSES)
+AT_ONCE = 8
 
 
-_TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
+async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -> None:
+    """Runs the action for every item, `AT_ONCE` at a time; an error is raised, and the remaining items are skipped."""
+    remaining = iter(items)
+
+    async def worker() -> None:
+        for item in remaining:
+            await action(item)
+
+    await run_all(*(worker() for _ in range(AT_ONCE)))

@@ -1,7 +1,7 @@
 """JSON decoders whose only error is msgspec.MsgspecError.
 
 msgspec's own also raise RecursionError for JSON nested deeper than Python's stack allows, and UnicodeDecodeError for
-text that is not UTF-8. Any tenant or server can cause both.
+text that is not UTF-8. Any server can send both.
 """
 
 import functools
@@ -15,18 +15,8 @@ from adapter.runtime.answer_budget import SEGMENT_BYTES, Body
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import SourceError
 
-DEEPEST_OBJECT = 100
-"""Levels of nesting that `truncate_nesting` keeps; no Kubernetes object has half as many."""
-_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
-
 T = TypeVar("T")
 U = TypeVar("U")
-
-PIECE_BYTES = 48 * 1024
-WHOLE_BYTES = 1024 * 1024
-"""The most that one step decodes, in about 5 ms: an answer that cannot be cut, or one element of its array."""
-_LONGEST_BETWEEN = 1024
-"""The longest match of `between` in bytes; elements further apart are not separated."""
 
 _SHARED_TEXTS, _SHARED_LENGTH = 1 << 14, 256
 _first = functools.lru_cache(_SHARED_TEXTS)(str)
@@ -38,10 +28,6 @@ def shared(text: str) -> str:
     Not sys.intern: Python 3.12 never frees what it interned, and a tenant may write ever new labels.
     """
     return _first(text) if len(text) <= _SHARED_LENGTH else text
-
-
-class TooDeepError(msgspec.DecodeError):
-    """The JSON is nested too deeply to decode; `truncate_nesting` repairs it."""
 
 
 class Decoder(Generic[T]):
@@ -61,7 +47,7 @@ class Decoder(Generic[T]):
         try:
             return self._decode(body)  # type: ignore[no-any-return]
         except RecursionError:
-            raise TooDeepError("JSON is nested too deep") from None
+            raise msgspec.DecodeError("JSON is nested too deep") from None
         except UnicodeDecodeError as error:
             raise msgspec.DecodeError(f"JSON is not UTF-8: {error}") from error
 
@@ -71,20 +57,13 @@ def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     return Decoder(kind).decode(body)
 
 
-def truncate_nesting(body: bytes) -> bytes:
-    """The JSON with null in the place of what is nested deeper than DEEPEST levels. It takes 0.2 s for a megabyte."""
-    kept, at, depth = bytearray(), 0, 0
-    for match in _STRUCTURE.finditer(body):
-        token = body[match.start()]
-        if token in b"[{":
-            depth += 1
-            if depth == DEEPEST_OBJECT + 1:
-                kept += body[at : match.start()] + b"null"
-        elif token in b"]}":
-            if depth == DEEPEST_OBJECT + 1:
-                at = match.end()
-            depth -= 1
-    return bytes(kept) + (body[at:] if depth <= DEEPEST_OBJECT else b"")
+# --- until usage and registries decode whole answers ---
+
+PIECE_BYTES = 48 * 1024
+WHOLE_BYTES = 1024 * 1024
+"""The most that one step decodes, in about 5 ms: an answer that cannot be cut, or one element of its array."""
+_LONGEST_BETWEEN = 1024
+"""The longest match of `between` in bytes; elements further apart are not separated."""
 
 
 class Uncut(SourceError):  # noqa: N818 - an error is called what happened

@@ -1,13 +1,16 @@
 """Faults of documents that people write: each with its path, the value found, and the remedy."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _SHOWN = 80
-_LONGEST_INTEGER = 1024
-"""Bits."""
 _MOST = 100
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 3 * _SHOWN  # the cut in their middle lies beyond what is shown
+_REPR.maxdict = _REPR.maxlist = _REPR.maxlong = _SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +58,8 @@ def first_faults(faults: Sequence[Fault]) -> list[Fault]:
 
 def shorten(value: object) -> str:
     """The value as Python writes it, cut to one readable line; a large value is not written out first."""
-    text = ""
-    for piece in _pieces(value):
-        text += piece
-        if len(text) > _SHOWN:
-            return f"{text[:_SHOWN]}…"
-    return text
-
-
-def _pieces(value: object) -> Iterator[str]:
-    """The pieces of the value's text, outer ones first, so that a caller can stop before a deep value ends."""
-    if isinstance(value, dict):
-        yield "{"
-        for number, (key, member) in enumerate(value.items()):
-            yield ", " if number else ""
-            yield from _pieces(key)
-            yield ": "
-            yield from _pieces(member)
-        yield "}"
-    elif isinstance(value, list):
-        yield "["
-        for number, item in enumerate(value):
-            yield ", " if number else ""
-            yield from _pieces(item)
-        yield "]"
-    elif isinstance(value, str):
-        yield repr(value[: _SHOWN + 1])
-    elif isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
-        yield hex(value)  # Python refuses to write such a long decimal number
-    else:
-        yield repr(value)
+    text = _REPR.repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def first_names(names: Sequence[str], most: int) -> str:

@@ -144,8 +144,8 @@ class CompanionFeatures(Section):
     """Whether policies with `fastScaleUp: true` are scaled up before the HPA's next sync, within its `behavior`."""
     deletion_cost: bool = False
     """Whether pods of policies with `pulledOut.deleteFirst: true` are marked. Needs the right to patch pods."""
-    hpa_wiring: bool = False
-    """Whether the HPAs of policies with `hpaWiring: Enforce` are kept conformant. Needs the right to patch HPAs."""
+    hpa_configuration: bool = False
+    """Whether HPAs of policies with `hpaConfiguration: Manage` are kept conformant. Needs the right to patch HPAs."""
 
 
 class CompanionSettings(Section):

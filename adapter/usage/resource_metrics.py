@@ -4,7 +4,6 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
@@ -17,7 +16,7 @@ from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import ResourceSamples, Usage
-from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.answer_budget import MIB, Body
 from adapter.runtime.backoff import LogOnce
 from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces, shared
@@ -253,14 +252,16 @@ class ResourceMetrics:
     async def _fetch(self, namespace: str) -> _NamespaceState:
         last = self._states.get(namespace, _NOTHING)
         path = POD_METRICS.collection(namespace)
-        limit = Limit(self.settings.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
-            async with AsyncExitStack() as stack:
-                with self._metrics.source_duration.labels(SOURCE).time():
-                    body = await stack.enter_async_context(
-                        self._session.reading(path, source=SOURCE, limit=limit, timeout=self.settings.timeout_seconds)
-                    )
-                pods = await decode_usages(body, last.pods)
+            with self._metrics.source_duration.labels(SOURCE).time():
+                body = await self._session.get(
+                    path,
+                    timeout=self.settings.timeout_seconds,
+                    largest=self.settings.max_answer_mib * MIB,
+                    limit_name="resourceMetrics.maxAnswerMiB",
+                    aggregated=True,
+                )
+            pods = await decode_usages(Body(body), last.pods)
         except (KubeError, WrongAnswer) as error:
             self._metrics.source_up.labels(SOURCE).set(0)
             match error:

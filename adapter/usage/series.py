@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.kube.label_index import LabelIndex
 from adapter.kube.selectors import LabelSelector
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point
@@ -70,12 +69,10 @@ class SeriesGroup:
         """The first label set of each pod."""
         self.several: dict[str, list[LabelSet]] = {}
         """The label sets of pods with more than one."""
-        self.index: LabelIndex[int, LabelSet] = LabelIndex(lambda: ((each.number, each) for each in self.sets))
 
     def add(self, labels: LabelSet) -> None:
         """Append a label set."""
         self.sets.append(labels)
-        self.index.change(labels.number, None, labels)
         if labels.pod:
             first = self.by_pod.setdefault(labels.pod, labels)
             if first is not labels:
@@ -198,7 +195,12 @@ class SeriesList(Iterable[Series]):
     async def select(self, selector: LabelSelector | None, slices: Slices) -> Sequence[Series]:
         """The series that the selector matches; without a selector all."""
         if selector is not None and selector.requirements:
-            return await self._decoded(await self._group.index.select(selector, slices), slices)
+            matching = []
+            for labels in list(self._group.sets):
+                if selector.matches(labels.labels):
+                    matching.append(labels)
+                await slices.breathe()
+            return await self._decoded(matching, slices)
         if self._all is None:
             self._all = await self._decoded(list(self._group.sets), slices)
         return self._all

@@ -115,7 +115,7 @@ def scene(case: str, size: int) -> Scene:
             ),
             Metric(
                 name="memory",
-                resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
+                resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT),
                 high=Fraction(NANO * 95, 100),
                 low=Fraction(NANO * 40, 100),
             ),

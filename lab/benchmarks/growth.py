@@ -75,6 +75,7 @@ class Watched(Scenery):
         path.write_text(yaml.safe_dump(settings))
         command = [self._python, "-m", "adapter.cli", "serve", "--kubeconfig", str(kubeconfig), "--settings", str(path)]
         inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        inherited["MALLOC_MMAP_THRESHOLD_"] = "131072"  # as in the image
         return Component("adapter", command, self.folder / "adapter.log", env=inherited, cwd=ROOT)
 
     @property

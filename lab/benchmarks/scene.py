@@ -50,7 +50,7 @@ def policy(service: Service) -> Object:
     }
     memory = {
         "name": "memory",
-        "resource": {"name": "memory", "of": "Limit"},
+        "resource": {"name": "memory", "relativeTo": "Limit"},
         "highWatermark": "80%",
         "lowWatermark": "5%",
     }

@@ -35,7 +35,7 @@ class Metric:
         """The metric in a policy's spec."""
         made: dict[str, Any] = {"name": self.source}
         if self.is_resource:
-            made["resource"] = {"name": self.source} | ({"of": "Limit"} if self.of_limit else {})
+            made["resource"] = {"name": self.source} | ({"relativeTo": "Limit"} if self.of_limit else {})
         else:
             made["query"] = {"name": self.source}
         for key, amount in (("highWatermark", self.high), ("lowWatermark", self.low), ("target", self.target)):
@@ -113,7 +113,7 @@ def _service(
     pods = rng.randint(3, 7)
     spec = {"strategy": strategy, **pacing(rng, strategy)}
     if any(one.source == TOTAL for one in metrics):
-        spec["tolerateZero"] = False  # by default a service total of 0 is believed, whoever says so
+        spec["acceptZeroUsage"] = False  # by default a service total of 0 is believed, whoever says so
     return Service(name, pods, round(pods * rng.uniform(0.7, 1.1), 2), tuple(metrics), spec, registry)
 
 
@@ -130,12 +130,12 @@ def pacing(rng: random.Random, strategy: str) -> dict[str, Any]:
     """Random fields of a policy's spec that pace a count, valid for the strategy."""
     spec: dict[str, Any] = {}
     if strategy == "Step":
-        spec |= {
-            "toleranceIn": "Ratio",
-            "stepTolerance": rng.choice([15, 25]),
+        step = {
+            "toleranceUnit": "Percent",
+            "tolerance": rng.choice([15, 25]),
             "trigger": rng.choice(["AnyPod", "Average"]),
         }
-        spec |= {"stepUp": rng.randint(0, 2), "stepDown": rng.randint(1, 2), "minPods": 2}
+        spec["step"] = step | {"up": rng.randint(0, 2), "down": rng.randint(1, 2), "minPods": 2}
         spec["cooldown"] = {"scaleUpSeconds": rng.choice([0, 5]), "scaleDownSeconds": rng.choice([0, 5, 10])}
     else:
         spec["tolerance"] = rng.choice(["0%", "1%", "5%"])
@@ -146,7 +146,7 @@ def pacing(rng: random.Random, strategy: str) -> dict[str, Any]:
     if rng.random() < 0.2:
         spec["delay"] = {"scaleUpSeconds": rng.choice([0, 2]), "scaleDownSeconds": rng.choice([3, 8])}
     if rng.random() < 0.2:
-        spec["multipleOf"] = 1 if strategy == "Step" else 2
+        spec["replicaMultiple"] = 1 if strategy == "Step" else 2
     if rng.random() < 0.2 and strategy == "Watermark":
         spec["convergeTowards"] = rng.choice(["High", "Low"])
     if rng.random() < 0.3:
@@ -226,6 +226,15 @@ def _edit(rng: random.Random, service: Service) -> dict[str, Any]:
     if rng.random() < 0.3:
         return {"mode": rng.choice(["Active", "Observe", "Paused"])}
     fresh: dict[str, Any] = dict.fromkeys(
-        ("velocity", "delay", "cooldown", "multipleOf", "convergeTowards", "minServingPercent", "pulledOut", "fallback")
+        (
+            "velocity",
+            "delay",
+            "cooldown",
+            "replicaMultiple",
+            "convergeTowards",
+            "minServingPercent",
+            "pulledOut",
+            "fallback",
+        )
     )
     return {"mode": "Active", **fresh, **pacing(rng, strategy)}

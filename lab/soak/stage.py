@@ -106,7 +106,12 @@ class Stage(Scene):
 
     def _begin_policies(self) -> None:
         for name, truth in self.truths.items():
-            registry = {"name": "consul", "service": name, "graceSeconds": 20, "absentSeconds": 5}
+            registry = {
+                "name": "consul",
+                "service": name,
+                "registrationGraceSeconds": 20,
+                "absenceConfirmationSeconds": 5,
+            }
             spec = {**truth.service.spec, **({"registry": registry} if truth.service.registry else {})}
             self.workloads.policy(name, [metric.written() for metric in truth.service.metrics], **spec)
             self.workloads.hpa(name, minimum=1, maximum=MOST_PODS, behavior=BEHAVIOR)

@@ -4,12 +4,21 @@ import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from adapter.kube.label_index import OwnersByLabels, PodStore, distinct_labels
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
+from adapter.snapshot import (
+    Key,
+    OwnersByLabels,
+    PodsMetricTarget,
+    PodStore,
+    PolicyView,
+    Problem,
+    Snapshot,
+    TargetKey,
+    distinct_labels,
+)
 from adapter.usage.series import Columns, NamedQueryResult, Series, SeriesList, SeriesTable
 
 NOW = 1_800_000_000.0
@@ -44,9 +53,11 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
     return MetricAssessment(name=name, usage=nano, **fields)  # type: ignore[arg-type]
 
 
-def metric(name: str = "cpu", *, of: Capacity | None = None) -> Metric:
+def metric(name: str = "cpu", *, relative_to: Capacity | None = None) -> Metric:
     return Metric(
-        name=name, resource=ResourceMetric(name="memory" if of else "cpu", of=of), high=Fraction(1200 * NANO, 1000)
+        name=name,
+        resource=ResourceMetric(name="memory" if relative_to else "cpu", relative_to=relative_to),
+        high=Fraction(1200 * NANO, 1000),
     )
 
 

@@ -102,7 +102,7 @@ QUEUE = {"name": "queue", "query": {"name": "backlog"}, "highWatermark": "10"}
 SPECS: dict[str, dict[str, Any]] = {
     "velocity": POLICY["spec"],
     "Ratio": {"strategy": "Ratio", "metrics": [{**CPU, "target": "800m"}]},
-    "Step": {"strategy": "Step", "toleranceIn": "Ratio", "metrics": [{**CPU, "target": "2"}]},
+    "Step": {"strategy": "Step", "step": {"toleranceUnit": "Percent"}, "metrics": [{**CPU, "target": "2"}]},
     "registry": {"metrics": [BAND], "registry": {"name": "prod-nacos", "service": "web-service"}},
     "total": {"metrics": [BAND, QUEUE]},
     "floor": {"metrics": [BAND, {**QUEUE, "floor": True}]},

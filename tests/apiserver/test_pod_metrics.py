@@ -86,7 +86,11 @@ async def test_a_serving_or_doubtful_pod_with_a_sample_has_its_own_value_and_the
 async def test_of_a_utilization_a_pod_has_its_share_of_its_own_limit() -> None:
     pods = [reading("p1", limit=2, memory=1500), reading("p2", limit=4, memory=1000), reading("p3", memory=1000)]
     picture = snapshot(
-        view(metrics=[metric("memory", of=Capacity.LIMIT)], assessments=[measured("memory", usage=500)], pods=pods)
+        view(
+            metrics=[metric("memory", relative_to=Capacity.LIMIT)],
+            assessments=[measured("memory", usage=500)],
+            pods=pods,
+        )
     )
     assert await values(picture, f"{PODS}/effective_memory") == {"p1": "750m", "p2": "250m"}
 

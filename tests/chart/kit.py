@@ -51,7 +51,7 @@ SWITCHES: dict[str, Switch] = {
     "events": _feature("companion-events", "events"),
     "fastScaleUp": _feature("companion-fast-scale-up", "fastScaleUp"),
     "deletionCost": _feature("companion-deletion-cost", "deletionCost"),
-    "hpaWiring": _feature("companion-hpa-wiring", "hpaWiring"),
+    "hpaConfiguration": _feature("companion-hpa-configuration", "hpaConfiguration"),
     "production": _setting(("companion-namespaces",), companion={"production": {"label": "stage=production"}}),
     "external": _setting(("external-metrics",), server={"externalMetrics": True}),
     "upstreams": _setting(("upstreams",), upstreams={"custom": {"url": "https://prometheus-adapter.monitoring.svc"}}),

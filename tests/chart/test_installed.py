@@ -108,7 +108,7 @@ def test_notes_say_what_comes_next_and_what_was_switched_on(cluster: ControlPlan
         "external.metrics.k8s.io",
         "fastScaleUp",
         "deletionCost",
-        "hpaWiring",
+        "hpaConfiguration",
     ):
         assert (word in usual, word in everything) == (False, True)
     assert ("There is no companion" in usual, "There is no companion" in nothing) == (False, True)

@@ -75,7 +75,7 @@ def test_rights_are_bound_in_the_namespaces_that_are_watched_and_the_rest_in_the
     names = {
         "effective-load-server", "effective-load-scales", "effective-load-companion", "effective-load-companion-status",
         "effective-load-companion-events", "effective-load-companion-fast-scale-up",
-        "effective-load-companion-deletion-cost", "effective-load-companion-hpa-wiring",
+        "effective-load-companion-deletion-cost", "effective-load-companion-hpa-configuration",
     }  # fmt: skip
     assert bound == {(name, namespace) for name in names for namespace in ("shop", "pay")}
     in_the_cluster = {item["metadata"]["name"] for item in objects if item["kind"] == "ClusterRoleBinding"}

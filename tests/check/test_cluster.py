@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.kube.cluster import Cluster, ClusterError
+from adapter.commands.cluster import Cluster, ClusterError
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
 from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS, Neighbours

@@ -6,7 +6,7 @@ import pytest
 
 from adapter.commands.check.findings import dangling_hpas
 from adapter.commands.check.report import ReportSection
-from adapter.kube.cluster import ListedPolicy
+from adapter.commands.cluster import ListedPolicy
 from adapter.policy.hpa import Hpa, parse_hpa
 from tests.load.kit import cpu, policy
 

@@ -6,7 +6,7 @@ import pytest
 
 from adapter.commands.check.cluster_checks import add_policy_error, server_sections, status_sections
 from adapter.commands.check.report import ReportSection
-from adapter.kube.cluster import Cluster, ListedPolicy, ReportedStatus
+from adapter.commands.cluster import Cluster, ListedPolicy, ReportedStatus
 from adapter.kube.errors import Forbidden
 from adapter.kube.objects import Condition
 from adapter.runtime.times import format_time

@@ -20,7 +20,7 @@ OTHERS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 IDENTITY = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SERVER = "system:serviceaccount:effective-load:effective-load"
 FEATURES = {"status": "status", "events": "events", "fastScaleUp": "fast-scale-up", "deletionCost": "deletion-cost",
-            "hpaWiring": "hpa-wiring"}  # fmt: skip
+            "hpaConfiguration": "hpa-configuration"}  # fmt: skip
 
 
 class Rights:

@@ -18,7 +18,7 @@ from tests.load.kit import NOW, REGISTRY, cpu, pod, policy
 HALF = Fraction(NANO, 2)
 METRICS = (
     cpu("1200m", "400m"),
-    Metric(name="memory", resource=ResourceMetric(name="memory", of=Capacity.LIMIT), high=HALF),
+    Metric(name="memory", resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT), high=HALF),
     Metric(name="rps", query=Query(name="rps"), high=Fraction(100 * NANO)),
     Metric(name="latency", query=Query(name="p99"), high=Fraction(100 * NANO)),
     Metric(name="queue", query=Query(name="queue"), high=Fraction(100 * NANO)),

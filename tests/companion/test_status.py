@@ -103,7 +103,7 @@ def test_a_policy_that_is_refused_does_not_pass_for_active_whatever_its_mode(mod
 
 MEMORY = Metric(
     name="memory",
-    resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
+    resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT),
     high=Fraction(8 * NANO, 10),
     low=Fraction(1, 2) * NANO,
 )

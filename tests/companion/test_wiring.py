@@ -9,11 +9,11 @@ import pytest
 
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
-from adapter.companion.features import hpa_wiring
+from adapter.companion.features import hpa_configuration
 from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
 from adapter.companion.writer import Writer
 from adapter.kube.session import Session
-from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy, Velocity
+from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
     FIELD_MANAGER,
@@ -34,9 +34,9 @@ from tests.kube.fake import FakeApi, text
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
-ENFORCED = policy(cpu("1200m", "400m"), hpa_wiring=HpaWiring.ENFORCE, uid="rule")
-REPORTED = replace(ENFORCED, hpa_wiring=HpaWiring.REPORT)
-SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_wiring=True))
+MANAGED = policy(cpu("1200m", "400m"), hpa_configuration=HpaConfiguration.MANAGE, uid="rule")
+REPORTED = replace(MANAGED, hpa_configuration=HpaConfiguration.REPORT)
+SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_configuration=True))
 KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
 PLAIN = Hpa(
     namespace="shop",
@@ -79,20 +79,20 @@ async def writer(api: FakeApi) -> AsyncIterator[Writer]:
         yield Writer(session, lambda: True, Metrics(), lambda *_: None)
 
 
-def context(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
+def context(hpa: Hpa | None = PLAIN, rule: Policy = MANAGED, **changes: Any) -> Context:
     given = {"hpa": hpa, "settings": SWITCHED_ON, "tolerance_field": KNOWN}
     return kit.context(rule=rule, bounds=hpa.bounds if hpa else None, **(given | changes))
 
 
 def finding(case: Context) -> PolicyCondition:
-    (found,) = hpa_wiring.conditions(case)
+    (found,) = hpa_configuration.conditions(case)
     assert found.type == "HPAConformant"
     return found
 
 
 def wired(case: Context) -> dict[str, Any]:
     """The behavior that is set."""
-    (action,) = hpa_wiring.plan(case)
+    (action,) = hpa_configuration.plan(case)
     assert isinstance(action, WireHpa)
     return dict(action.behavior)
 
@@ -144,8 +144,8 @@ class TestSetting:
         [
             ({}, [WRITE]),
             ({"rule": REPORTED}, []),
-            ({"rule": replace(ENFORCED, mode=Mode.OBSERVE)}, []),
-            ({"rule": replace(ENFORCED, mode=Mode.PAUSED)}, [WRITE]),
+            ({"rule": replace(MANAGED, mode=Mode.OBSERVE)}, []),
+            ({"rule": replace(MANAGED, mode=Mode.PAUSED)}, [WRITE]),
             pytest.param({"hpa": replace(PLAIN, metrics=())}, [], id="an HPA that asks another policy"),
             pytest.param({"neighbours": Neighbours(policies="old")}, [], id="one with two policies"),
         ],
@@ -153,14 +153,14 @@ class TestSetting:
     def test_all_of_it_is_set_at_once_where_the_policy_asks_for_it(
         self, changes: dict[str, Any], writes: list[WireHpa]
     ) -> None:
-        assert list(hpa_wiring.plan(context(**changes))) == writes
+        assert list(hpa_configuration.plan(context(**changes))) == writes
 
     def test_it_is_planned_only_where_the_feature_is_on(self) -> None:
         assert WRITE in list(plan.steady(context()))
         assert WRITE not in list(plan.steady(context(settings=CompanionSettings())))
 
     def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
-        assert list(hpa_wiring.plan(context(SET))) == []
+        assert list(hpa_configuration.plan(context(SET))) == []
         assert (finding(context(SET)).is_true, finding(context(SET)).reason) == (True, "Conformant")
 
     def test_a_policy_in_mode_observe_beside_another_metric_is_no_trouble(self) -> None:
@@ -177,8 +177,8 @@ class TestSetting:
 
     def test_wiring_that_is_undone_long_after_is_repaired(self) -> None:
         case = acted(context(), 90_000, hpa=replace(PLAIN, resource_version="9"))
-        (action,) = hpa_wiring.plan(case)
-        assert hpa_wiring.after(case.state, action, case.now).wired.times == 1
+        (action,) = hpa_configuration.plan(case)
+        assert hpa_configuration.after(case.state, action, case.now).wired.times == 1
 
     def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
         case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
@@ -188,9 +188,9 @@ class TestSetting:
         paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
         for managers in (FieldManagers(), FieldManagers(owners={"scaleDown.policies": ("kubectl",)})):
             case = context(replace(SET, scale_down=paced, managers=managers))
-            assert list(hpa_wiring.plan(case)) == []
+            assert list(hpa_configuration.plan(case)) == []
             assert finding(case).reason == "Conformant"
-        behavior = wired(context(rule=replace(ENFORCED, velocity=Velocity(down=10))))
+        behavior = wired(context(rule=replace(MANAGED, velocity=Velocity(down=10))))
         assert [one["value"] for one in behavior["scaleDown"]["policies"]] == [1, 10]
 
 
@@ -214,18 +214,18 @@ class TestOthers:
 
     def test_fields_that_the_companion_owns_are_repaired(self) -> None:
         ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
-        assert list(hpa_wiring.plan(context(ours))) == [WRITE]
+        assert list(hpa_configuration.plan(context(ours))) == [WRITE]
 
 
 class TestWar:
     def test_a_write_that_the_watch_has_not_shown_yet_is_not_undone(self) -> None:
         case = acted(context(), 1)
-        assert list(hpa_wiring.plan(case)) == []
+        assert list(hpa_configuration.plan(case)) == []
         assert finding(case).reason == "Tolerance"
 
     def test_a_client_that_undoes_the_wiring_is_named_and_not_fought(self) -> None:
         case = undone(context(), 5)
-        assert list(hpa_wiring.plan(case)) == []
+        assert list(hpa_configuration.plan(case)) == []
         found = finding(case)
         assert found.reason == "WiringUndone"
         assert "the companion's changes of HPA web (scaleUp.tolerance" in found.message
@@ -237,7 +237,7 @@ class TestWar:
         for version in range(9, 15):
             case = undone(case, 0, str(version))
             waits.append(
-                next(s for s in range(0, 200_000, 600) if list(hpa_wiring.plan(replace(case, now=case.now + s))))
+                next(s for s in range(0, 200_000, 600) if list(hpa_configuration.plan(replace(case, now=case.now + s))))
             )
             case = replace(case, now=case.now + waits[-1])
         assert waits == [600, 3600, 21_600, 86_400, 86_400, 86_400]
@@ -246,8 +246,8 @@ class TestWar:
 class TestMissing:
     def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
         memory = plan.missed(State(), WRITE, ActionResult.OVERTAKEN, NOW)
-        assert list(hpa_wiring.plan(context(state=memory, now=NOW + 9))) == []
-        assert list(hpa_wiring.plan(context(state=memory, now=NOW + 10))) == [WRITE]
+        assert list(hpa_configuration.plan(context(state=memory, now=NOW + 9))) == []
+        assert list(hpa_configuration.plan(context(state=memory, now=NOW + 10))) == [WRITE]
 
     def test_a_missing_right_is_shown_until_it_is_granted_or_others_have_set_every_field(self) -> None:
         memory = plan.missed(State(), WRITE, ActionResult.REFUSED, NOW)
@@ -260,8 +260,8 @@ class TestMissing:
         assert finding(context(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
 
     def test_without_an_hpa_there_is_nothing_to_say(self) -> None:
-        assert list(hpa_wiring.conditions(context(None))) == []
-        assert list(hpa_wiring.plan(context(None))) == []
+        assert list(hpa_configuration.conditions(context(None))) == []
+        assert list(hpa_configuration.plan(context(None))) == []
 
 
 class TestTolerance:
@@ -275,7 +275,7 @@ class TestTolerance:
         ],
     )
     def test_it_is_asked_first_once_in_ten_minutes(self, hpa: Hpa, field: ToleranceField, asks: bool) -> None:
-        planned = list(hpa_wiring.plan(context(hpa, REPORTED, tolerance_field=field)))
+        planned = list(hpa_configuration.plan(context(hpa, REPORTED, tolerance_field=field)))
         assert planned == [AskTolerance(key=KEY, hpa="web")] * asks
 
     async def test_the_answer_shows_whether_the_tolerance_was_kept(self, api: FakeApi, writer: Writer) -> None:

@@ -121,7 +121,7 @@ class Scene:
             if name == "strayed":
                 pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in self.workloads.pods(name)}
                 self.registry.register(name, pods)
-                spec = {"registry": {"name": "consul", "service": name, "graceSeconds": 0}}
+                spec = {"registry": {"name": "consul", "service": name, "registrationGraceSeconds": 0}}
             self.workloads.policy(name, [query_watermarks("load", "100", "40")], **spec)
             self.workloads.hpa(name, behavior=CALM, maximum=3 if name == "top" else 100)
         for name in SERVICES:

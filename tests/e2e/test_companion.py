@@ -113,7 +113,7 @@ def test_a_share_of_a_limit_is_a_percentage_in_the_row(
     make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene
 ) -> None:
     scene.workloads.deployment("web", 2, usage_memory="830Mi", memory_limit="1000Mi")
-    memory = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}}
+    memory = {"name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"}}
     scene.workloads.policy("web", [memory | {"highWatermark": "0.9", "lowWatermark": "50%"}])
     scene.workloads.hpa("web", behavior=CALM)
     make_companion()
@@ -356,7 +356,7 @@ def test_four_absent_pods_stay_out_over_restarts_of_everything_without_a_change_
         workloads.policy(
             "web",
             [query_watermarks("load", "120", "40")],
-            registry={"name": "consul", "service": "shop.web", "absentSeconds": 5},
+            registry={"name": "consul", "service": "shop.web", "absenceConfirmationSeconds": 5},
             pulledOut={"replaceAfterSeconds": 0},
         )
         workloads.hpa("web", behavior=CALM)

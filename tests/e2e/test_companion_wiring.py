@@ -1,4 +1,4 @@
-"""HPA wiring: the companion sets an HPA's behavior, and yields to other field managers."""
+"""HPA configuration: the companion sets an HPA's behavior, and yields to other field managers."""
 
 import secrets
 import time
@@ -18,8 +18,8 @@ from lab.harness.workloads import Workloads, policy_metric, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
-ON = {"companion": {"features": {"hpaWiring": True}}}
-RIGHTS = ("status", "hpa-wiring")
+ON = {"companion": {"features": {"hpaConfiguration": True}}}
+RIGHTS = ("status", "hpa-configuration")
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 ROUNDS = 12
 GATE = "HPAConfigurableTolerance"
@@ -28,7 +28,7 @@ GATE = "HPAConfigurableTolerance"
 def service(workloads: Workloads, maker: str = "kubectl", **rule: Any) -> Object:
     """Creates a service with an HPA without behavior; returns the HPA's spec."""
     workloads.deployment("web", 2, usage_cpu="0.1")
-    workloads.policy("web", [query_watermarks("load", "120", "40")], **{"hpaWiring": "Enforce", **rule})
+    workloads.policy("web", [query_watermarks("load", "120", "40")], **{"hpaConfiguration": "Manage", **rule})
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": 1,
@@ -114,7 +114,7 @@ def test_the_policys_velocity_is_the_guard(make_companion: MakeCompanion, worklo
 
 def test_fields_set_by_the_hpas_creator_stay(make_companion: MakeCompanion, workloads: Workloads) -> None:
     workloads.deployment("web", 2, usage_cpu="0.1")
-    workloads.policy("web", [query_watermarks("load", "120", "40")], hpaWiring="Enforce")
+    workloads.policy("web", [query_watermarks("load", "120", "40")], hpaConfiguration="Manage")
     rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}
     workloads.hpa("web", behavior=rules)
     make_companion(ON, rights=RIGHTS)
@@ -124,7 +124,7 @@ def test_fields_set_by_the_hpas_creator_stay(make_companion: MakeCompanion, work
 
 
 def test_a_report_changes_nothing(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    service(workloads, hpaWiring="Report")
+    service(workloads, hpaConfiguration="Report")
     companion = make_companion(ON, rights=RIGHTS)
     wait_told(workloads, "Tolerance", "suppresses steps")
     assert behavior(workloads) == {}
@@ -257,7 +257,7 @@ def test_a_cluster_without_the_field_is_detected_by_a_dry_run_and_served_coarsel
     load = Load(exporter, old)
     old.deployment("web", 20, max_surge=1, max_unavailable=0)
     load.each("web", 123)
-    old.policy("web", [query_watermarks("load", "120", "40")], hpaWiring="Enforce")
+    old.policy("web", [query_watermarks("load", "120", "40")], hpaConfiguration="Manage")
     old.hpa("web", tolerance="0")
     settings = prometheus_settings(prometheus)
     rights = companion_kubeconfig(old_cluster, RIGHTS)

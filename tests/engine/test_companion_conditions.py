@@ -16,7 +16,7 @@ from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import PATIENCE_SECONDS, SERVICES, Service, Stand, running, standing, until
 
-FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_wiring": True, "events": False}
+FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_configuration": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 
 

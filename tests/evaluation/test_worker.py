@@ -9,7 +9,7 @@ from adapter.evaluation.worker import MAX_BATCH, Worker
 from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
 from adapter.runtime.concurrency import PASSES, Slices
-from adapter.runtime.fairness import DelayQueue
+from adapter.runtime.work_queue import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult

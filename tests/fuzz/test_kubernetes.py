@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from adapter.evaluation.object_index import decode_hpa, decode_policy
 from adapter.kube import leader_election
 from adapter.kube.errors import KubeError
-from adapter.kube.objects import decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
-from adapter.kube.session import ServerClock
+from adapter.kube.scale import decode_scale
 from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder
 from adapter.registries import kubernetes
 from tests.fuzz.kit import fuzz
@@ -162,8 +161,6 @@ KINDS: dict[str, tuple[Decode, Any]] = {
 class Session:
     """A session with clocks, whose every answer is this one."""
 
-    clock = ServerClock()
-
     def __init__(self, answer: bytes = b"") -> None:
         self._answer = answer
 
@@ -172,6 +169,9 @@ class Session:
 
     def now(self) -> float:
         return 1.7e9
+
+    def monotonic(self) -> float:
+        return 0.0
 
 
 def watched(kind: str, listed: bytes = b"") -> tuple[Reflector[Any], list[tuple[Any, Any]]]:

@@ -10,6 +10,17 @@ from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import FakeApi
 
 
+class Clock:
+    """The machine's clock and the one that nobody sets, both of which stand still until a test moves them."""
+
+    def __init__(self) -> None:
+        self.wall, self.monotonic = 1000.0, 0.0
+
+    def pass_(self, seconds: float) -> None:
+        self.wall += seconds
+        self.monotonic += seconds
+
+
 @pytest.fixture(autouse=True)
 def _no_blocking() -> Iterator[None]:
     """A blocking call of ours in the event loop fails the test."""
@@ -34,4 +45,18 @@ async def api() -> AsyncIterator[FakeApi]:
 @pytest.fixture
 async def session(api: FakeApi, metrics: Metrics) -> AsyncIterator[Session]:
     async with Session(api.load, metrics=metrics) as session:
+        yield session
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def timed(api: FakeApi, metrics: Metrics, clock: Clock) -> AsyncIterator[Session]:
+    """A session whose clocks the test moves."""
+    async with Session(
+        api.load, metrics=metrics, wall=lambda: clock.wall, monotonic=lambda: clock.monotonic
+    ) as session:
         yield session

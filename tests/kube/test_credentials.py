@@ -1,12 +1,10 @@
 """Credentials: kubeconfigs in all their forms, the service account of a pod, and when they are loaded again."""
 
-import asyncio
 import base64
 import json
 import ssl
 import stat
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,9 @@ import trustme
 import yaml
 
 from adapter.kube import credentials
-from adapter.kube.credentials import ClusterAccess, CredentialKeeper, TlsContexts, choose_credentials
+from adapter.kube.credentials import ClusterAccess, CredentialKeeper, choose_credentials
 from adapter.kube.errors import CredentialsError
-from adapter.runtime.times import format_time
+from tests.kube.conftest import Clock
 
 SERVER = "https://10.0.0.1:6443"
 
@@ -44,7 +42,6 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 Write = Callable[..., str]
-Plugin = Callable[..., dict[str, Any]]
 Access = Callable[..., Awaitable[ClusterAccess]]
 
 
@@ -74,28 +71,6 @@ def access(kubeconfig: Write) -> Access:
     return lambda user, **cluster: choose_credentials(kubeconfig(user, **cluster))()
 
 
-@pytest.fixture
-def plugin(tmp_path: Path) -> Plugin:
-    """A user whose exec plugin prints this and ends with this code."""
-
-    def write(status: dict[str, Any] | str, code: int = 0, first: str = "") -> dict[str, Any]:
-        version = "client.authentication.k8s.io/v1"
-        said = (
-            status
-            if isinstance(status, str)
-            else json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
-        )
-        path = tmp_path / "plugin"
-        path.write_text(
-            f"#!{sys.executable} -IS\nimport sys\n{first}"
-            f"print({said!r})\nprint('the plugin complains', file=sys.stderr)\nsys.exit({code})\n"
-        )
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return {"exec": {"apiVersion": version, "command": str(path), "interactiveMode": "Never"}}
-
-    return write
-
-
 class TestKubeconfig:
     @pytest.mark.parametrize(
         ("user", "authorization"),
@@ -105,7 +80,7 @@ class TestKubeconfig:
             ({"username": "u", "password": "secret"}, f"Basic {base64.b64encode(b'u:secret').decode()}"),
         ],
     )
-    async def test_a_users_secret_is_shown_to_the_server_and_not_in_logs(
+    async def test_secret_of_a_user_is_sent_and_not_shown_in_logs(
         self, access: Access, tmp_path: Path, user: dict[str, str], authorization: str
     ) -> None:
         (tmp_path / "token").write_text("secret\n")
@@ -113,14 +88,14 @@ class TestKubeconfig:
         assert (found.server, found.authorization, found.lifetime) == (SERVER, authorization, 300.0)
         assert authorization.split()[1] not in repr(found)
 
-    async def test_the_authority_is_trusted_even_without_key_identifiers(self, access: Access, ca_file: Path) -> None:
+    async def test_authority_without_key_identifiers_is_trusted(self, access: Access, ca_file: Path) -> None:
         tls = (await access({}, **{"certificate-authority": str(ca_file)})).tls
         assert tls is not None
         assert len(tls.get_ca_certs()) == 1
         assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
         assert not tls.verify_flags & ssl.VERIFY_X509_STRICT
 
-    async def test_data_in_the_file_itself_is_used(self, access: Access, authority: trustme.CA) -> None:
+    async def test_certificates_in_the_file_itself_are_used(self, access: Access, authority: trustme.CA) -> None:
         pair = authority.issue_cert("somebody@example.com")
         encoded = base64.b64encode(pair.cert_chain_pems[0].bytes()).decode()
         key = base64.b64encode(pair.private_key_pem.bytes()).decode()
@@ -130,14 +105,14 @@ class TestKubeconfig:
         assert found.tls is not None
         assert found.authorization == ""
 
-    async def test_the_cluster_s_other_settings_are_used(self, access: Access) -> None:
+    async def test_server_name_proxy_and_verification_are_read(self, access: Access) -> None:
         more = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
         found = await access({}, **more)
         assert found.tls is not None
         assert found.tls.verify_mode is ssl.CERT_NONE
         assert (found.server_name, found.proxy) == ("kubernetes", "http://proxy:3128")
 
-    async def test_plain_http_needs_no_tls(self, access: Access) -> None:
+    async def test_plain_http_has_no_tls(self, access: Access) -> None:
         found = await access({}, server="http://127.0.0.1:8001/")
         assert (found.server, found.tls) == ("http://127.0.0.1:8001", None)
 
@@ -149,7 +124,7 @@ class TestKubeconfig:
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{first}:{second}")
         assert (await choose_credentials(None)()).authorization == "Bearer first"
 
-    async def test_the_home_s_config_is_the_last_resort(self, kubeconfig: Write, tmp_path: Path) -> None:
+    async def test_config_of_the_home_is_the_last_resort(self, kubeconfig: Write, tmp_path: Path) -> None:
         (tmp_path / ".kube").mkdir()
         kubeconfig({"token": "home"}, name=".kube/config")
         assert (await choose_credentials(None)()).authorization == "Bearer home"
@@ -158,80 +133,28 @@ class TestKubeconfig:
         "content",
         ["", "just text", "a: [", "{}", "current-context: x\ncontexts: []\nclusters: []\nusers: []", "- a\n- b"],
     )
-    async def test_a_broken_file_is_named(self, tmp_path: Path, content: str) -> None:
+    async def test_broken_file_is_named(self, tmp_path: Path, content: str) -> None:
         path = tmp_path / "broken"
         path.write_text(content)
         with pytest.raises(CredentialsError, match=str(path)):
             await choose_credentials(str(path))()
 
     @pytest.mark.parametrize(("file", "fault"), [("missing.crt", "missing"), ("token", "kubeconfig")])
-    async def test_a_file_that_is_missing_or_holds_no_certificate_is_an_error(
+    async def test_missing_or_invalid_certificate_file_is_an_error(
         self, access: Access, tmp_path: Path, file: str, fault: str
     ) -> None:
         (tmp_path / "token").write_text("nothing of the kind")
         with pytest.raises(CredentialsError, match=fault):
             await access({}, **{"certificate-authority": file})
 
-
-class TestPlugins:
-    @pytest.mark.parametrize(
-        ("left", "lifetime"),
-        [
-            (900, 840),  # shortly before it expires
-            (None, None),  # until it is refused
-            (-100, 5),  # a plugin is not run over and over for a token as good as expired
-            (3, 5),
-        ],
-    )
-    async def test_a_token_is_used_until_it_has_to_be_replaced(
-        self, access: Access, plugin: Plugin, left: float | None, lifetime: float | None
-    ) -> None:
-        expires = {} if left is None else {"expirationTimestamp": format_time(time.time() + left)}
-        found = await access(plugin({"token": "t", **expires}))
-        assert found.authorization == "Bearer t"
-        assert found.lifetime == (lifetime and pytest.approx(lifetime, rel=0.02))
-
-    async def test_a_certificate_is_used(self, access: Access, plugin: Plugin, authority: trustme.CA) -> None:
-        pair = authority.issue_cert("somebody@example.com")
-        status = {
-            "clientCertificateData": pair.cert_chain_pems[0].bytes().decode(),
-            "clientKeyData": pair.private_key_pem.bytes().decode(),
-            "expirationTimestamp": format_time(time.time() + 900),
-        }
-        found = await access(plugin(status))
-        assert found.tls is not None
-        assert found.authorization == ""
-        assert found.lifetime == pytest.approx(840, abs=10)
-
-    @pytest.mark.parametrize(
-        ("status", "code", "fault"),
-        [
-            ({"token": "t"}, 3, "process returned 3.*the plugin complains"),
-            ("no json", 0, "failed to decode"),
-            ({}, 0, "neither a token nor a certificate"),
-            ({"clientCertificateData": "x"}, 0, "neither a token nor a certificate"),
-            ({"token": ""}, 0, "neither a token nor a certificate"),
-            ({"clientCertificateData": "", "clientKeyData": ""}, 0, "neither a token nor a certificate"),
-            ({"token": "t", "expirationTimestamp": "soon"}, 0, "'soon' is no RFC 3339 time"),
-        ],
-    )
-    async def test_a_plugin_that_fails_is_an_error_and_not_an_anonymous_user(
-        self, access: Access, plugin: Plugin, status: dict[str, Any] | str, code: int, fault: str
-    ) -> None:
-        with pytest.raises(CredentialsError, match=fault):
-            await access(plugin(status, code))
-
-    async def test_a_plugin_that_does_not_exist_is_an_error(self, access: Access, tmp_path: Path) -> None:
-        user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(tmp_path / "gone")}}
-        with pytest.raises(CredentialsError, match="gone"):
-            await access(user)
-
-    async def test_the_loop_goes_on_while_a_plugin_runs(self, access: Access, plugin: Plugin, tmp_path: Path) -> None:
-        """The plugin waits for a file that only the loop can write."""
-        wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
-        loading = asyncio.ensure_future(access(plugin({"token": "t"}, first=wait)))
-        await asyncio.to_thread((tmp_path / "go").touch)
-        assert (await asyncio.wait_for(loading, 30)).authorization == "Bearer t"
+    async def test_token_of_an_exec_plugin_is_used(self, access: Access, tmp_path: Path) -> None:
+        version = "client.authentication.k8s.io/v1"
+        said = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": "t"}})
+        path = tmp_path / "plugin"
+        path.write_text(f"#!{sys.executable} -IS\nprint({said!r})\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        user = {"exec": {"apiVersion": version, "command": str(path), "interactiveMode": "Never"}}
+        assert (await access(user)).authorization == "Bearer t"
 
 
 class TestInCluster:
@@ -244,32 +167,30 @@ class TestInCluster:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 
-    async def test_the_service_account_is_used(self) -> None:
+    async def test_service_account_is_used(self) -> None:
         access = await choose_credentials(None)()
         assert (access.server, access.authorization) == ("https://[fd00::1]:443", "Bearer first")
         assert access.lifetime == 60.0
 
-    async def test_a_new_token_is_picked_up_and_the_connections_kept(self, tmp_path: Path) -> None:
+    async def test_unchanged_files_keep_the_connections(self) -> None:
+        load = choose_credentials(None)
+        assert (await load()).tls is (await load()).tls
+
+    async def test_new_token_and_authority_are_read(self, tmp_path: Path, ca_file: Path) -> None:
         load = choose_credentials(None)
         before = await load()
         (tmp_path / "sa-token").write_text("second\n")
-        after = await load()
-        assert after.authorization == "Bearer second"
-        assert after.tls is before.tls
-
-    async def test_a_new_authority_is_trusted(self, ca_file: Path) -> None:
-        load = choose_credentials(None)
-        before = await load()
         trustme.CA(organization_name="another").cert_pem.write_to_path(str(ca_file))
         after = await load()
+        assert after.authorization == "Bearer second"
         assert before.tls is not None
         assert after.tls is not None
         assert after.tls.get_ca_certs() != before.tls.get_ca_certs()
 
-    async def test_a_kubeconfig_that_is_named_comes_first(self, access: Access) -> None:
+    async def test_named_kubeconfig_comes_first(self, access: Access) -> None:
         assert (await access({"token": "named"})).authorization == "Bearer named"
 
-    async def test_the_service_account_comes_before_the_environment_s_kubeconfig(
+    async def test_service_account_comes_before_kubeconfig_of_environment(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("KUBECONFIG", kubeconfig({"token": "other"}))
@@ -283,7 +204,7 @@ class TestInCluster:
             ("first", "ca.crt", None, "KUBERNETES_SERVICE_PORT is not set"),
         ],
     )
-    async def test_what_is_missing_is_named(
+    async def test_missing_part_of_the_account_is_named(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str, ca: str, port: str | None, fault: str
     ) -> None:
         (tmp_path / "sa-token").write_text(token)
@@ -294,16 +215,8 @@ class TestInCluster:
             await choose_credentials(None)()
 
 
-def test_the_context_is_built_anew_only_when_a_file_s_content_changes(ca_file: Path) -> None:
-    contexts = TlsContexts()
-    first = contexts.context(str(ca_file), None, None, verify=True)
-    ca_file.touch()
-    assert contexts.context(str(ca_file), None, None, verify=True) is first
-    assert contexts.context(str(ca_file), None, None, verify=False) is not first
-
-
 class Loader:
-    """Loads one after the other: an Access, or an error."""
+    """Loads one after the other: credentials, or an error."""
 
     def __init__(self, *results: ClusterAccess | Exception) -> None:
         self.results = list(results)
@@ -317,72 +230,47 @@ class Loader:
         return result
 
 
+ONE, TWO = ClusterAccess(server="one", lifetime=60.0), ClusterAccess(server="two", lifetime=60.0)
+
+
 class TestKeeper:
-    def setup_method(self) -> None:
-        self.now = 1000.0
-        self.one, self.two = ClusterAccess(server="one", lifetime=60.0), ClusterAccess(server="two", lifetime=60.0)
+    @staticmethod
+    def keeper(clock: Clock, *results: ClusterAccess | Exception) -> CredentialKeeper:
+        return CredentialKeeper(Loader(*results), lambda: clock.monotonic)
 
-    def keeper(self, *results: ClusterAccess | Exception) -> CredentialKeeper:
-        self.loader = Loader(*results)
-        return CredentialKeeper(self.loader, lambda: self.now)
+    async def test_credentials_are_loaded_again_after_their_lifetime(self, clock: Clock) -> None:
+        keeper = self.keeper(clock, ONE, TWO)
+        assert await keeper.current() is ONE
+        clock.pass_(59)
+        assert await keeper.current() is ONE
+        clock.pass_(1)
+        assert await keeper.current() is TWO
 
-    async def test_what_is_fresh_is_not_loaded_again(self) -> None:
-        keeper = self.keeper(self.one, self.two)
-        assert await keeper.current() is self.one
-        self.now += 59
-        assert await keeper.current() is self.one
-        assert self.loader.loaded == 1
-
-    async def test_what_is_due_is_loaded_beside_the_requests(self) -> None:
-        keeper = self.keeper(self.one, self.two)
+    async def test_failed_load_keeps_the_old_ones_for_10_s(self, clock: Clock) -> None:
+        keeper = self.keeper(clock, ONE, CredentialsError("gone"), TWO)
         await keeper.current()
-        self.now += 60
-        assert await keeper.current() is self.one  # does not wait
-        await asyncio.gather(*keeper.renewal.flights.values())
-        assert await keeper.current() is self.two
+        clock.pass_(60)
+        assert [await keeper.current() for _ in range(3)] == [ONE] * 3
+        clock.pass_(10)
+        assert await keeper.current() is TWO
 
-    async def test_a_failed_renewal_keeps_the_old_and_is_tried_again_later(self) -> None:
-        keeper = self.keeper(self.one, CredentialsError("gone"), self.two)
-        await keeper.current()
-        self.now += 60
-        for _ in range(3):
-            assert await keeper.current() is self.one
-            await asyncio.gather(*keeper.renewal.flights.values(), return_exceptions=True)
-        assert self.loader.loaded == 2
-        self.now += 10
-        await keeper.current()
-        await asyncio.gather(*keeper.renewal.flights.values())
-        assert await keeper.current() is self.two
-
-    async def test_the_first_failure_is_the_caller_s(self) -> None:
-        keeper = self.keeper(CredentialsError("nothing there"), self.one)
+    async def test_first_failure_is_raised(self, clock: Clock) -> None:
+        keeper = self.keeper(clock, CredentialsError("nothing there"), ONE)
         with pytest.raises(CredentialsError, match="nothing there"):
             await keeper.current()
-        assert await keeper.current() is self.one
+        assert await keeper.current() is ONE
 
-    async def test_a_refusal_of_what_was_replaced_meanwhile_loads_nothing(self) -> None:
-        keeper = self.keeper(self.one, self.two)
+    async def test_refusal_of_replaced_credentials_loads_nothing(self, clock: Clock) -> None:
+        keeper = self.keeper(clock, ONE, TWO, ONE)
         await keeper.current()
-        assert await keeper.renew(self.one) is self.two
-        assert await keeper.renew(self.one) is self.two
-        assert self.loader.loaded == 2
+        assert await keeper.current(refused=ONE) is TWO
+        clock.pass_(5)
+        assert await keeper.current(refused=ONE) is TWO
 
-    async def test_refusals_load_at_most_every_five_seconds(self) -> None:
-        keeper = self.keeper(self.one, self.two, self.one)
+    async def test_refusals_load_at_most_every_5_s(self, clock: Clock) -> None:
+        keeper = self.keeper(clock, ONE, TWO, ONE)
         await keeper.current()
-        assert await keeper.renew(self.one) is self.two
-        assert await keeper.renew(self.two) is self.two
-        self.now += 5
-        assert await keeper.renew(self.two) is self.one
-
-    async def test_a_load_that_hangs_ends_with_the_keeper(self) -> None:
-        async def load() -> ClusterAccess:
-            await asyncio.Event().wait()
-            return self.one
-
-        keeper = CredentialKeeper(load, lambda: self.now)
-        waiting = asyncio.create_task(keeper.current())
-        await asyncio.sleep(0)
-        await keeper.close()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+        assert await keeper.current(refused=ONE) is TWO
+        assert await keeper.current(refused=TWO) is TWO
+        clock.pass_(5)
+        assert await keeper.current(refused=TWO) is ONE

@@ -5,27 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.kube.objects import EndpointSlice, decode_scale
-from adapter.load.spec import Scale
+from adapter.kube.objects import EndpointSlice
 
 
 def read(value: Any) -> EndpointSlice:
     return msgspec.json.decode(msgspec.json.encode(value), type=EndpointSlice)
-
-
-@pytest.mark.parametrize(
-    ("body", "scale"),
-    [
-        # Zero replicas are left out on the wire.
-        (b'{"spec":{},"status":{"replicas":0}}', Scale(replicas=0, status_replicas=0)),
-        (
-            b'{"spec":{"replicas":5},"status":{"replicas":4,"selector":"tier in (b,a),app==web"}}',
-            Scale(replicas=5, status_replicas=4, selector="app=web,tier in (a,b)"),
-        ),
-    ],
-)
-def test_a_scale_is_read_and_its_selector_canonical(body: bytes, scale: Scale) -> None:
-    assert decode_scale(body) == scale
 
 
 class TestEndpointSlice:

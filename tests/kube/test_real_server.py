@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import http.server
 import json
-import ssl
 import stat
 import sys
-import threading
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -17,8 +14,7 @@ import msgspec
 import pytest
 
 from adapter.kube import credentials
-from adapter.kube.api import POD_METRICS
-from adapter.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, UnknownKind
+from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, NotFound, Unauthorized, UnknownKind
 from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -27,11 +23,9 @@ from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.spec import Scale
-from adapter.runtime.answer_budget import Limit
 from adapter.telemetry.metrics import Metrics
 from lab.harness import objects
 from lab.harness.control_plane import ControlPlane
-from lab.harness.prometheus import QuietServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
 
@@ -250,7 +244,7 @@ class TestRights:
             await admin.request("POST", maps(space), body=body)
         with pytest.raises(NotFound, match='configmaps "b" not found'):
             await admin.get(f"{maps(space)}/b")
-        with pytest.raises(Invalid, match="Not A Name"):
+        with pytest.raises(ApiStatusError, match="Not A Name"):
             await admin.request("POST", maps(space), body=json.dumps(config_map(space, "Not A Name")).encode())
 
 
@@ -465,49 +459,3 @@ async def test_a_pod_as_the_real_server_returns_it(cluster: ControlPlane, admin:
     assert [(one.name, one.running) for one in pod.containers] == [("app", None), ("mesh", None)]
     assert pod.containers[0].requests == {"cpu": 500_000_000, "memory": (1 << 30) * 10**9}
     assert pod.containers[0].limits == {"cpu": 10**9}
-
-
-@contextlib.contextmanager
-def aggregated(cluster: ControlPlane, group: str, date: str) -> Iterator[None]:
-    """An aggregated API server of this group whose answers, empty lists, have this Date."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def date_time_string(self, _timestamp: float | None = None) -> str:
-            return date
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(b'{"items": []}')
-
-    server = QuietServer(("127.0.0.1", 0), Handler)
-    pair = cluster.pki.serving
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair.cert_file, pair.key_file)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        cluster.client.apply(objects.external_service("aggregated", "kube-system", server.server_port))
-        where = ("kube-system", "aggregated", server.server_port)
-        cluster.client.apply(objects.api_service(group, "v1beta1", where))
-        cluster.wait_api_service(f"v1beta1.{group}")
-        yield
-    finally:
-        cluster.client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.{group}")
-        server.shutdown()
-        server.server_close()
-
-
-async def test_the_clock_of_an_aggregated_server_is_not_taken_for_the_api_server_s(
-    cluster: ControlPlane, admin: Session
-) -> None:
-    path = POD_METRICS.collection("default")
-    date = "Thu, 01 Jan 2026 12:00:00 GMT"
-    with aggregated(cluster, "metrics.k8s.io", date):
-        for _ in range(20):
-            async with admin.reading(path, source="metrics.k8s.io", limit=Limit(1000)):
-                pass
-        await admin.get("/version")
-        assert abs(admin.skew) < 2  # one machine, one clock
-        assert (await admin.request("GET", path)).headers["Date"] == date  # as the API server passes it on

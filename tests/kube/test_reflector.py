@@ -1,4 +1,4 @@
-"""The reflector: listing, watching, and everything that may go wrong in between."""
+"""The reflector: listing, watching, the proof of life, and everything that may go wrong in between."""
 
 import asyncio
 import random
@@ -10,14 +10,13 @@ import pytest
 import structlog
 from aiohttp import web
 
-from adapter.kube import reflector as module
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import CredentialsError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.concurrency import Slices
 from adapter.telemetry.metrics import Metrics
+from tests.kube.conftest import Clock
 from tests.kube.fake import COLLECTION, Answer, FakeApi, Watch, cut_short, status, text
 
 
@@ -39,14 +38,14 @@ class Thing(msgspec.Struct):
 
 _DECODER = msgspec.json.Decoder(Thing)
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old", "metadata": {}}
-"""What a watch is sent whose place is forgotten."""
+"""What a watch receives whose version is forgotten."""
 
 
 class Watched:
-    """A reflector that runs, what it told, what it decoded, and how long it wanted to sleep."""
+    """A reflector that runs, its events, what it decoded, and how long it wanted to sleep."""
 
     def __init__(self, session: Session, metrics: Metrics, **more: Any) -> None:
-        self.told: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
+        self.events: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
         self.decoded: list[str] = []
         self.slept: asyncio.Queue[float] = asyncio.Queue()
         self.wake = asyncio.Event()
@@ -69,14 +68,15 @@ class Watched:
         return thing
 
     def _event(self, old: Thing | None, new: Thing | None) -> None:
-        self.told.put_nowait((old and f"{old.name} {old.color}", new and f"{new.name} {new.color}"))
+        self.events.put_nowait((old and f"{old.name} {old.color}", new and f"{new.name} {new.color}"))
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.put_nowait(seconds)
+        await asyncio.sleep(0)
         await self.wake.wait()
 
     async def next(self) -> tuple[str | None, str | None]:
-        return await asyncio.wait_for(self.told.get(), 30)
+        return await asyncio.wait_for(self.events.get(), 30)
 
     async def nap(self) -> float:
         """The next sleep between attempts."""
@@ -88,16 +88,18 @@ class Watched:
     def colors(self) -> dict[str, str]:
         return {key: thing.color for key, thing in self.reflector.items.items()}
 
-    def all_told(self) -> list[tuple[str | None, str | None]]:
-        return [self.told.get_nowait() for _ in range(self.told.qsize())]
+    def all_events(self) -> list[tuple[str | None, str | None]]:
+        return [self.events.get_nowait() for _ in range(self.events.qsize())]
 
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-@pytest.fixture
-async def make(session: Session, metrics: Metrics) -> AsyncIterator[Any]:
+Make = Callable[..., Watched]
+
+
+async def making(session: Session, metrics: Metrics) -> AsyncIterator[Make]:
     made: list[Watched] = []
 
     def begin(**more: Any) -> Watched:
@@ -109,8 +111,21 @@ async def make(session: Session, metrics: Metrics) -> AsyncIterator[Any]:
         await one.stop()
 
 
-async def begun(api: FakeApi, make: Any) -> tuple[Watched, Watch]:
-    """A reflector whose watch has told of the object `a`."""
+@pytest.fixture
+async def make(session: Session, metrics: Metrics) -> AsyncIterator[Make]:
+    async for begin in making(session, metrics):
+        yield begin
+
+
+@pytest.fixture
+async def make_timed(timed: Session, metrics: Metrics) -> AsyncIterator[Make]:
+    """Its reflectors see the clocks that the test moves."""
+    async for begin in making(timed, metrics):
+        yield begin
+
+
+async def begun(api: FakeApi, make: Make) -> tuple[Watched, Watch]:
+    """A reflector whose watch has shown the object `a`."""
     watched = make()
     watch = await api.watch()
     watch.send("ADDED", api.put("a"))
@@ -123,54 +138,38 @@ def restarts(metrics: Metrics, reason: str) -> float:
     return metrics.registry.get_sample_value("effective_load_watch_restarts_total", labels) or 0.0
 
 
+async def until(true: Callable[[], bool]) -> None:
+    """Lets the loop go until it holds: what is waited for has no event."""
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 class TestList:
-    async def test_the_first_list_is_told_object_by_object(self, api: FakeApi, make: Any) -> None:
+    async def test_first_list_is_an_event_for_each_object(self, api: FakeApi, make: Make) -> None:
         api.put("a", color="red")
         api.put("b", color="blue")
         watched = make()
         await watched.synced()
         assert watched.colors() == {"shop/a": "red", "shop/b": "blue"}
-        assert watched.all_told() == [(None, "a red"), (None, "b blue")]
+        assert watched.all_events() == [(None, "a red"), (None, "b blue")]
 
-    @pytest.mark.parametrize(
-        ("objects", "page", "page_bytes", "limits"),
-        [
-            (7, 3, module.PAGE_BYTES, ["3", "3", "3"]),
-            (150, 500, module.PAGE_BYTES, ["100", "500"]),  # nobody knows at first how large the objects are
-            (3, 2, 10, ["2", "1"]),  # an object larger than a page should be is listed alone
-        ],
-    )
-    async def test_pages_follow_each_other_and_are_as_long_as_the_size_of_the_objects_allows(
-        self,
-        api: FakeApi,
-        make: Any,
-        monkeypatch: pytest.MonkeyPatch,
-        objects: int,
-        page: int,
-        page_bytes: int,
-        limits: list[str],
-    ) -> None:
-        monkeypatch.setattr(module, "PAGE_BYTES", page_bytes)
-        for index in range(objects):
-            api.put(f"x{index:03}")
-        watched = make(page=page)
+    async def test_pages_follow_each_other(self, api: FakeApi, make: Make) -> None:
+        for index in range(7):
+            api.put(f"x{index}")
+        watched = make(page=3)
         await watched.synced()
-        assert len(watched.reflector.items) == objects
-        assert [query["limit"] for query in api.queries("list")] == limits
+        assert len(watched.reflector.items) == 7
+        assert [query["limit"] for query in api.queries("list")] == ["3", "3", "3"]
 
-    async def test_large_objects_come_in_shorter_pages(
-        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "PAGE_BYTES", 20_000)
-        for index in range(150):
-            api.put(f"x{index:03}", padding="x" * 1000)
-        watched = make()
+    async def test_page_that_is_too_large_is_requested_again_with_half(self, api: FakeApi, make: Make) -> None:
+        for index in range(4):
+            api.put(f"x{index}", padding="x" * 1_500_000)
+        watched = make(page=4)
         await watched.synced()
-        limits = [int(query["limit"]) for query in api.queries("list")]
-        assert limits[0] == 100
-        assert all(10 <= limit <= 20 for limit in limits[1:])
+        assert [query["limit"] for query in api.queries("list")] == ["4", "2", "2"]
 
-    async def test_lists_are_compressed_on_the_way_and_watches_are_not(self, api: FakeApi, make: Any) -> None:
+    async def test_lists_are_compressed_and_watches_are_not(self, api: FakeApi, make: Make) -> None:
         api.put("a", color="red", padding="x" * 10_000)
         watched = make()
         await watched.synced()
@@ -178,15 +177,12 @@ class TestList:
         assert watched.colors() == {"shop/a": "red"}
         assert [request.headers["Accept-Encoding"] for request in api.seen] == ["gzip", "identity"]
 
-    async def test_an_empty_collection_is_synced(self, api: FakeApi, make: Any) -> None:
+    async def test_empty_collection_is_synced(self, api: FakeApi, make: Make) -> None:
         api.lists.append(text('{"metadata":{"resourceVersion":"5"},"items":null}'))
-        watched = make()
-        await watched.synced()
+        await make().synced()
         assert (await api.watch()).query["resourceVersion"] == "5"
 
-    async def test_an_object_that_cannot_be_read_leaves_the_others(
-        self, api: FakeApi, make: Any, metrics: Metrics
-    ) -> None:
+    async def test_unreadable_object_leaves_the_others(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
         api.put("a", color=5)
         api.put("b", color="blue")
         watched = make()
@@ -197,7 +193,7 @@ class TestList:
         unreadable = {"reason": "unreadable_object"}
         assert metrics.registry.get_sample_value("effective_load_errors_total", unreadable) == 1
 
-    async def test_a_list_that_fails_is_tried_again(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
+    async def test_failed_list_is_tried_again(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
         api.put("a")
         no_gzip = text("no gzip", **{"Content-Encoding": "gzip"})
         malformed = text("nonsense"), text('{"metadata":{},"items":[]}')
@@ -208,7 +204,7 @@ class TestList:
         assert [restarts(metrics, reason) for reason in ("refused", "unreachable", "malformed")] == [1, 2, 2]
         assert watched.slept.qsize() == 5
 
-    async def test_an_expired_continue_token_starts_a_fresh_list(self, api: FakeApi, make: Any) -> None:
+    async def test_expired_continue_token_starts_a_fresh_list(self, api: FakeApi, make: Make) -> None:
         for index in range(5):
             api.put(f"x{index}")
         api.lists.extend([api.listed, status(410, "Expired")])
@@ -217,105 +213,8 @@ class TestList:
         assert len(watched.reflector.items) == 5
         assert [query.get("continue") for query in api.queries("list")] == [None, "2", None, "2", "4"]
 
-    @pytest.mark.parametrize(("count", "spared"), [(3, 1), (2, 0)])
-    async def test_a_large_copy_is_kept_out_of_the_garbage_collector_s_full_passes(
-        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch, count: int, spared: int
-    ) -> None:
-        calls: list[None] = []
-        monkeypatch.setattr(module, "MANY", 3)
-        monkeypatch.setattr(module, "freeze_live_objects", lambda: calls.append(None))
-        for index in range(count):
-            api.put(f"x{index}")
-        watched = make()
-        await watched.synced()
-        assert len(calls) == spared
-
-
-class TestWatch:
-    async def test_it_goes_on_where_the_list_ended_and_tells_new_changed_and_deleted_objects(
-        self, api: FakeApi, make: Any
-    ) -> None:
-        api.put("b")
-        watched = make()
-        watch = await api.watch()
-        assert await watched.next() == (None, "b ")
-        assert watch.query["resourceVersion"] == str(api.version)
-        assert watch.query["allowWatchBookmarks"] == "true"
-        assert 50 <= int(watch.query["timeoutSeconds"]) <= 60
-        watch.send("ADDED", api.put("a", color="red"))
-        assert await watched.next() == (None, "a red")
-        watch.send("MODIFIED", api.put("a", color="blue"))
-        assert await watched.next() == ("a red", "a blue")
-        assert watched.colors() == {"shop/a": "blue", "shop/b": ""}
-        watch.send("DELETED", api.remove("a"))
-        assert await watched.next() == ("a blue", None)
-        assert watched.colors() == {"shop/b": ""}
-
-    async def test_neither_a_change_without_a_difference_nor_a_deletion_of_what_is_not_known_is_told(
-        self, api: FakeApi, make: Any
-    ) -> None:
-        api.put("a", color="red")
-        watched = make()
-        watch = await api.watch()
-        assert await watched.next() == (None, "a red")
-        watch.send("MODIFIED", api.put("a", color="red"))
-        api.put("ghost")
-        watch.send("DELETED", api.remove("ghost"))
-        watch.send("ADDED", api.put("b"))
-        assert await watched.next() == (None, "b ")
-
-    async def test_an_unreadable_change_leaves_the_last_known_form(self, api: FakeApi, make: Any) -> None:
-        api.put("a", color="red")
-        watched = make()
-        watch = await api.watch()
-        watch.send("MODIFIED", api.put("a", color=5))
-        watch.send("ADDED", api.put("b"))
-        assert [await watched.next(), await watched.next()] == [(None, "a red"), (None, "b ")]
-        assert watched.colors()["shop/a"] == "red"
-        watch.send("MODIFIED", api.put("a", color="blue"))
-        assert await watched.next() == ("a red", "a blue")
-
-    @pytest.mark.parametrize("bookmark", [False, True])
-    async def test_after_its_time_it_goes_on_from_the_last_event(
-        self, api: FakeApi, make: Any, *, bookmark: bool
-    ) -> None:
-        watched = make()
-        watch = await api.watch()
-        watch.send(*(("BOOKMARK", api.bookmark()) if bookmark else ("ADDED", api.put("a"))))
-        watch.end()
-        assert (await api.watch()).query["resourceVersion"] == str(api.version)
-        assert len(api.queries("list")) == 1
-        assert watched.slept.empty()
-        assert watched.told.qsize() == (not bookmark)
-
-    async def test_a_burst_gives_way_to_others(self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With slices of no length every event lets the loop go: another task runs in between."""
-        monkeypatch.setattr(module, "Slices", lambda: Slices(0.0))
-        watched = make()
-        watch = await api.watch()
-        for index in range(50):
-            watch.send("ADDED", api.put(f"x{index}"))
-        seen = set()
-        while len(watched.reflector.items) < 50:
-            seen.add(len(watched.reflector.items))
-            await asyncio.sleep(0)
-        assert len(seen) > 10
-
-    async def test_an_error_in_the_callback_is_not_swallowed(
-        self, api: FakeApi, session: Session, metrics: Metrics
-    ) -> None:
-        def fail(_old: Thing | None, _new: Thing | None) -> None:
-            raise LookupError("a fault of ours")
-
-        api.put("a")
-        broken = Reflector(session, COLLECTION, _DECODER.decode, name="things", on_event=fail, metrics=metrics)
-        with pytest.raises(LookupError):
-            await asyncio.wait_for(broken.run(), 30)
-
-
-class TestTrouble:
     @pytest.mark.parametrize("answer", ["{}", '{"items":[]}', '{"metadata":{},"items":[]}'])
-    async def test_an_answer_without_a_version_is_no_empty_list(self, api: FakeApi, make: Any, answer: str) -> None:
+    async def test_answer_without_a_version_is_no_empty_list(self, api: FakeApi, make: Make, answer: str) -> None:
         api.put("a", color="red")
         watched = make()
         watch = await api.watch()
@@ -323,60 +222,25 @@ class TestTrouble:
         watch.send("ERROR", EXPIRED)
         await api.watch()
         assert watched.colors() == {"shop/a": "red"}
-        assert watched.all_told() == [(None, "a red")]
+        assert watched.all_events() == [(None, "a red")]
 
-    async def test_a_410_starts_a_fresh_list_at_once_and_is_no_trouble(
-        self, api: FakeApi, make: Any, metrics: Metrics
-    ) -> None:
-        api.put("a", color="red")
-        watched = make()
-        (await api.watch()).send("ERROR", EXPIRED)
-        assert (await api.watch()).query["resourceVersion"] == str(api.version)
-        assert len(api.queries("list")) == 2
-        assert watched.slept.empty()
-        assert restarts(metrics, "expired") == 1
-        assert watched.reflector.trouble is None
-
-    @pytest.mark.parametrize(
-        ("answers", "lists", "naps"),
-        [
-            ([status(410, "Gone")], 2, 0),
-            ([status(410, "Gone")] * 4, 5, 3),
-            ([text("")] * 3, 1, 3),
-            ([status(504, "Timeout", "Too large resource version")] * 3, 2, 3),
-            ([status(503, "ServiceUnavailable")] * 2, 1, 2),
-        ],
-        ids=["410 in the answer", "410 without end", "ends at once", "etcd was restored", "server restarts"],
-    )
-    async def test_after_a_refused_watch_it_is_listed_anew_only_where_that_helps_and_no_server_is_hammered(
-        self, api: FakeApi, make: Any, answers: list[Answer], lists: int, naps: int
-    ) -> None:
-        """Of a restored etcd the revision lies in the future: it answers 504 for ever."""
-        api.watches.extend(answers)
-        watched = make()
-        await api.watch()
-        assert (len(api.queries("list")), watched.slept.qsize()) == (lists, naps)
-
-    async def test_a_fresh_list_tells_only_what_differs(self, api: FakeApi, make: Any) -> None:
+    async def test_fresh_list_is_an_event_for_each_difference(self, api: FakeApi, make: Make) -> None:
         for name, color in (("same", "red"), ("changed", "red"), ("gone", "red")):
             api.put(name, color=color)
         watched = make()
         watch = await api.watch()
-        watched.all_told()
+        watched.all_events()
         watched.decoded.clear()
         api.put("changed", color="blue")
         api.put("new", color="red")
         api.remove("gone")
         watch.send("ERROR", EXPIRED)
         await api.watch()
-        assert sorted(watched.all_told(), key=str) == [
-            ("changed red", "changed blue"),
-            ("gone red", None),
-            (None, "new red"),
-        ]
+        differences = [("changed red", "changed blue"), ("gone red", None), (None, "new red")]
+        assert sorted(watched.all_events(), key=str) == differences
         assert sorted(watched.decoded) == ["changed", "new"]  # what has its old version is not decoded again
 
-    async def test_the_old_objects_are_served_until_the_new_list_is_complete(self, api: FakeApi, make: Any) -> None:
+    async def test_old_copy_stays_until_the_new_list_is_complete(self, api: FakeApi, make: Make) -> None:
         for index in range(4):
             api.put(f"old{index}")
         watched = make(page=2)
@@ -399,7 +263,117 @@ class TestTrouble:
         await api.watch()
         assert sorted(watched.reflector.items) == [f"shop/new{index}" for index in range(4)]
 
-    async def test_a_lost_connection_goes_on_where_it_was(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
+
+class TestWatch:
+    async def test_watch_resumes_at_the_list_and_shows_changes(self, api: FakeApi, make: Make) -> None:
+        api.put("b")
+        watched = make()
+        watch = await api.watch()
+        assert await watched.next() == (None, "b ")
+        assert watch.query["resourceVersion"] == str(api.version)
+        assert watch.query["allowWatchBookmarks"] == "true"
+        assert 50 <= int(watch.query["timeoutSeconds"]) <= 60
+        watch.send("ADDED", api.put("a", color="red"))
+        assert await watched.next() == (None, "a red")
+        watch.send("MODIFIED", api.put("a", color="blue"))
+        assert await watched.next() == ("a red", "a blue")
+        assert watched.colors() == {"shop/a": "blue", "shop/b": ""}
+        watch.send("DELETED", api.remove("a"))
+        assert await watched.next() == ("a blue", None)
+        assert watched.colors() == {"shop/b": ""}
+
+    async def test_change_without_a_difference_is_no_event(self, api: FakeApi, make: Make) -> None:
+        api.put("a", color="red")
+        watched = make()
+        watch = await api.watch()
+        assert await watched.next() == (None, "a red")
+        watch.send("MODIFIED", api.put("a", color="red"))
+        api.put("ghost")
+        watch.send("DELETED", api.remove("ghost"))
+        watch.send("ADDED", api.put("b"))
+        assert await watched.next() == (None, "b ")
+
+    async def test_unreadable_change_keeps_the_last_known_form(self, api: FakeApi, make: Make) -> None:
+        api.put("a", color="red")
+        watched = make()
+        watch = await api.watch()
+        watch.send("MODIFIED", api.put("a", color=5))
+        watch.send("ADDED", api.put("b"))
+        assert [await watched.next(), await watched.next()] == [(None, "a red"), (None, "b ")]
+        assert watched.colors()["shop/a"] == "red"
+        watch.send("MODIFIED", api.put("a", color="blue"))
+        assert await watched.next() == ("a red", "a blue")
+
+    @pytest.mark.parametrize("bookmark", [False, True])
+    async def test_ended_watch_resumes_from_the_last_event(self, api: FakeApi, make: Make, *, bookmark: bool) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send(*(("BOOKMARK", api.bookmark()) if bookmark else ("ADDED", api.put("a"))))
+        watch.end()
+        assert (await api.watch()).query["resourceVersion"] == str(api.version)
+        assert len(api.queries("list")) == 1
+        assert watched.slept.empty()
+        assert watched.events.qsize() == (not bookmark)
+
+    async def test_error_of_the_callback_ends_the_reflector(
+        self, api: FakeApi, session: Session, metrics: Metrics
+    ) -> None:
+        def fail(_old: Thing | None, _new: Thing | None) -> None:
+            raise LookupError("a fault of ours")
+
+        api.put("a")
+        broken = Reflector(session, COLLECTION, _DECODER.decode, name="things", on_event=fail, metrics=metrics)
+        with pytest.raises(LookupError):
+            await asyncio.wait_for(broken.run(), 30)
+
+    async def test_chosen_errors_end_the_reflector(self, api: FakeApi, session: Session, metrics: Metrics) -> None:
+        reflector = Reflector(session, COLLECTION, _DECODER.decode, name="things", metrics=metrics)
+        api.lists.append(status(404, "NotFound"))
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(reflector.run(until=(NotFound,)), 30)
+
+    async def test_cancelled_reflector_leaves_no_task(self, api: FakeApi, make: Make) -> None:
+        watched = make()
+        await api.watch()
+        await watched.stop()
+        assert watched.task.cancelled()
+        assert [task for task in asyncio.all_tasks() if "Reflector" in repr(task)] == []
+
+
+class TestTrouble:
+    async def test_expired_watch_lists_at_once_without_trouble(
+        self, api: FakeApi, make: Make, metrics: Metrics
+    ) -> None:
+        api.put("a", color="red")
+        watched = make()
+        (await api.watch()).send("ERROR", EXPIRED)
+        assert (await api.watch()).query["resourceVersion"] == str(api.version)
+        assert len(api.queries("list")) == 2
+        assert watched.slept.empty()
+        assert restarts(metrics, "expired") == 1
+        assert watched.reflector.trouble is None
+
+    @pytest.mark.parametrize(
+        ("answers", "lists", "naps"),
+        [
+            ([status(410, "Gone")], 2, 0),
+            ([status(410, "Gone")] * 4, 5, 3),
+            ([text("")] * 3, 1, 3),
+            ([status(504, "Timeout", "Too large resource version")] * 3, 2, 3),
+            ([status(503, "ServiceUnavailable")] * 2, 1, 2),
+        ],
+        ids=["410 in the answer", "410 without end", "ends at once", "etcd was restored", "server restarts"],
+    )
+    async def test_refused_watch_is_listed_only_where_that_helps(
+        self, api: FakeApi, make: Make, answers: list[Answer], lists: int, naps: int
+    ) -> None:
+        """The version lies in a restored etcd's future: it answers 504 for ever."""
+        api.watches.extend(answers)
+        watched = make()
+        await api.watch()
+        assert (len(api.queries("list")), watched.slept.qsize()) == (lists, naps)
+
+    async def test_lost_connection_resumes_where_it_was(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
         watched, watch = await begun(api, make)
         watch.cut()
         assert (await api.watch()).query["resourceVersion"] == str(api.version)
@@ -407,7 +381,7 @@ class TestTrouble:
         assert 0 <= await watched.nap() <= 0.5
         assert restarts(metrics, "unreachable") == 1
 
-    async def test_a_line_cut_off_by_the_end_goes_on_where_it_was(self, api: FakeApi, make: Any) -> None:
+    async def test_line_cut_off_by_the_end_is_read_again(self, api: FakeApi, make: Make) -> None:
         watched, watch = await begun(api, make)
         whole = msgspec.json.encode({"type": "ADDED", "object": api.put("b")})
         watch.write(whole[: len(whole) // 2])
@@ -420,8 +394,8 @@ class TestTrouble:
     @pytest.mark.parametrize(
         "line", [b"nonsense", b"{}", b'{"type":"ADDED","object":5}', b'{"type":"ADDED","object":{"metadata":{}}}']
     )
-    async def test_a_line_of_nonsense_starts_a_fresh_list(
-        self, api: FakeApi, make: Any, metrics: Metrics, line: bytes
+    async def test_malformed_line_starts_a_fresh_list(
+        self, api: FakeApi, make: Make, metrics: Metrics, line: bytes
     ) -> None:
         make()
         (await api.watch()).write(line + b"\n")
@@ -429,18 +403,7 @@ class TestTrouble:
         assert len(api.queries("list")) == 2
         assert restarts(metrics, "malformed") == 1
 
-    async def test_a_silent_watch_is_given_up(
-        self, api: FakeApi, make: Any, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "WATCH_SECONDS", (0, 0))
-        monkeypatch.setattr(module, "SILENCE_SECONDS", 0.05)
-        make()
-        await api.watch()
-        await api.watch()
-        assert restarts(metrics, "silent") >= 1
-        assert len(api.queries("list")) == 1
-
-    async def test_too_many_requests_are_waited_out_as_asked_but_not_for_ever(self, api: FakeApi, make: Any) -> None:
+    async def test_too_many_requests_are_waited_out_for_30_s_at_most(self, api: FakeApi, make: Make) -> None:
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4"}))
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4000"}))
         watched = make()
@@ -449,7 +412,7 @@ class TestTrouble:
         assert await watched.nap() == 30
         assert len(api.queries("list")) == 1
 
-    async def test_waits_grow_while_it_fails_and_begin_again_after_success(self, api: FakeApi, make: Any) -> None:
+    async def test_waits_grow_and_start_again_after_a_success(self, api: FakeApi, make: Make) -> None:
         api.lists.extend([cut_short] * 4)
         watched = make()
         watched.reflector.backoff = Backoff(uniform=lambda _low, high: high)
@@ -460,7 +423,7 @@ class TestTrouble:
         watch.cut()
         assert await watched.nap() == 0.5
 
-    async def test_a_watch_that_is_forbidden_says_so_once_and_goes_on_trying(self, api: FakeApi, make: Any) -> None:
+    async def test_forbidden_watch_is_logged_once_and_tried_again(self, api: FakeApi, make: Make) -> None:
         api.put("a")
         api.watches.extend([status(403, "Forbidden", "user x cannot watch pods")] * 5)
         with structlog.testing.capture_logs() as logs:
@@ -474,9 +437,8 @@ class TestTrouble:
         assert "user x cannot watch pods" in logs[1]["error"]
         assert len(api.queries("list")) == 1
 
-    async def test_failing_credentials_are_said_once(self, metrics: Metrics) -> None:
-        tries = 0
-        enough = asyncio.Event()
+    async def test_failing_credentials_are_logged_once(self, metrics: Metrics) -> None:
+        tries, enough = 0, asyncio.Event()
 
         async def load() -> ClusterAccess:
             nonlocal tries
@@ -493,144 +455,95 @@ class TestTrouble:
         assert [one["event"] for one in logs] == ["credentials_unusable", "watch_failed"]
         assert restarts(metrics, "credentials") >= 4
 
-    async def test_stopping_leaves_nothing_behind(self, api: FakeApi, make: Any) -> None:
-        watched = make()
-        await api.watch()
-        await watched.stop()
-        assert watched.task.cancelled()
-        assert [task for task in asyncio.all_tasks() if "Reflector" in repr(task)] == []
-
 
 class TestProof:
-    """When the copy was last known to be current, in the API server's time."""
+    """When the copy was last known to be current, and for how long it may be believed."""
 
-    @pytest.fixture
-    def moment(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> Any:
-        class Moment:
-            seconds = 1000.0
-
-        monkeypatch.setattr(session, "now", lambda: Moment.seconds)
-        return Moment
-
-    async def test_a_list_proves_the_moment_of_its_first_page(self, api: FakeApi, make: Any, moment: Any) -> None:
+    async def test_list_proves_the_moment_of_its_first_page(self, api: FakeApi, make_timed: Make, clock: Clock) -> None:
         for index in range(4):
             api.put(f"x{index}")
 
         async def later(request: web.Request) -> web.StreamResponse:
-            moment.seconds = 1050.0
+            clock.pass_(50)
             return await api.listed(request)
 
-        async def refuse(_request: web.Request) -> web.StreamResponse:
+        async def hangs(_request: web.Request) -> web.StreamResponse:
             await asyncio.Event().wait()
-            return web.Response()
+            raise AssertionError
 
         api.lists.extend([api.listed, later])
-        api.watches.append(refuse)
-        watched = make(page=2)
+        api.watches.append(hangs)
+        watched = make_timed(page=2)
         await watched.synced()
-        assert watched.reflector.confirmed_at == 1000.0
+        assert (watched.reflector.confirmed_at, watched.reflector.proven_at) == (1000.0, 0.0)
         await watched.stop()
 
-    async def test_a_watch_that_connects_events_and_bookmarks_are_proof(
-        self, api: FakeApi, make: Any, moment: Any, metrics: Metrics
+    async def test_connect_events_and_bookmarks_are_proofs(
+        self, api: FakeApi, make_timed: Make, clock: Clock, metrics: Metrics
     ) -> None:
-        watched, watch = await begun(api, make)
-        moment.seconds = 1010.0
+        watched, watch = await begun(api, make_timed)
+        clock.pass_(10)
         watch.send("ADDED", api.put("b"))
-        await watched.next()
-        assert await settled(watched, 1010.0)
-        moment.seconds = 1070.0
+        await until(lambda: watched.reflector.confirmed_at == 1010.0)
+        clock.pass_(60)
         watch.send("BOOKMARK", api.bookmark())
-        assert await settled(watched, 1070.0)
-        moment.seconds = 1130.0
+        await until(lambda: watched.reflector.confirmed_at == 1070.0)
+        clock.pass_(60)
         watch.end()
         again = await api.watch()
-        assert await settled(watched, 1130.0)
+        await until(lambda: watched.reflector.confirmed_at == 1130.0)
         labels = {"resource": "things"}
         proof = metrics.registry.get_sample_value("effective_load_watch_last_proof_timestamp_seconds", labels)
         assert proof == 1130.0
         assert metrics.registry.get_sample_value("effective_load_watch_objects", labels) == 2
         again.end()
 
-    async def test_failures_are_no_proof(self, api: FakeApi, make: Any, moment: Any) -> None:
-        watched, watch = await begun(api, make)
-        moment.seconds = 1100.0
+    async def test_failures_are_no_proof(self, api: FakeApi, make_timed: Make, clock: Clock) -> None:
+        watched, watch = await begun(api, make_timed)
+        clock.pass_(80)
         api.watches.append(status(500, "InternalError"))
         watched.wake.clear()
         watch.cut()
         await watched.nap()
         assert watched.reflector.confirmed_at == 1000.0
         watched.wake.set()
-        assert await settled(watched, 1100.0)
+        await until(lambda: watched.reflector.confirmed_at == 1080.0)
 
     @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-    async def test_a_server_whose_clock_is_set_makes_no_copy_older_or_younger(
-        self, api: FakeApi, make: Any, moment: Any, session: Session, monkeypatch: pytest.MonkeyPatch, step: float
+    async def test_clock_that_is_set_makes_no_copy_older_or_younger(
+        self, api: FakeApi, make_timed: Make, clock: Clock, step: float
     ) -> None:
         """Set back, a lost watch would be believed for an hour; set forward, every watch would be silent at once."""
-        passed = [0.0]
-        monkeypatch.setattr(session.clock, "monotonic", lambda: passed[0])
-        watched = make()
+        watched = make_timed()
         await api.watch()
-        assert await settled(watched, 1000.0)
-        moment.seconds += step
-        passed[0] = 90.0
+        await until(lambda: watched.reflector.confirmed_at == 1000.0)
+        clock.wall += step
+        clock.pass_(90)
         assert not watched.reflector.silent
-        passed[0] = 90.1
+        clock.pass_(0.1)
         assert watched.reflector.silent
 
+    async def test_silent_watch_reconnects_from_its_version(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
+        make(silence=0.9)
+        watch = await api.watch()
+        again = await api.watch()
+        assert again.query["resourceVersion"] == watch.query["resourceVersion"]
+        assert restarts(metrics, "silent") == 1
+        assert len(api.queries("list")) == 1
 
-async def settled(watched: Watched, moment: float) -> bool:
-    """Whether the proof reaches this moment; it has no event of its own, so the loop is let go until it does."""
-    await until(lambda: watched.reflector.confirmed_at == moment)
-    return True
+    async def test_watch_after_a_long_silence_begins_with_a_list(
+        self, api: FakeApi, make_timed: Make, clock: Clock
+    ) -> None:
+        """A watch does not show when it has caught up."""
+        watched, watch = await begun(api, make_timed)
+        clock.pass_(91)
+        assert watched.reflector.silent
+        watch.cut()
+        await api.watch()
+        assert len(api.queries("list")) == 2
+        assert not watched.reflector.silent
 
-
-async def test_any_history_of_changes_and_faults_ends_in_the_server_s_state(
-    api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one thing that matters: whatever happens on the way, the copy becomes what the server has."""
-    dice = random.Random(7)
-    watched = make(page=3)
-    for step in range(60):
-        watch: Watch = await api.watch()
-        for _ in range(dice.randint(0, 4)):
-            name = f"x{dice.randint(0, 9)}"
-            if name in api.objects and dice.random() < 0.4:
-                watch.send("DELETED", api.remove(name))
-            else:
-                watch.send("MODIFIED", api.put(name, color=f"c{step}"))
-        fault = dice.choice(["cut", "end", "expired", "silent change"])
-        if fault == "silent change":  # the server forgets what happened: only a list can tell
-            api.put(f"x{dice.randint(0, 9)}", color=f"s{step}")
-        if fault in {"expired", "silent change"}:
-            watch.send("ERROR", EXPIRED)
-        elif fault == "end":
-            watch.send("BOOKMARK", api.bookmark())
-            watch.end()
-        else:
-            watch.send("BOOKMARK", api.bookmark())
-            await settled_copy(watched, api)
-            watch.cut()
-    await api.watch()
-    await settled_copy(watched, api)
-
-
-async def settled_copy(watched: Watched, api: FakeApi) -> None:
-    expected = {f"shop/{name}": item.get("color", "") for name, item in api.objects.items()}
-    await until(lambda: watched.colors() == expected)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110  what is waited for has no event
-            await asyncio.sleep(0)
-
-
-class TestBelief:
-    """How much of the copy may be believed, and why not."""
-
-    async def test_what_goes_wrong_is_known_until_there_is_proof_again(self, api: FakeApi, make: Any) -> None:
+    async def test_trouble_lasts_until_the_next_proof(self, api: FakeApi, make: Make) -> None:
         api.lists.append(status(403, "Forbidden", "may not list"))
         watched = make()
         watched.wake.clear()
@@ -643,9 +556,7 @@ class TestBelief:
         assert (reflector.trouble, reflector.silent) == (None, False)
 
     @pytest.mark.parametrize(("code", "answered"), [(403, True), (404, True), (503, False)])
-    async def test_a_list_that_is_refused_is_an_answer(
-        self, api: FakeApi, make: Any, code: int, *, answered: bool
-    ) -> None:
+    async def test_refused_list_is_an_answer(self, api: FakeApi, make: Make, code: int, *, answered: bool) -> None:
         api.lists.append(status(code, "Because"))
         watched = make()
         watched.wake.clear()
@@ -655,24 +566,35 @@ class TestBelief:
         await watched.synced()
         assert watched.reflector.answered.is_set()
 
-    async def test_after_a_long_silence_it_is_listed_anew_for_a_watch_does_not_tell_when_it_has_caught_up(
-        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "CONFIRMED_SECONDS", 0.2)
-        api.put("a")
-        watched = make()
-        watch = await api.watch()
-        await asyncio.sleep(0.3)
-        assert watched.reflector.silent
-        watch.cut()
-        await api.watch()
-        assert len(api.queries("list")) == 2
-        assert not watched.reflector.silent
 
-    async def test_it_ends_by_the_errors_that_it_shall_end_by(
-        self, api: FakeApi, session: Session, metrics: Metrics
-    ) -> None:
-        reflector = Reflector(session, COLLECTION, _DECODER.decode, name="things", metrics=metrics)
-        api.lists.append(status(404, "NotFound"))
-        with pytest.raises(NotFound):
-            await asyncio.wait_for(reflector.run(until=(NotFound,)), 30)
+async def test_any_history_ends_in_the_state_of_the_server(api: FakeApi, make: Make) -> None:
+    """The one thing that matters: whatever happens on the way, the copy becomes what the server has."""
+    dice = random.Random(7)
+    watched = make(page=3)
+
+    async def settled() -> None:
+        expected = {f"shop/{name}": item.get("color", "") for name, item in api.objects.items()}
+        await until(lambda: watched.colors() == expected)
+
+    for step in range(60):
+        watch: Watch = await api.watch()
+        for _ in range(dice.randint(0, 4)):
+            name = f"x{dice.randint(0, 9)}"
+            if name in api.objects and dice.random() < 0.4:
+                watch.send("DELETED", api.remove(name))
+            else:
+                watch.send("MODIFIED", api.put(name, color=f"c{step}"))
+        fault = dice.choice(["cut", "end", "expired", "silent change"])
+        if fault == "silent change":  # the server forgets what happened: only a list can show it
+            api.put(f"x{dice.randint(0, 9)}", color=f"s{step}")
+        if fault in {"expired", "silent change"}:
+            watch.send("ERROR", EXPIRED)
+        else:
+            watch.send("BOOKMARK", api.bookmark())
+            if fault == "end":
+                watch.end()
+            else:
+                await settled()
+                watch.cut()
+    await api.watch()
+    await settled()

@@ -1,20 +1,18 @@
-"""Discovery: from a kind to its paths, remembered, asked again in time."""
+"""Discovery: from a kind to its paths, cached for a time."""
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from adapter.kube.errors import ServerError, UnknownKind
 from adapter.kube.rest_mapper import RestMapper
-from adapter.kube.session import ServerClock, Session
+from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
-from adapter.telemetry.metrics import Metrics
+from tests.kube.conftest import Clock
 from tests.kube.fake import FakeApi, status, text
 
-APPS, DEPLOYMENT = "/apis/apps/v1", ("apps/v1", "Deployment")
+APPS, DEPLOYMENT, ROLLOUT = "/apis/apps/v1", ("apps/v1", "Deployment"), ("argoproj.io/v1alpha1", "Rollout")
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argoproj.io"
 
 
@@ -53,8 +51,6 @@ def api(api: FakeApi) -> FakeApi:
         {"name": "deployments", "kind": "Deployment", "namespaced": True},
         {"name": "daemonsets", "kind": "DaemonSet", "namespaced": True},
     )
-    groups = [{"versions": [{"groupVersion": "apps/v1"}]}, {"versions": [{"groupVersion": "argoproj.io/v1alpha1"}]}]
-    api.answers["/apis"] = text(json.dumps({"groups": groups}))
     api.answers["/apis/argoproj.io/v1alpha1"] = served(
         "argoproj.io/v1alpha1",
         {"name": "rollouts", "kind": "Rollout", "namespaced": True},
@@ -64,20 +60,9 @@ def api(api: FakeApi) -> FakeApi:
     return api
 
 
-class Hands:
-    seconds = 0.0
-
-
 @pytest.fixture
-def hands() -> Hands:
-    return Hands()
-
-
-@pytest.fixture
-async def resources(api: FakeApi, metrics: Metrics, hands: Hands) -> Any:
-    clock = ServerClock(lambda: hands.seconds, lambda: 0.0)
-    async with Session(api.load, metrics=metrics, clock=clock) as session:
-        yield RestMapper(session)
+def resources(api: FakeApi, timed: Session) -> RestMapper:
+    return RestMapper(timed)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +78,7 @@ async def resources(api: FakeApi, metrics: Metrics, hands: Hands) -> Any:
         ),
     ],
 )
-async def test_a_kind_is_found_with_its_paths(
+async def test_kind_is_found_with_its_paths(
     resources: RestMapper, api_version: str, kind: str, name: str, paths: ScalePaths
 ) -> None:
     found = await resources.scalable(api_version, kind)
@@ -105,7 +90,7 @@ async def test_a_kind_is_found_with_its_paths(
     assert found.scale_path("shop", "web") == f"{root}/namespaces/shop/{found.plural}/web/scale"
 
 
-async def test_a_cluster_wide_kind_has_no_namespace_in_its_path(resources: RestMapper) -> None:
+async def test_cluster_wide_kind_has_no_namespace_in_its_path(resources: RestMapper) -> None:
     assert (await resources.find("v1", "Node")).path("shop", "n") == "/api/v1/nodes/n"
 
 
@@ -113,7 +98,7 @@ async def test_a_cluster_wide_kind_has_no_namespace_in_its_path(resources: RestM
     ("answer", "hint"),
     [(status(404, "NotFound"), ""), (status(403, "Forbidden", "no right"), "may not be read: no right")],
 )
-async def test_without_its_crd_a_custom_resource_has_only_its_live_scale(
+async def test_custom_resource_without_its_crd_has_only_its_live_scale(
     api: FakeApi, resources: RestMapper, answer: Any, hint: str
 ) -> None:
     api.answers[CRD] = answer
@@ -124,7 +109,7 @@ async def test_without_its_crd_a_custom_resource_has_only_its_live_scale(
     assert found.has_scale
 
 
-async def test_a_kind_without_a_scale_cannot_be_scaled(resources: RestMapper) -> None:
+async def test_kind_without_a_scale_cannot_be_scaled(resources: RestMapper) -> None:
     assert not (await resources.find("apps/v1", "DaemonSet")).has_scale
     with pytest.raises(UnknownKind, match=r"DaemonSet \(apps/v1\) cannot be scaled"):
         await resources.scalable("apps/v1", "DaemonSet")
@@ -138,52 +123,37 @@ async def test_a_kind_without_a_scale_cannot_be_scaled(resources: RestMapper) ->
         ("apps/v1", "Scale", "serves no kind Scale"),
     ],
 )
-async def test_a_kind_that_is_not_served_is_named(
+async def test_kind_that_is_not_served_is_named(
     resources: RestMapper, api_version: str, kind: str, sentence: str
 ) -> None:
     with pytest.raises(UnknownKind, match=sentence):
         await resources.find(api_version, kind)
 
 
-async def test_what_was_found_is_remembered_for_ten_minutes(api: FakeApi, resources: RestMapper, hands: Hands) -> None:
-    for _ in range(3):
-        await resources.find(*DEPLOYMENT)
-    hands.seconds = 599
-    await resources.find(*DEPLOYMENT)
-    assert len(api.asked) == 1
-    hands.seconds = 600
-    await resources.find(*DEPLOYMENT)
-    assert len(api.asked) == 2
-
-
-async def test_what_was_not_found_is_asked_for_again_after_thirty_seconds(
-    api: FakeApi, resources: RestMapper, hands: Hands
-) -> None:
-    found = api.answers.pop("/apis/argoproj.io/v1alpha1")
-    for hands.seconds in (0.0, 29.0):
-        with pytest.raises(UnknownKind):
-            await resources.find("argoproj.io/v1alpha1", "Rollout")
-    assert len(api.asked) == 2  # which groups there are, and what this one has
-    api.answers["/apis/argoproj.io/v1alpha1"] = found
-    hands.seconds = 30.0
-    assert (await resources.find("argoproj.io/v1alpha1", "Rollout")).plural == "rollouts"
-
-
-async def test_a_failing_server_leaves_what_was_found(api: FakeApi, resources: RestMapper, hands: Hands) -> None:
+async def test_found_kind_is_looked_up_again_after_600_s(api: FakeApi, resources: RestMapper, clock: Clock) -> None:
     await resources.find(*DEPLOYMENT)
     api.answers[APPS] = status(503, "ServiceUnavailable")
-    hands.seconds = 700
+    clock.pass_(599)
     assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
-    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
-    assert len(api.asked) == 2  # not at each call
-    hands.seconds = 731
-    await resources.find(*DEPLOYMENT)
-    assert len(api.asked) == 3
+    clock.pass_(1)
+    with pytest.raises(ServerError):
+        await resources.find(*DEPLOYMENT)
 
 
-async def test_a_failing_server_is_not_taken_for_a_missing_kind(
-    api: FakeApi, resources: RestMapper, hands: Hands
-) -> None:
+async def test_unknown_kind_is_looked_up_again_after_30_s(api: FakeApi, resources: RestMapper, clock: Clock) -> None:
+    found = api.answers.pop("/apis/argoproj.io/v1alpha1")
+    with pytest.raises(UnknownKind):
+        await resources.find(*ROLLOUT)
+    api.answers["/apis/argoproj.io/v1alpha1"] = found
+    clock.pass_(29)
+    with pytest.raises(UnknownKind):
+        await resources.find(*ROLLOUT)
+    assert (await resources.find(*ROLLOUT, anew=True)).plural == "rollouts"
+    clock.pass_(30)
+    assert (await resources.find(*ROLLOUT)).plural == "rollouts"
+
+
+async def test_failing_server_is_no_missing_kind(api: FakeApi, resources: RestMapper) -> None:
     answer = api.answers[APPS]
     api.answers[APPS] = status(503, "ServiceUnavailable")
     with pytest.raises(ServerError):
@@ -192,26 +162,9 @@ async def test_a_failing_server_is_not_taken_for_a_missing_kind(
     assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
 
 
-async def test_a_kind_that_is_forgotten_while_it_is_looked_up_is_not_remembered(
-    api: FakeApi, resources: RestMapper, hands: Hands
-) -> None:
-    """Policies that come and go at once would leave their kinds in memory for ever."""
-    answer, reached, proceed = api.answers[APPS], asyncio.Event(), asyncio.Event()
-
-    async def held(request: web.Request) -> web.StreamResponse:
-        reached.set()
-        await proceed.wait()
-        response: web.StreamResponse = await answer(request)
-        return response
-
-    api.answers[APPS] = held
-    asking = asyncio.create_task(resources.find(*DEPLOYMENT))
-    await reached.wait()
-    asking.cancel()
+async def test_forgotten_kind_is_looked_up_again(api: FakeApi, resources: RestMapper) -> None:
+    await resources.find(*DEPLOYMENT)
+    api.answers[APPS] = status(404, "NotFound")
     resources.forget(*DEPLOYMENT)
-    proceed.set()
-    await resources.find("apps/v1", "DaemonSet")  # from the same document
-    hands.seconds = 60.0
-    api.answers[APPS] = status(500, "InternalError")
-    with pytest.raises(ServerError):
+    with pytest.raises(UnknownKind, match="serves no apps/v1"):
         await resources.find(*DEPLOYMENT)

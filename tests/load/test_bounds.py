@@ -12,7 +12,7 @@ from adapter.load.decide import decide
 from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, Samples
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, PulledOut, Query, ResourceMetric
+from adapter.load.spec import Algorithm, Bounds, Capacity, Converge, Metric, Policy, PulledOut, Query, ResourceMetric
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -159,7 +159,7 @@ class TestUpperBound:
     def test_a_resize_in_progress_counts_with_the_smaller_capacity(self) -> None:
         """100 Mi are half of the 200 Mi in force, and a quarter of the 400 Mi that are wanted but refused."""
         memory = Metric(
-            name="memory", resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
+            name="memory", resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT),
             high=Fraction(8 * NANO, 10), low=Fraction(4 * NANO, 10),
         )  # fmt: skip
         small, large = ({"memory": nano(size)} for size in ("200Mi", "400Mi"))
@@ -290,7 +290,7 @@ class TestTotals:
 
 
 class TestAbsolute:
-    RULE = policy(cpu("1200m", "400m"), average=Average.TOTAL)
+    RULE = policy(cpu("1200m", "400m"), algorithm=Algorithm.ABSOLUTE)
 
     @pytest.mark.parametrize(
         ("count", "load", "desired"), [(4, "375m", 5), (4, "300m", 4), (4, "90m", 3), (4, "99m", 4)]
@@ -361,14 +361,14 @@ class TestConverging:
         self, towards: Converge, load: str, count: int
     ) -> None:
         pods, loads = same(10, load)
-        rule = policy(cpu("1200m", "400m"), converge_towards=towards, multiple_of=2)
+        rule = policy(cpu("1200m", "400m"), converge_towards=towards, replica_multiple=2)
         assessment, decision = assess_and_decide(rule, pods, usage(loads))
         assert (decision.desired, decide(assessment, scale(count), BOUNDS, NOW + 15).desired) == (count, count)
 
     @pytest.mark.parametrize("multiple", [1, 2])
     def test_samples_take_one_step_up_until_they_are_newer_than_the_count(self, multiple: int) -> None:
         pods, loads = same(6, "800m")
-        rule = policy(cpu("1200m", "400m"), converge_towards=Converge.LOW, multiple_of=multiple)
+        rule = policy(cpu("1200m", "400m"), converge_towards=Converge.LOW, replica_multiple=multiple)
         first, decision = assess_and_decide(rule, pods, usage(loads))
         grown = 6 + multiple
         assert decision.desired == grown

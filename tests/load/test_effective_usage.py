@@ -37,7 +37,7 @@ def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] 
     """Memory as a share of its limit: high 80 %, low 50 %."""
     base = Metric(
         name="memory",
-        resource=ResourceMetric(name="memory", containers=containers, of=of),
+        resource=ResourceMetric(name="memory", containers=containers, relative_to=of),
         high=Fraction(8, 10) * NANO,
         low=Fraction(5, 10) * NANO,
     )
@@ -255,7 +255,7 @@ class TestCapacity:
 
     def test_where_no_pod_has_a_limit_the_error_names_the_container(self) -> None:
         found = measured(memory_of(), [pod()], usage({"web-0": "1Gi"}, resource="memory"))
-        assert found.error == "container app has no memory limit; set one or drop `of` from the metric"
+        assert found.error == "container app has no memory limit; set one or drop `relativeTo` from the metric"
         found = measured(memory_of(Capacity.REQUEST), [pod()], usage({"web-0": "1Gi"}, resource="memory"))
         assert found.error is not None
         assert "no memory request" in found.error

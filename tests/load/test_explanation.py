@@ -11,7 +11,7 @@ from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, ResourceMetric, Schedule, Velocity
+from adapter.load.spec import Algorithm, Bounds, Cooldown, Fallback, Mode, Policy, ResourceMetric, Schedule, Velocity
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -105,8 +105,8 @@ BLIND = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
         ("1500m", {}, {"bounds": Bounds(minimum=1, maximum=4)}, "the HPA allows 1 to 4"),
         ("1500m", {"mode": Mode.OBSERVE}, {}, "the policy is in mode Observe: the current count is kept"),
         ("100m", {"metrics": (*BAND.metrics, queue("85"))}, {}, "a metric is in error: no scale-down"),
-        ("1500m", {"multiple_of": 4}, {}, "rounded up to a multiple of 4): proposes 8"),
-        ("375m", {"average": Average.TOTAL}, {}, "4 pods use 1500m in total"),
+        ("1500m", {"replica_multiple": 4}, {}, "rounded up to a multiple of 4): proposes 8"),
+        ("375m", {"algorithm": Algorithm.ABSOLUTE}, {}, "4 pods use 1500m in total"),
         (
             "800m", {"hold_until": NOW + 3600}, {},
             "the policy is held until 2026-01-01T13:00:00Z: the current count is kept",

@@ -19,9 +19,9 @@ def test_a_usage_of_exactly_0_says_that_it_is_not_believed() -> None:
     pods, loads = same(3, "0")
     assessment, decision = assess_and_decide(policy(), pods, usage(loads))
     assert decision_reason(assessment, decision) == (
-        "cpu: 3 pods use 0 on average; a load of exactly 0 is ignored and holds the count (tolerateZero: true)"
+        "cpu: 3 pods use 0 on average; a load of exactly 0 is ignored and holds the count (acceptZeroUsage: true)"
     )
-    assessment, decision = assess_and_decide(policy(tolerate_zero=True), pods, usage(loads))
+    assessment, decision = assess_and_decide(policy(accept_zero_usage=True), pods, usage(loads))
     assert "ignored" not in decision_reason(assessment, decision)
 
 

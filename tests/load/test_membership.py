@@ -125,13 +125,15 @@ class TestExplicitEvidence:
     def test_health_says_nothing_while_the_registry_protects_itself_or_where_the_policy_says_so(self) -> None:
         listed = Roster(at=NOW - 1, instances=(Instance(ip=HERE, healthy=False),))
         assert state(pod(ip=HERE), REGISTERED, replace(listed, protected=True)).state is S.SERVING
-        rule = policy(registry=replace(REGISTRY, unhealthy_is_out=False))
+        rule = policy(registry=replace(REGISTRY, treat_unhealthy_as_out=False))
         assert state(pod(ip=HERE), rule, listed).state is S.SERVING
 
     def test_a_pod_with_several_records_is_out_if_all_are_or_the_policy_minds_any(self) -> None:
         both = roster(HERE, OTHER, disabled=(HERE,))
         assert state(pod(ip=HERE), REGISTERED, both).state is S.SERVING
-        assert state(pod(ip=HERE), policy(registry=replace(REGISTRY, any_out=True)), both).state is S.PULLED_OUT
+        assert (
+            state(pod(ip=HERE), policy(registry=replace(REGISTRY, any_instance_out=True)), both).state is S.PULLED_OUT
+        )
         assert state(pod(ip=HERE), REGISTERED, roster(OTHER, disabled=(HERE, HERE))).state is S.PULLED_OUT
 
     def test_it_is_believed_for_30_min(self) -> None:

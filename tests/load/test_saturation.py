@@ -28,7 +28,7 @@ def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load
 )
 def test_a_share_of_the_cpu_limit_saturates_and_nothing_else_does(resource: str, of: Capacity, desired: int) -> None:
     amounts = {resource: "1500m"}
-    metric = Metric(name=resource, resource=ResourceMetric(name=resource, of=of), high=Fraction(nano("1")))
+    metric = Metric(name=resource, resource=ResourceMetric(name=resource, relative_to=of), high=Fraction(nano("1")))
     pods = [pod(one.name, limits=amounts, requests=amounts) for one in PODS]
     samples = usage(dict.fromkeys((one.name for one in pods), "1500m"), resource=resource)
     assert assess_and_decide(policy(metric), pods, samples)[1].desired == desired

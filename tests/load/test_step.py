@@ -20,7 +20,7 @@ from adapter.load.spec import (
     ResourceMetric,
     Step,
     Strategy,
-    ToleranceIn,
+    ToleranceUnit,
     Trigger,
 )
 from tests.load.kit import (
@@ -35,11 +35,11 @@ from tests.load.kit import (
 )
 from tests.load.kit import usage as samples_of
 
-SHARE = ResourceMetric(name="cpu", of=Capacity.LIMIT)
+SHARE = ResourceMetric(name="cpu", relative_to=Capacity.LIMIT)
 DEFAULT = Step()
 FREE = Bounds(minimum=0, maximum=100)
 AVERAGE = Step(trigger=Trigger.AVERAGE)
-IN_RATIO = Step(tolerance_in=ToleranceIn.RATIO)
+IN_RATIO = Step(tolerance_unit=ToleranceUnit.PERCENT)
 
 
 def metric(target: str = "60%") -> Metric:
@@ -73,7 +73,7 @@ def decided(
         pytest.param([100, *[5] * 9], DEFAULT, 10, Verdict.ABOVE, None, id="up never asks for fewer"),
         pytest.param([90, 90, None], DEFAULT, 5, Verdict.ABOVE, None, id="a missing pod does not dilute a single pod"),
         pytest.param([80, None, None], AVERAGE, 3, Verdict.ABOVE, HeldBy.MISSING, id="it dilutes an average"),
-        pytest.param([90, 90], Step(up=0), 3, Verdict.ABOVE, None, id="stepUp of nothing"),
+        pytest.param([90, 90], Step(up=0), 3, Verdict.ABOVE, None, id="step.up of nothing"),
         pytest.param([45] * 6, DEFAULT, 6, Verdict.INSIDE, None, id="equality with the lower bound"),
         pytest.param([44, 44, 62], DEFAULT, 2, Verdict.BELOW, None, id="150/2 is carried by those left"),
         pytest.param([44, 44, 63], DEFAULT, 3, Verdict.BELOW, None, id="151/2 is not"),
@@ -139,9 +139,9 @@ def test_the_load_of_departed_pods_may_bring_all_back_above_the_bound(step: Step
     ("loads", "memory", "words"),
     [
         ([73, 75, 82], None, "one of them 82%, above the target 60% (acts beyond 75%)"),
-        ([73, 75, 82], None, "6 serving pods carry the known load at the high watermark; 2 of them by stepUp"),
-        ([50, 45, 47, 52, 43, 40], None, "(2 pods fewer (stepDown 2)): proposes 4 (now 6)"),
-        ([5, 5], None, "(minPods 2): proposes 2"),
+        ([73, 75, 82], None, "6 serving pods carry the known load at the high watermark; 2 of them by step.up"),
+        ([50, 45, 47, 52, 43, 40], None, "(2 pods fewer (step.down 2)): proposes 4 (now 6)"),
+        ([5, 5], None, "(step.minPods 2): proposes 2"),
         ([74, 74, 74, 74, 10], None, "(2 pods fewer would leave the others above the limit): proposes 5"),
         ([60, 60], None, "near the target 60% (45% … 75%)"),
         ([5, 5, 5, None], None, "(kept by 1 pod without a fresh sample): proposes 4"),

@@ -59,7 +59,7 @@ def test_every_field_has_its_place() -> None:
     assert [metric["name"] for metric in spec["metrics"]] == ["requests", "cpu"]
     assert spec["metrics"][0]["query"]["promQL"] == "sum(sum by (job) (requests))"
     assert spec["metrics"][0]["target"] == "100500m"
-    assert spec["metrics"][1]["resource"] == {"name": "cpu", "containers": ["app"], "of": "Request"}
+    assert spec["metrics"][1]["resource"] == {"name": "cpu", "containers": ["app"], "relativeTo": "Request"}
     assert spec["mode"] == "Paused"
     assert spec["velocity"] == {"scaleUpPercent": 0, "scaleDownPercent": 0}
     assert spec["fallback"] == {"afterSeconds": 60, "replicas": 6}

@@ -61,7 +61,7 @@ def test_every_metric_finds_its_query_or_is_told() -> None:
     ]  # fmt: skip
     _, depth, cpu, memory, ingress = metrics
     assert depth["query"] == {"promQL": 'max(queue_depth{queue="mails"})', "server": "prometheus"}
-    assert (cpu["resource"], cpu["target"]) == ({"name": "cpu", "of": "Request"}, "60%")
+    assert (cpu["resource"], cpu["target"]) == ({"name": "cpu", "relativeTo": "Request"}, "60%")
     assert (memory["resource"], memory["target"]) == ({"name": "memory", "containers": ["app"]}, "314572800")
     assert 'kube_ingress="web"' in ingress["query"]["promQL"]
     assert [metric["type"] for metric in hpa_spec(*objects)["metrics"]] == ["Object", "External"]
@@ -71,7 +71,7 @@ def test_every_metric_finds_its_query_or_is_told() -> None:
 
 def test_targets_for_the_whole_service_make_a_policy_for_the_total() -> None:
     value = {"type": "External", "external": {"metric": {"name": "rps"}, "target": {"type": "Value", "value": "500"}}}
-    assert policy_spec(RPS, hpa(value))["average"] == "Total"
+    assert policy_spec(RPS, hpa(value))["algorithm"] == "Absolute"
     mixed = RPS, hpa(external("rps"), value)
     assert [metric["name"] for metric in policy_spec(*mixed)["metrics"]] == ["rps"]
     assert kinds_at("spec.metrics[1]", *mixed) == [NoteKind.LOST]

@@ -41,7 +41,7 @@ def test_the_common_object_has_an_exact_equivalent() -> None:
         "tolerance": "1%",
         "velocity": {"scaleUpPercent": 50, "scaleDownPercent": 30},
         "cooldown": {"scaleUpSeconds": 30, "scaleDownSeconds": 120},
-        "tolerateZero": False,
+        "acceptZeroUsage": False,
         "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}],
     }
     spec = hpa_spec(WPA)
@@ -65,7 +65,7 @@ def test_fields_that_are_absent_have_the_controllers_defaults() -> None:
     for key in ("upscaleForbiddenWindowSeconds", "downscaleForbiddenWindowSeconds", "minReplicas"):
         short = changed(short, "spec", key)
     spec = policy_spec(short)
-    assert spec["average"] == "Total"
+    assert spec["algorithm"] == "Absolute"
     assert spec["tolerance"] == "10%"
     assert spec["velocity"] == {"scaleUpPercent": 50, "scaleDownPercent": 20}
     assert spec["cooldown"] == {"scaleUpSeconds": 60, "scaleDownSeconds": 300}
@@ -82,9 +82,9 @@ def test_a_tolerance_without_quotes_is_read_with_a_note() -> None:
 def test_every_option_has_its_field() -> None:
     spec = policy_spec(EVERYTHING_WPA)
     assert spec["mode"] == "Observe"
-    assert spec["multipleOf"] == 2
+    assert spec["replicaMultiple"] == 2
     assert spec["convergeTowards"] == "High"
-    assert spec["tolerateZero"] is True
+    assert spec["acceptZeroUsage"] is True
     assert spec["minServingPercent"] == 40
     assert spec["delay"] == {"scaleUpSeconds": 30, "scaleDownSeconds": 60}
 
@@ -147,7 +147,7 @@ def test_watermarks_are_read_as_the_controller_reads_them(
         (wpa(minReplicas=30), "spec.minReplicas: 30: must be at most maxReplicas (20)"),
         (wpa(maxReplicas=None), "spec.maxReplicas: is required"),
         (wpa(upscaleForbiddenWindowSeconds=0), "spec.upscaleForbiddenWindowSeconds: 0: write an integer"),
-        (wpa(replicaScalingAbsoluteModulo=5000), "multipleOf is at most 1000"),
+        (wpa(replicaScalingAbsoluteModulo=5000), "replicaMultiple is at most 1000"),
         (wpa(minReplicas=10**40), "spec.minReplicas: 100000000000"),
         (wpa(scaleTargetRef={"kind": "Shop", "name": "web"}), "spec.scaleTargetRef.apiVersion: is required"),
         (

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import (
-    Average,
+    Algorithm,
     Capacity,
     Converge,
-    HpaWiring,
+    HpaConfiguration,
     Match,
     Metric,
     Mode,
@@ -53,11 +53,13 @@ def metrics(draw: st.DrawFn, name: str) -> tuple[dict[str, Any], Metric]:
     document: dict[str, Any] = {"name": name}
     if draw(st.booleans()):
         resource = draw(st.sampled_from(["cpu", "memory"]))
-        document["resource"] = {"name": resource, "containers": named, "of": of and of.value}
-        source: dict[str, Any] = {"resource": ResourceMetric(name=resource, containers=tuple(named), of=of)}
+        document["resource"] = {"name": resource, "containers": named, "relativeTo": of and of.value}
+        source: dict[str, Any] = {"resource": ResourceMetric(name=resource, containers=tuple(named), relative_to=of)}
     else:
-        document["query"] = {"name": "q"} | ({"of": of.value, "resource": "memory", "containers": named} if of else {})
-        query = Query(name="q", of=of, resource="memory" if of else "", containers=tuple(named) if of else ())
+        document["query"] = {"name": "q"} | (
+            {"relativeTo": of.value, "resource": "memory", "containers": named} if of else {}
+        )
+        query = Query(name="q", relative_to=of, resource="memory" if of else "", containers=tuple(named) if of else ())
         source = {"query": query}
     marks = sorted(
         draw(st.lists(ratios() if of else amounts(), min_size=1, max_size=2, unique_by=lambda m: m[1])),
@@ -77,10 +79,10 @@ def metrics(draw: st.DrawFn, name: str) -> tuple[dict[str, Any], Metric]:
 def registries(draw: st.DrawFn) -> tuple[dict[str, Any], Registry]:
     given = {
         "service": draw(st.text("abc.", min_size=1)),
-        "graceSeconds": draw(st.integers(0, 86_400)),
-        "absentSeconds": draw(st.integers(0, 86_400)),
-        "unhealthyIsOut": draw(st.booleans()),
-        "anyOut": draw(st.booleans()),
+        "registrationGraceSeconds": draw(st.integers(0, 86_400)),
+        "absenceConfirmationSeconds": draw(st.integers(0, 86_400)),
+        "treatUnhealthyAsOut": draw(st.booleans()),
+        "anyInstanceOut": draw(st.booleans()),
         "match": draw(st.sampled_from(Match)),
     }
     more: dict[str, Any] = draw(
@@ -89,10 +91,10 @@ def registries(draw: st.DrawFn) -> tuple[dict[str, Any], Registry]:
     return {"name": "r", **given, "match": given["match"].value, **more}, Registry(
         name="r",
         service=given["service"],
-        grace=given["graceSeconds"],
-        absent=given["absentSeconds"],
-        unhealthy_is_out=given["unhealthyIsOut"],
-        any_out=given["anyOut"],
+        registration_grace_seconds=given["registrationGraceSeconds"],
+        absence_confirmation_seconds=given["absenceConfirmationSeconds"],
+        treat_unhealthy_as_out=given["treatUnhealthyAsOut"],
+        any_instance_out=given["anyInstanceOut"],
         match=given["match"],
         port=more.get("port"),
         group=more.get("group", ""),
@@ -111,21 +113,21 @@ def specs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
             expected[attribute] = draw(values)
             document[key] = written(expected[attribute])
 
-    plain = all(metric.of is None for metric in expected["metrics"])
+    plain = all(metric.relative_to is None for metric in expected["metrics"])
     maybe("hpa", "hpa", names)
     maybe("mode", "mode", st.sampled_from(Mode), str)
-    maybe("hpaWiring", "hpa_wiring", st.sampled_from(HpaWiring), str)
-    maybe("average", "average", st.sampled_from(Average) if plain else st.just(Average.PER_POD), str)
+    maybe("hpaConfiguration", "hpa_configuration", st.sampled_from(HpaConfiguration), str)
+    maybe("algorithm", "algorithm", st.sampled_from(Algorithm) if plain else st.just(Algorithm.AVERAGE), str)
     maybe("tolerance", "tolerance", st.integers(0, 99).map(lambda p: Fraction(p, 100)), lambda r: f"{r * 100}%")
     maybe("minServingPercent", "min_serving_percent", st.integers(0, 100))
-    maybe("tolerateZero", "tolerate_zero", st.booleans())
+    maybe("acceptZeroUsage", "accept_zero_usage", st.booleans())
     maybe(
         "saturationFactor",
         "saturation_factor",
         st.integers(100, 1000).map(lambda p: Fraction(p, 100)),
         lambda r: f"{r * 100}%",
     )
-    maybe("multipleOf", "multiple_of", st.integers(1, 1000))
+    maybe("replicaMultiple", "replica_multiple", st.integers(1, 1000))
     maybe("fastScaleUp", "fast_scale_up", st.booleans())
     maybe("notify", "notify", _ROUTES.map(tuple), list)
     has = {side for metric in expected["metrics"] for side in ("high", "low") if getattr(metric, side) is not None}

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode, Strategy
+from adapter.load.spec import Algorithm, Bounds, Cooldown, HpaTolerance, Mode, Strategy
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import (
     CrossVersionReference,
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "scaleUp.stabilizationWindowSeconds (30)",
     ),
     "steps that wait twice": (on(STEPS, scale_down=EXACT), "WaitsTwice", "scaleDown.stabilizationWindowSeconds (300)"),
-    "a total": (by(average=Average.TOTAL), "Total", "whole service"),
+    "a total": (by(algorithm=Algorithm.ABSOLUTE), "Total", "whole service"),
     "a policy that observes": (by(mode=Mode.OBSERVE), "Resting", "mode Observe"),
     "a policy that is paused": (by(mode=Mode.PAUSED), "Resting", "mode Paused"),
     "watermarks too close": (by(metrics=(cpu("1200m", "801m"),)), "WatermarksTooClose", "at most 2/3"),
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
     "a tolerance for ever, and steps": (
         replace(by(strategy=Strategy.STEP), hpa=COARSE, has_tolerance=False),
         "Tolerance",
-        "a step of 2 pods (stepDown), of 30 or more",
+        "a step of 2 pods (step.down), of 30 or more",
     ),
 }
 
@@ -178,5 +178,5 @@ def test_the_step_suppressed_now_is_the_last_flaw_of_the_tolerance() -> None:
 
 
 def test_what_stops_everything_comes_first() -> None:
-    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), neighbours=Neighbours(policies="old"))
+    worst = replace(by(algorithm=Algorithm.ABSOLUTE, mode=Mode.OBSERVE), neighbours=Neighbours(policies="old"))
     assert reasons(worst) == ["PolicyConflict", "Resting", "Total"]

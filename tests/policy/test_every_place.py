@@ -19,7 +19,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 }
 _WRITES = {
     "fastScaleUp": "it is about a write of the companion, not about the count",
-    "hpaWiring": "it is about a write of the companion, not about the count",
+    "hpaConfiguration": "it is about a write of the companion, not about the count",
     "notify[]": "it is about messages, not about the count",
 }
 _NOT_DRAWN = "the soak does not draw it yet"
@@ -32,15 +32,15 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("registry.group", "registry.namespace"), "its registry has one of each"),
         **dict.fromkeys(
             (
-                "average",
+                "algorithm",
                 "metrics[].query.containers[]",
                 "metrics[].resource.containers[]",
                 "pulledOut.deleteFirst",
-                "registry.anyOut",
+                "registry.anyInstanceOut",
                 "registry.match",
                 "registry.podNameKey",
                 "registry.port",
-                "registry.unhealthyIsOut",
+                "registry.treatUnhealthyAsOut",
                 "saturationFactor",
                 "schedules[]",
                 "schedules[].cron",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from adapter.kube.objects import AnyObject
 from adapter.load.quantity import NANO
 from adapter.load.spec import (
-    Average,
+    Algorithm,
     Capacity,
     Cooldown,
     Delay,
@@ -47,7 +47,7 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         hpa="checkout",
         mode=Mode.ACTIVE,
         strategy=Strategy.WATERMARK,
-        average=Average.PER_POD,
+        algorithm=Algorithm.AVERAGE,
         tolerance=Fraction(1, 100),
         metrics=read.metrics,
         registry=None,
@@ -57,8 +57,8 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         schedules=(),
         fallback=None,
         min_serving_percent=50,
-        tolerate_zero=None,
-        multiple_of=1,
+        accept_zero_usage=None,
+        replica_multiple=1,
         converge_towards=None,
         fast_scale_up=False,
     )
@@ -103,7 +103,7 @@ def test_a_floor_is_a_metric_with_the_load_of_one_pod() -> None:
 
 @pytest.mark.integration
 def test_the_load_of_one_pod_in_a_floor_may_be_less_than_the_tolerance(policy_api: PolicyApi) -> None:
-    share = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}, "target": "60%"}
+    share = {"name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"}, "target": "60%"}
     plan = {"name": "plan", "query": {"name": "planned_requests"}, "target": "10", "floor": True}
     document = policy("checkout", "default", strategy="Step", metrics=[share, plan])
     read = parse_policy(document)
@@ -175,7 +175,9 @@ def test_what_only_the_adapter_can_judge_of_a_schedule_is_a_fault_of_the_policy(
 
 def test_a_registry_that_is_only_named_has_the_patience_of_the_specification() -> None:
     read = parse_policy(policy(registry=NACOS)).registry
-    assert read == Registry(name="prod-nacos", service="com.shop.checkout", grace=180, absent=45)
+    assert read == Registry(
+        name="prod-nacos", service="com.shop.checkout", registration_grace_seconds=180, absence_confirmation_seconds=45
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,10 +210,10 @@ def test_a_tolerance_is_an_exact_ratio(written: str | int, ratio: str) -> None:
 
 
 def test_inline_promql_keeps_its_server_and_what_it_is_compared_with() -> None:
-    query = {"promQL": "sum(x{ns='$namespace'})", "server": "main", "of": "Request", "resource": "cpu"}
+    query = {"promQL": "sum(x{ns='$namespace'})", "server": "main", "relativeTo": "Request", "resource": "cpu"}
     read = parse_policy(policy(**metric(RPS, query=query, highWatermark="80%"))).metrics[0]
-    assert read.query == Query(prom_ql=query["promQL"], server="main", of=Capacity.REQUEST, resource="cpu")
-    assert read.of is Capacity.REQUEST
+    assert read.query == Query(prom_ql=query["promQL"], server="main", relative_to=Capacity.REQUEST, resource="cpu")
+    assert read.relative_to is Capacity.REQUEST
 
 
 def test_bytes_a_mapping_and_structs_read_alike() -> None:

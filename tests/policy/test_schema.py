@@ -9,22 +9,22 @@ import pytest
 import yaml
 
 from adapter.policy.field_reader import PolicyError
-from adapter.policy.watermark_policy import parse_policy
+from adapter.policy.watermark_policy import FORMER_NAMES, parse_policy
 from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, PLAN, RPS, Object, policy
 
 CRD = yaml.load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text(), yaml.CSafeLoader)
 SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
-PROMQL = {"promQL": "up", "server": "main", "of": "Limit", "resource": "memory", "containers": ["app"]}
+PROMQL = {"promQL": "up", "server": "main", "relativeTo": "Limit", "resource": "memory", "containers": ["app"]}
 EVERYTHING: Object = {
     "hpa": "web",
     "mode": "Active",
-    "hpaWiring": "Report",
+    "hpaConfiguration": "Report",
     "strategy": "Watermark",
-    "average": "PerPod",
+    "algorithm": "Average",
     "tolerance": "1%",
     "metrics": [
-        {**CPU, "resource": {"name": "cpu", "containers": ["app"], "of": None}},
+        {**CPU, "resource": {"name": "cpu", "containers": ["app"], "relativeTo": None}},
         {**MEMORY, "resource": {**MEMORY["resource"], "containers": ["app"]}, "lowWatermark": "0.5"},
         {**RPS, "query": PROMQL, "highWatermark": "80%"},
         {**RPS, "name": "named", "delay": {"scaleUpSeconds": 60, "scaleDownSeconds": 300}},
@@ -34,10 +34,10 @@ EVERYTHING: Object = {
         **NACOS,
         "namespace": "public",
         "group": "DEFAULT_GROUP",
-        "graceSeconds": 180,
-        "absentSeconds": 45,
-        "unhealthyIsOut": True,
-        "anyOut": False,
+        "registrationGraceSeconds": 180,
+        "absenceConfirmationSeconds": 45,
+        "treatUnhealthyAsOut": True,
+        "anyInstanceOut": False,
         "match": "IPPort",
         "port": 8080,
         "podNameKey": "pod",
@@ -52,9 +52,9 @@ EVERYTHING: Object = {
     ],
     "fallback": {"afterSeconds": 300, "replicas": 10},
     "minServingPercent": 50,
-    "tolerateZero": False,
+    "acceptZeroUsage": False,
     "saturationFactor": "1.25",
-    "multipleOf": 1,
+    "replicaMultiple": 1,
     "convergeTowards": "High",
     "fastScaleUp": False,
     "notify": ["oncall"],
@@ -62,12 +62,7 @@ EVERYTHING: Object = {
 TARGETS: Object = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": 60}]}
 STEPS: Object = {
     "strategy": "Step",
-    "stepTolerance": 15,
-    "toleranceIn": "Points",
-    "trigger": "AnyPod",
-    "stepUp": 2,
-    "stepDown": 2,
-    "minPods": 2,
+    "step": {"tolerance": 15, "toleranceUnit": "Points", "trigger": "AnyPod", "up": 2, "down": 2, "minPods": 2},
     "metrics": [{"name": "percent", "query": {"name": "percent"}, "target": 2000}],
 }
 Where = tuple[str | int, ...]
@@ -87,7 +82,7 @@ def places(schema: Object, value: Any, path: Where = ()) -> Iterator[tuple[Where
             yield from places(schema["items"], one, (*path, index))
 
 
-ONLY_STEPS = {path: schema for path, schema in places(SPEC, STEPS) if len(path) == 1 and path[0] not in EVERYTHING}
+ONLY_STEPS = {path: schema for path, schema in places(SPEC, STEPS) if path and path[0] not in EVERYTHING}
 PLACES = {**dict(places(SPEC, EVERYTHING)), **ONLY_STEPS, ("metrics", 0, "target"): {}}
 
 
@@ -120,13 +115,13 @@ EDGES = [(path, value, fits) for path, schema in PLACES.items() for value, fits 
 
 def with_value(path: Where, value: Any) -> Object:
     spec = copy.deepcopy(STEPS if path in ONLY_STEPS or value == "Step" else EVERYTHING)
-    if value == "Ratio":  # a strategy, and a unit of tolerance with which 1000 % would be too much
-        spec = copy.deepcopy(TARGETS if path == ("strategy",) else STEPS)
+    if value == "Ratio":
+        spec = copy.deepcopy(TARGETS)
     place: Any = spec
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = value
-    if value == "Total":  # it goes with no metric of a ratio, which a rule across fields says
+    if value == "Absolute":  # it goes with no metric of a ratio, which a rule across fields says
         spec["metrics"] = [CPU]
     return spec
 
@@ -134,8 +129,24 @@ def with_value(path: Where, value: Any) -> Object:
 def test_every_field_of_the_schema_is_tried() -> None:
     known = {tuple(step for step in path if isinstance(step, str)) for path in PLACES}
     inner = [(path, schema) for path, schema in PLACES.items() if "properties" in schema]
-    every = {(*(s for s in path if isinstance(s, str)), key) for path, schema in inner for key in schema["properties"]}
+    every = {
+        (*(s for s in path if isinstance(s, str)), key)
+        for path, schema in inner
+        for key, field in schema["properties"].items()
+        if field["description"] != "Former name."
+    }
     assert every <= known
+
+
+def test_the_crd_refuses_former_names_with_the_readers_sentences() -> None:
+    refused = {
+        (name, rule["message"])
+        for schema in PLACES.values()
+        for name, field in schema.get("properties", {}).items()
+        for rule in field.get("x-kubernetes-validations", ())
+        if rule["rule"] == "false"
+    }
+    assert refused == {(name, f"{name} is now {present}") for name, present in FORMER_NAMES.items()}
 
 
 def named(part: object) -> str:

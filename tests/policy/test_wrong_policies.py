@@ -36,7 +36,7 @@ def test_every_fault_of_a_policy_is_named_at_once() -> None:
         tolerance="7",
         registry=[],
         pulledOut={"replace": "no", "replaceafterseconds": 1},
-        multipleOf=True,
+        replicaMultiple=True,
     )
     document["kind"] = "Policy"
     with pytest.raises(PolicyError) as caught:
@@ -53,7 +53,7 @@ def test_every_fault_of_a_policy_is_named_at_once() -> None:
         "spec.registry.name",
         "spec.pulledOut.replace",
         "spec.pulledOut.replaceafterseconds",
-        "spec.multipleOf",
+        "spec.replicaMultiple",
     }
     assert "did you mean replaceAfterSeconds?" in str(caught.value)
 
@@ -61,7 +61,9 @@ def test_every_fault_of_a_policy_is_named_at_once() -> None:
 @pytest.mark.parametrize("text", ["5%%", "%", "1e", "0x10", "NaN", "1Ki%", " 5", "5 ", "٥", "-1%", "1_000"])
 @pytest.mark.integration
 def test_what_looks_like_a_quantity_but_is_none_is_refused_by_both(policy_api: PolicyApi, text: str) -> None:
-    document = policy("odd", "default", **metric(CPU, resource={"name": "cpu", "of": "Limit"}, highWatermark=text))
+    document = policy(
+        "odd", "default", **metric(CPU, resource={"name": "cpu", "relativeTo": "Limit"}, highWatermark=text)
+    )
     assert policy_api.offer(document).status == 422
     with pytest.raises(PolicyError):
         parse_policy(document)

@@ -11,7 +11,7 @@ Object = dict[str, Any]
 CPU: Object = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
 RPS: Object = {"name": "rps", "query": {"name": "http_requests_per_second"}, "highWatermark": 100}
 PLAN: Object = {"name": "plan", "query": {"name": "planned_requests"}, "highWatermark": 100, "floor": True}
-MEMORY: Object = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}, "highWatermark": "80%"}
+MEMORY: Object = {"name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"}, "highWatermark": "80%"}
 NACOS: Object = {"name": "prod-nacos", "service": "com.shop.checkout"}
 LUNCH: Object = {"name": "lunch", "cron": "0 11 * * 1-5", "durationSeconds": 7200, "minReplicas": 20}
 
@@ -67,7 +67,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("an empty list of metrics", {"metrics": []}, "at least 1 items"),
         ("eleven metrics", {"metrics": [{**CPU, "name": f"m{i}"} for i in range(11)]}, "must have at most 10 items"),
         ("nothing but floors", {"metrics": [PLAN]}, "give a metric without floor as well"),
-        ("points of plain cpu", {**STEP, **target("600m", **PLAIN)}, "write toleranceIn Ratio"),
+        ("points of plain cpu", {**STEP, **target("600m", **PLAIN)}, "write step.toleranceUnit Percent"),
     ],
     "spec.metrics[0]": [
         ("neither resource nor query", metric(CPU, resource=None), "exactly one of resource"),
@@ -79,7 +79,11 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ),
         ("watermarks for a ratio", RATIO, "strategies Ratio and Step take target"),
         ("a target and a watermark", {**STEP, **metric(MEMORY, target="80%")}, "strategies Ratio and Step take target"),
-        ("a total of ratios", {"average": "Total", **metric(MEMORY)}, "a metric with of is a ratio and needs PerPod"),
+        (
+            "a total of ratios",
+            {"algorithm": "Absolute", **metric(MEMORY)},
+            "is a ratio and needs algorithm Average",
+        ),
     ],
     "spec.metrics[0].name": [
         ("a metric without a name", metric(CPU, name=None), "Required value"),
@@ -98,7 +102,11 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("no quantity", metric(CPU, highWatermark="fast"), "is not a quantity; write a number such as 1200m"),
         ("an absurd watermark", metric(CPU, highWatermark="2Ei"), "at most 1Ei"),
         ("a fraction without quotes", metric(MEMORY, highWatermark=0.8), "integer"),
-        ("a percentage of nothing", metric(CPU, highWatermark="80%"), "a percentage needs of: Limit or of: Request"),
+        (
+            "a percentage of nothing",
+            metric(CPU, highWatermark="80%"),
+            "a percentage needs relativeTo: Limit or Request",
+        ),
         ("eighty instead of eighty per cent", metric(MEMORY, highWatermark=80), 'for eighty per cent write "80%"'),
     ],
     "spec.metrics[0].target": [
@@ -109,7 +117,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         (
             "a target of a share of nothing",
             {**RATIO, **target("80%", **PLAIN)},
-            "a percentage needs of: Limit or of: Request",
+            "a percentage needs relativeTo: Limit or Request",
         ),
         ("a target of eighty", {**RATIO, **target(80)}, "a ratio above 10 is 1000 %"),
     ],
@@ -126,13 +134,13 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("inline PromQL without a server", metric(RPS, query={"promQL": "up"}), "promQL and server go together"),
         (
             "a share of nobody knows which resource",
-            metric(RPS, query={"name": "a", "of": "Limit"}, highWatermark="80%"),
-            "of and resource go together",
+            metric(RPS, query={"name": "a", "relativeTo": "Limit"}, highWatermark="80%"),
+            "relativeTo and resource go together",
         ),
         (
             "containers for no comparison",
             metric(RPS, query={"name": "a", "containers": ["app"]}),
-            "containers only matters together with of",
+            "containers only matters together with relativeTo",
         ),
     ],
     "spec.metrics[1].name": [("two metrics of one name", {"metrics": [CPU, CPU]}, "Duplicate value")],
@@ -144,7 +152,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ),
         (
             "a floor of ratios",
-            plan(query={"name": "a", "of": "Limit", "resource": "cpu"}, highWatermark="80%"),
+            plan(query={"name": "a", "relativeTo": "Limit", "resource": "cpu"}, highWatermark="80%"),
             ONE_NUMBER,
         ),
         ("a floor with a low watermark", plan(lowWatermark=50), "the load of one pod, and no"),
@@ -172,40 +180,46 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
             "convergeTowards Low needs a metric with lowWatermark",
         ),
     ],
+    "spec.step": [
+        ("steps for watermarks", {"step": {"up": 2}}, "step is for strategy Step"),
+        ("pods left for a ratio", {**RATIO, "step": {"minPods": 3}, **target("80%")}, "step is for strategy Step"),
+    ],
     "spec.strategy": [
-        ("steps for watermarks", {"stepUp": 2}, "are for strategy Step"),
-        ("pods left for a ratio", {**RATIO, "minPods": 3, **target("80%")}, "are for strategy Step"),
         ("an unknown strategy", {"strategy": "Fibonacci"}, "Watermark", "Ratio", "Step"),
     ],
     "spec.tolerance": [
         (
             "two tolerances",
             {**STEP, "tolerance": "1%", **target("60%")},
-            "strategy Step has stepTolerance instead of tolerance",
+            "strategy Step has step.tolerance instead of tolerance",
         ),
         ("a tolerance of five", {"tolerance": 5}, 'tolerance is "1%" or a ratio'),
         ("a tolerance of 100 %", {"tolerance": "100%"}, 'tolerance is "1%" or a ratio'),
         ("a negative tolerance", {"tolerance": "-0.1"}, 'tolerance is "1%" or a ratio'),
     ],
-    "spec.stepTolerance": [
-        (name, {**STEP, **spec}, "stepTolerance must be less than the target")
+    "spec.step.tolerance": [
+        (name, {**STEP, **spec}, "step.tolerance must be less than the target")
         for name, spec in (
-            ("as many points as the target", {"stepTolerance": 60, **target("60%")}),
+            ("as many points as the target", {"step": {"tolerance": 60}, **target("60%")}),
             ("more points than the target by default", target("10%")),
             ("as many points as a query's target", metric(RPS, highWatermark=None, target="15")),
-            ("a tolerance of the target", {"toleranceIn": "Ratio", "stepTolerance": 100, **target("60%")}),
+            ("a tolerance of the target", {"step": {"toleranceUnit": "Percent", "tolerance": 100}, **target("60%")}),
         )
     ],
-    "spec.average": [
+    "spec.algorithm": [
         (
             "steps for a total",
-            {**STEP, "average": "Total", "toleranceIn": "Ratio", **target("3", **PLAIN)},
-            "needs PerPod",
+            {**STEP, "algorithm": "Absolute", "step": {"toleranceUnit": "Percent"}, **target("3", **PLAIN)},
+            "needs algorithm Average",
         ),
     ],
-    "spec.multipleOf": [
-        ("rounded up again", {**STEP, "multipleOf": 3, **target("60%")}, "stepDown must be at least multipleOf"),
-        ("multiples of nothing", {"multipleOf": 0}, "greater than or equal to 1"),
+    "spec.replicaMultiple": [
+        (
+            "rounded up again",
+            {**STEP, "replicaMultiple": 3, **target("60%")},
+            "step.down must be at least replicaMultiple",
+        ),
+        ("multiples of nothing", {"replicaMultiple": 0}, "greater than or equal to 1"),
     ],
     "spec.saturationFactor": [
         (
@@ -227,7 +241,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     "spec.registry.port": [
         ("a port beyond all", {"registry": {**NACOS, "port": 70000}}, "less than or equal to 65535")
     ],
-    "spec.tolerateZero": [("a flag in words", {"tolerateZero": "yes"}, "boolean")],
+    "spec.acceptZeroUsage": [("a flag in words", {"acceptZeroUsage": "yes"}, "boolean")],
     "spec.notify": [
         ("one route twice", {"notify": ["oncall", "oncall"]}, "Duplicate value"),
         ("a route without a name", {"notify": [""]}, ""),
@@ -253,7 +267,46 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "spec.fallback.replicas": [("a fallback to nothing", {"fallback": {}}, "Required value")],
 }
+FORMER: dict[str, tuple[Any, str]] = {
+    "spec.average": ("PerPod", "algorithm"),
+    "spec.hpaWiring": ("Enforce", "hpaConfiguration"),
+    "spec.multipleOf": (2, "replicaMultiple"),
+    "spec.tolerateZero": (True, "acceptZeroUsage"),
+    "spec.stepTolerance": (15, "step.tolerance"),
+    "spec.toleranceIn": ("Ratio", "step.toleranceUnit"),
+    "spec.trigger": ("AnyPod", "step.trigger"),
+    "spec.stepUp": (2, "step.up"),
+    "spec.stepDown": (2, "step.down"),
+    "spec.minPods": (2, "step.minPods"),
+    "spec.metrics[0].resource.of": ("Limit", "relativeTo"),
+    "spec.metrics[0].query.of": ("Limit", "relativeTo"),
+    "spec.registry.graceSeconds": (180, "registrationGraceSeconds"),
+    "spec.registry.absentSeconds": (45, "absenceConfirmationSeconds"),
+    "spec.registry.unhealthyIsOut": (True, "treatUnhealthyAsOut"),
+    "spec.registry.anyOut": (False, "anyInstanceOut"),
+}
+"""Former names of fields, each with a value that it took and the present name."""
+
+
+def former(path: str, value: Any) -> Object:
+    """A spec that is right but for one field, which has its former name."""
+    place, _, name = path.rpartition(".")
+    match place:
+        case "spec.registry":
+            return {"registry": {**NACOS, name: value}}
+        case "spec.metrics[0].resource":
+            return metric(CPU, resource={"name": "cpu", name: value})
+        case "spec.metrics[0].query":
+            return metric(RPS, query={"name": "http_requests_per_second", name: value})
+    return {name: value}
+
+
 WRONG = [
+    *(
+        Wrong(f"the former name {path}", path, (f"{path.rpartition('.')[2]} is now {now}",), document)
+        for path, (value, now) in FORMER.items()
+        for document in [policy("checkout", "default", **former(path, value))]
+    ),
     *(
         Wrong(name, path, tuple(words), policy("checkout", "default", **spec))
         for path, rows in ROWS.items()

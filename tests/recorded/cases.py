@@ -20,7 +20,7 @@ from tests.evaluation import kit as assessor
 from tests.evaluation.test_evaluator import Stand
 from tests.load.kit import NOW, TARGET, out, pod, roster, same, usage
 
-_FEATURES = "{status: true, events: true, fastScaleUp: true, deletionCost: true, hpaWiring: true}"
+_FEATURES = "{status: true, events: true, fastScaleUp: true, deletionCost: true, hpaConfiguration: true}"
 _ROUTES = (
     "[{name: all, urls: ['json://localhost'], default: true, namespaces: ['*']},"
     " {name: theirs, urls: ['json://localhost'], namespaces: [bank]}]"
@@ -226,22 +226,22 @@ def _joined() -> Iterator[Context]:
     yield at(rule=rule(mode="Observe"), above=hpa(metrics=[other]))
     yield at(rule=rule(cooldown={"scaleDownSeconds": 60}), above=hpa(down={"stabilizationWindowSeconds": 60}))
     yield at(rule=rule(metrics=[{**_BAND, "lowWatermark": "1100m"}]))
-    yield at(rule=rule(average="Total"))
+    yield at(rule=rule(algorithm="Absolute"))
     theirs = {"f:spec": {"f:behavior": {"f:scaleUp": {"f:tolerance": {}}}}}
     owned = {
         "managedFields": [
             {"manager": "argocd", "operation": "Update", "time": "2026-01-01T00:00:00Z", "fieldsV1": theirs}
         ]
     }
-    yield at(rule=rule(hpaWiring="Enforce"), settings=NONE, above=hpa({"tolerance": "0.1"}))
-    yield at(rule=rule(hpaWiring="Enforce"), above=hpa({"tolerance": "0.1"}, metadata=owned))
+    yield at(rule=rule(hpaConfiguration="Manage"), settings=NONE, above=hpa({"tolerance": "0.1"}))
+    yield at(rule=rule(hpaConfiguration="Manage"), above=hpa({"tolerance": "0.1"}, metadata=owned))
     yield replace(at(above=hpa({"tolerance": None})), tolerance_field=ToleranceField())
 
 
 def _refused() -> Iterator[Case]:
     """Rights that lack."""
-    enforced = at(rule=rule(hpaWiring="Enforce"), above=hpa({"tolerance": "0.1"}))
-    for case in (_raised(), at(rule=rule(pulledOut={"deleteFirst": True}), pods=_first()), enforced):
+    managed = at(rule=rule(hpaConfiguration="Manage"), above=hpa({"tolerance": "0.1"}))
+    for case in (_raised(), at(rule=rule(pulledOut={"deleteFirst": True}), pods=_first()), managed):
         yield staying(case, ActionResult.REFUSED)
 
 
@@ -263,7 +263,7 @@ def _over() -> Iterator[Case]:
     ill = [pod(name, ready=False, ready_for=600.0) for name in ("x", "y")]
     small = at(pods=[*serving, *ill], samples=usage(loads))
     yield Case(tuple(replace(one, now=NOW + s) for one, s in ((small, 0), (small, 70), (at(), 100), (at(), 200))))
-    enforced = at(rule=rule(hpaWiring="Enforce"), above=hpa({"tolerance": "0.1"}))
-    undone = replace(enforced, hpa=hpa({"tolerance": "0.1"}, metadata={"resourceVersion": "9"}))
-    yield Case(tuple(replace(one, now=NOW + s) for one, s in ((enforced, 0), (undone, 20), (undone, 80))))
+    managed = at(rule=rule(hpaConfiguration="Manage"), above=hpa({"tolerance": "0.1"}))
+    undone = replace(managed, hpa=hpa({"tolerance": "0.1"}, metadata={"resourceVersion": "9"}))
+    yield Case(tuple(replace(one, now=NOW + s) for one, s in ((managed, 0), (undone, 20), (undone, 80))))
     yield staying(_raised())

@@ -15,41 +15,10 @@ from adapter.runtime.times import parse_time
 Json = dict[str, Any]
 
 
-_FIELDS = {"algorithm": "average", "replicaMultiple": "multipleOf", "acceptZeroUsage": "tolerateZero"}
-_STEP = {
-    "tolerance": "stepTolerance", "toleranceUnit": "toleranceIn", "trigger": "trigger", "up": "stepUp",
-    "down": "stepDown", "minPods": "minPods",
-}  # fmt: skip
-_REGISTRY = {
-    "registrationGraceSeconds": "graceSeconds", "absenceConfirmationSeconds": "absentSeconds",
-    "treatUnhealthyAsOut": "unhealthyIsOut", "anyInstanceOut": "anyOut",
-}  # fmt: skip
-_WORDS = {"Average": "PerPod", "Absolute": "Total"}
-
-
-def _with_fields_of_today(spec: Json) -> None:
-    """Rename the fields of the page that the CRD does not have yet."""
-    for new, old in _FIELDS.items():
-        if new in spec:
-            value = spec.pop(new)
-            spec[old] = _WORDS.get(value, value) if new == "algorithm" else value
-    for new, value in spec.pop("step", {}).items():
-        spec[_STEP[new]] = "Ratio" if value == "Percent" else value
-    registry = spec.get("registry", {})
-    for new, old in _REGISTRY.items():
-        if new in registry:
-            registry[old] = registry.pop(new)
-    for metric in spec["metrics"]:
-        source = metric.get("resource") or metric.get("query")
-        if source and "relativeTo" in source:
-            source["of"] = source.pop("relativeTo")
-
-
 def case_of(document: Json) -> DecisionCase:
     """The product's inputs of a document."""
     given = deepcopy(document)
     memory = given.pop("memory", None)
-    _with_fields_of_today(given["policy"]["spec"])
     if "instances" in given:
         listed = given["instances"]
         given["instances"] = {

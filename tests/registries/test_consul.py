@@ -463,7 +463,7 @@ class TestRestart:
     ) -> None:
         left, policy = entry("10.0.0.10", check("critical"), ID="old"), followed.pods.policy
         assert policy.registry is not None
-        followed.pods.policy = replace(policy, registry=replace(policy.registry, any_out=True))
+        followed.pods.policy = replace(policy, registry=replace(policy.registry, any_instance_out=True))
         await fake.tell("web", left, *four()[1:])
         await followed.until_out("web-0")
         replace_first_pod(followed)

@@ -129,7 +129,7 @@ def test_where_hpas_have_no_tolerance_the_policy_has_it_around_todays_target() -
     rendered = pair(stock(utilization(50), minReplicas=20, maxReplicas=60), tolerance=False)
     written: Any = [item["spec"] for item in rendered.objects]
     (metric,) = written[0]["metrics"]
-    assert metric["resource"] == {"name": "cpu", "of": "Request"}
+    assert metric["resource"] == {"name": "cpu", "relativeTo": "Request"}
     assert (written[0]["tolerance"], metric["highWatermark"], metric["lowWatermark"]) == ("10%", "50%", "47%")
     assert written[1]["behavior"] == {"scaleUp": {}, "scaleDown": {}}
     assert not any("suppresses" in remark for remark in rendered.remarks)

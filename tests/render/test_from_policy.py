@@ -22,8 +22,8 @@ def spec_of(written: dict[str, Any], **wanted: Any) -> dict[str, Any]:
 RATIO = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": "1"}]}
 STEP = {
     "strategy": "Step",
-    "minPods": 3,
-    "metrics": [{"name": "cpu", "resource": {"name": "cpu", "of": "Limit"}, "target": "60%"}],
+    "step": {"minPods": 3},
+    "metrics": [{"name": "cpu", "resource": {"name": "cpu", "relativeTo": "Limit"}, "target": "60%"}],
 }
 
 
@@ -54,7 +54,7 @@ def test_the_way_down_has_the_pace_that_the_docs_recommend_or_the_policys_own_ve
     own = spec_of(policy(velocity={"scaleDownPercent": 20}))["behavior"]["scaleDown"]
     assert own["stabilizationWindowSeconds"] == 120
     assert {"type": "Percent", "value": 20, "periodSeconds": 1} in own["policies"]
-    assert spec_of(policy(hpaWiring="Enforce"))["behavior"]["scaleDown"] == calm
+    assert spec_of(policy(hpaConfiguration="Manage"))["behavior"]["scaleDown"] == calm
     step = spec_of(policy(**STEP))["behavior"]["scaleDown"]
     assert (step["stabilizationWindowSeconds"], step["policies"][0]["value"]) == (0, 100)
 

@@ -54,7 +54,7 @@ def test_what_takes_the_place_of_an_hpa_is_accepted_and_has_no_fault(
 
 @pytest.mark.parametrize("strategy", ["Watermark", "Ratio", "Step"])
 def test_the_hpa_of_a_policy_is_accepted_and_has_no_fault(client: Client, tmp_path: Path, strategy: str) -> None:
-    target = [{"name": "cpu", "resource": {"name": "cpu", "of": "Limit"}, "target": "60%"}]
+    target = [{"name": "cpu", "resource": {"name": "cpu", "relativeTo": "Limit"}, "target": "60%"}]
     written = policy(strategy=strategy, **({} if strategy == "Watermark" else {"metrics": target}))
     rendered = hpa_of(written)
     for item in (written, *rendered.objects):

@@ -176,7 +176,7 @@ def test_what_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str], argume
 
 
 SHARE = POLICY.replace(
-    "name: cpu}, highWatermark: 1000m, lowWatermark: 600m", "name: cpu, of: Request}, highWatermark: 80%"
+    "name: cpu}, highWatermark: 1000m, lowWatermark: 600m", "name: cpu, relativeTo: Request}, highWatermark: 80%"
 )
 
 

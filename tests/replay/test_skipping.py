@@ -13,7 +13,7 @@ from adapter.commands.replay.hpas import hpa_following, judge_of, stock_hpa_for
 from adapter.commands.replay.service import Autoscaler, Setup, Tick
 from adapter.commands.replay.simulation import simulate
 from adapter.load.spec import (
-    Average,
+    Algorithm,
     Capacity,
     Cooldown,
     Delay,
@@ -37,7 +37,7 @@ CAP = replace(SCHEDULE, name="cap", minimum=None, maximum=8)
 def random_policy(rng: random.Random) -> Policy:
     metrics = [cpu(*rng.choice((("1000m", "600m"), ("1000m", "900m"), ("800m", None), (None, "500m"))))]
     if rng.random() < 0.3:
-        metrics = [replace(cpu("800m", "500m"), resource=ResourceMetric(name="cpu", of=Capacity.REQUEST))]
+        metrics = [replace(cpu("800m", "500m"), resource=ResourceMetric(name="cpu", relative_to=Capacity.REQUEST))]
     if rng.random() < 0.3:
         query = Query(name="calls")
         metrics.append(Metric(name="calls", query=query, high=Fraction(nano("1500m")), low=Fraction(nano("700m"))))
@@ -57,8 +57,8 @@ def random_policy(rng: random.Random) -> Policy:
         schedules=rng.choice(((), (), (SCHEDULE,), (SCHEDULE, CAP))),
         pulled_out=PulledOut(delete_first=rng.random() < 0.3),
         tolerance=rng.choice((Fraction(1, 100), Fraction(0), Fraction(1, 10))),
-        multiple_of=rng.choice((1, 1, 3)),
-        tolerate_zero=rng.choice((None, True, False)),
+        replica_multiple=rng.choice((1, 1, 3)),
+        accept_zero_usage=rng.choice((None, True, False)),
         min_serving_percent=rng.choice((50, 90)),
         fast_scale_up=rng.random() < 0.1,
     )
@@ -126,14 +126,16 @@ def compared(seed: int) -> None:
     totals = rng.choice(([], ["calls"]))
     if rng.random() < 0.15:
         totals = ["cpu", "calls"]
-        metrics = [replace(one, resource=None, query=Query(name=one.name)) for one in rule.metrics if not one.of]
+        metrics = [
+            replace(one, resource=None, query=Query(name=one.name)) for one in rule.metrics if not one.relative_to
+        ]
         if metrics:
-            average = Average.TOTAL if len(metrics) == 1 and not metrics[0].target else Average.PER_POD
-            scale = 10 if average is Average.TOTAL else 1
+            algorithm = Algorithm.ABSOLUTE if len(metrics) == 1 and not metrics[0].target else Algorithm.AVERAGE
+            scale = 10 if algorithm is Algorithm.ABSOLUTE else 1
             metrics = [
                 replace(one, high=one.high and one.high * scale, low=one.low and one.low * scale) for one in metrics
             ]
-            rule = replace(rule, metrics=tuple(metrics), average=average)
+            rule = replace(rule, metrics=tuple(metrics), algorithm=algorithm)
     history = random_history(rng, seed)
     judge = judge_of(rule, setup)
     fast = simulate(history, setup, autoscalers(rule, native, setup, totals), judge)

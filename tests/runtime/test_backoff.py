@@ -1,21 +1,21 @@
-"""Exponential back-off, for one caller and by key."""
+"""Exponential back-off, for one caller and by key; and causes that are logged once."""
 
-from adapter.runtime.backoff import KEYED_LONGEST_SECONDS, Backoff, KeyedBackoff
+from adapter.runtime.backoff import KEYED_LONGEST_SECONDS, Backoff, KeyedBackoff, LogOnce
 
 
 class TestBackoff:
-    def test_the_bound_doubles_from_half_a_second_to_thirty_until_a_success(self) -> None:
+    def test_bound_doubles_from_half_a_second_to_30_until_a_success(self) -> None:
         backoff = Backoff(uniform=lambda _, bound: bound)
         assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
         backoff.reset()
         assert backoff.next() == 0.5
 
-    def test_the_jitter_is_full(self) -> None:
+    def test_jitter_is_full(self) -> None:
         asked: list[tuple[float, float]] = []
         Backoff(uniform=lambda low, high: asked.append((low, high)) or 0.0).next()
         assert asked == [(0.0, 0.5)]
 
-    def test_what_the_server_asks_for_is_waited_but_never_more_than_thirty_seconds(self) -> None:
+    def test_retry_after_is_waited_for_30_s_at_most(self) -> None:
         backoff = Backoff(uniform=lambda _low, _high: 0.0)
         assert backoff.next(7.0) == 7.0
         assert backoff.next(3600.0) == 30.0
@@ -26,7 +26,7 @@ class TestBackoff:
         assert backoff.next() == 30.0
 
 
-def test_each_failure_in_a_row_doubles_the_wait_up_to_five_minutes() -> None:
+def test_keyed_wait_doubles_with_each_failure_up_to_5_min() -> None:
     backoff: KeyedBackoff[str] = KeyedBackoff()
     now, waits = 0.0, []
     for _ in range(12):
@@ -38,14 +38,14 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_five_minutes() -> None:
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, *[KEYED_LONGEST_SECONDS] * 4]
 
 
-def test_a_clock_that_is_put_back_does_not_make_a_wait_longer() -> None:
+def test_clock_set_back_does_not_make_a_wait_longer() -> None:
     backoff: KeyedBackoff[str] = KeyedBackoff()
     backoff.failed("a", "WriteStatus", "Forbidden", 3600)
     assert not backoff.is_ready("a", "WriteStatus", 3601)
     assert backoff.is_ready("a", "WriteStatus", 0)
 
 
-def test_a_failure_is_new_once_and_again_for_another_reason_or_after_success() -> None:
+def test_failure_is_new_for_another_reason_or_after_a_success() -> None:
     backoff: KeyedBackoff[str] = KeyedBackoff()
     assert [backoff.failed("a", "x", reason, 0) for reason in ("Forbidden", "Forbidden", "TimedOut")] == [
         True, False, True,
@@ -55,7 +55,7 @@ def test_a_failure_is_new_once_and_again_for_another_reason_or_after_success() -
     assert backoff.failed("a", "x", "TimedOut", 0)
 
 
-def test_other_keys_and_kinds_do_not_wait_and_a_forgotten_key_is_dropped() -> None:
+def test_other_keys_and_kinds_do_not_wait() -> None:
     backoff: KeyedBackoff[str] = KeyedBackoff()
     backoff.failed("a", "x", "Forbidden", 0)
     assert backoff.is_ready("a", "y", 0)
@@ -63,3 +63,13 @@ def test_other_keys_and_kinds_do_not_wait_and_a_forgotten_key_is_dropped() -> No
     backoff.forget("a")
     assert backoff.is_ready("a", "x", 0)
     assert backoff.reason("a", "x") is None
+
+
+def test_cause_is_logged_once_until_it_changes_or_clears() -> None:
+    log_once = LogOnce()
+    assert [log_once.is_new(cause) for cause in ("refused", "refused", "silent")] == [True, False, True]
+    assert log_once.is_new("silent", "another key")
+    assert log_once.clear()
+    assert not log_once.clear()
+    assert log_once.is_new("silent")
+    assert not log_once.is_new("silent", "another key")

@@ -1,8 +1,10 @@
+"""When a key is handed out, and how often."""
+
 import asyncio
 
 import pytest
 
-from adapter.runtime.fairness import DelayQueue
+from adapter.runtime.work_queue import DelayQueue
 from adapter.snapshot import Key
 from tests.runtime.conftest import Clock
 
@@ -26,13 +28,13 @@ def add_again(queue: DelayQueue) -> DelayQueue:
     return queue
 
 
-def test_policies_are_due_at_once_in_the_order_in_which_they_were_first_added(queue: DelayQueue) -> None:
+def test_keys_are_due_at_once_in_the_order_of_adding(queue: DelayQueue) -> None:
     for key in (B, A, A, B):
         queue.add(key)
     assert popped(queue) == [B, A]
 
 
-def test_a_delayed_policy_is_due_then_unless_it_is_added_for_an_earlier_time(clock: Clock, queue: DelayQueue) -> None:
+def test_delayed_key_is_due_then_or_at_an_earlier_time(clock: Clock, queue: DelayQueue) -> None:
     queue.add_after(A, 30)
     queue.add_after(B, 30)
     queue.add(A)
@@ -43,9 +45,7 @@ def test_a_delayed_policy_is_due_then_unless_it_is_added_for_an_earlier_time(clo
     assert popped(queue) == [B]
 
 
-def test_a_policy_is_popped_at_most_once_in_half_a_second_and_holds_up_no_others(
-    clock: Clock, queue: DelayQueue
-) -> None:
+def test_key_is_popped_at_most_once_in_half_a_second(clock: Clock, queue: DelayQueue) -> None:
     add_again(queue)
     queue.add(B)
     assert popped(queue) == [B]
@@ -55,7 +55,7 @@ def test_a_policy_is_popped_at_most_once_in_half_a_second_and_holds_up_no_others
     assert queue.pop() == A
 
 
-def test_a_forgotten_policy_has_no_spacing(queue: DelayQueue) -> None:
+def test_forgotten_key_has_no_spacing(queue: DelayQueue) -> None:
     queue.add(A)
     queue.pop()
     queue.forget(A)
@@ -63,7 +63,7 @@ def test_a_forgotten_policy_has_no_spacing(queue: DelayQueue) -> None:
     assert queue.pop() == A
 
 
-def test_an_expedited_policy_replaces_its_later_time_and_is_popped_once(clock: Clock, queue: DelayQueue) -> None:
+def test_expedited_key_replaces_its_later_time(clock: Clock, queue: DelayQueue) -> None:
     add_again(queue)
     queue.add(A, expedited=True)
     clock.now += 0.05
@@ -72,7 +72,7 @@ def test_an_expedited_policy_replaces_its_later_time_and_is_popped_once(clock: C
     assert queue.pop() is None
 
 
-def test_expedited_additions_in_a_burst_are_one(clock: Clock, queue: DelayQueue) -> None:
+def test_burst_of_expedited_additions_is_one_pop(clock: Clock, queue: DelayQueue) -> None:
     queue.add(A, expedited=True)
     queue.pop()
     for _ in range(3):
@@ -83,14 +83,7 @@ def test_expedited_additions_in_a_burst_are_one(clock: Clock, queue: DelayQueue)
     assert popped(queue) == [A]
 
 
-def test_a_namespace_delays_the_policy_of_another_by_one_however_many_it_has(queue: DelayQueue) -> None:
-    crowd = [Key("crowd", f"p{number}") for number in range(5000)]
-    for key in (*crowd, A, Key("cart", "c"), B):
-        queue.add(key)
-    assert popped(queue) == [crowd[0], A, Key("cart", "c"), crowd[1], B, *crowd[2:]]
-
-
-def test_a_policy_that_comes_back_at_the_time_of_an_item_that_was_replaced_is_handed_out_once(clock: Clock) -> None:
+def test_key_added_again_at_a_replaced_time_is_popped_once(clock: Clock) -> None:
     queue = DelayQueue(clock, spacing=0)
     queue.add_after(A, 10)
     queue.add_after(A, 5)
@@ -105,7 +98,7 @@ class TestWait:
     """In the loop's own time."""
 
     @pytest.mark.parametrize("expedited", [False, True])
-    async def test_it_returns_when_a_policy_is_added_and_at_once_while_one_is_due(self, *, expedited: bool) -> None:
+    async def test_wait_returns_when_a_key_is_added_or_due(self, *, expedited: bool) -> None:
         queue = DelayQueue(asyncio.get_running_loop().time, spacing=60)
         if expedited:
             add_again(queue)
@@ -117,13 +110,13 @@ class TestWait:
         await asyncio.wait_for(queue.wait(), 5)
         assert queue.pop() == A
 
-    async def test_it_returns_when_a_policy_becomes_due(self) -> None:
+    async def test_wait_returns_when_a_key_becomes_due(self) -> None:
         queue = add_again(DelayQueue(asyncio.get_running_loop().time, spacing=0.02))
         await asyncio.wait_for(queue.wait(), 5)
         await asyncio.wait_for(queue.wait(), 5)
         assert queue.pop() == A
 
-    async def test_it_can_be_cancelled_in_the_moment_in_which_a_policy_is_added(self) -> None:
+    async def test_wait_can_be_cancelled_while_a_key_is_added(self) -> None:
         queue = DelayQueue(asyncio.get_running_loop().time)
         queue.add_after(B, 60)
 

@@ -1,4 +1,4 @@
-"""One request at a time per key."""
+"""One flight at a time per key."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ def flights() -> SingleFlight[str, str]:
     return SingleFlight()
 
 
-async def test_callers_who_ask_together_share_one_flight(flights: SingleFlight[str, str]) -> None:
+async def test_concurrent_callers_share_one_flight(flights: SingleFlight[str, str]) -> None:
     question = Question()
     callers = [asyncio.create_task(flights.join("a", question)) for _ in range(5)]
     await question.started.wait()
@@ -35,7 +35,7 @@ async def test_callers_who_ask_together_share_one_flight(flights: SingleFlight[s
     assert question.asked == 1
 
 
-async def test_different_keys_fly_apart(flights: SingleFlight[str, str]) -> None:
+async def test_different_keys_have_flights_of_their_own(flights: SingleFlight[str, str]) -> None:
     one, other = Question(), Question()
     one.answer.set_result("one")
     other.answer.set_result("other")
@@ -43,7 +43,7 @@ async def test_different_keys_fly_apart(flights: SingleFlight[str, str]) -> None
     assert answers == ["one", "other"]
 
 
-async def test_a_cancelled_waiter_leaves_the_flight_to_the_others(flights: SingleFlight[str, str]) -> None:
+async def test_cancelled_waiter_does_not_cancel_the_flight(flights: SingleFlight[str, str]) -> None:
     question = Question()
     first = asyncio.create_task(flights.join("a", question))
     second = asyncio.create_task(flights.join("a", question))
@@ -55,7 +55,7 @@ async def test_a_cancelled_waiter_leaves_the_flight_to_the_others(flights: Singl
     assert await second == "yes"
 
 
-async def test_an_error_is_everybody_s_and_the_next_asks_again(flights: SingleFlight[str, str]) -> None:
+async def test_error_reaches_every_waiter_and_is_not_kept(flights: SingleFlight[str, str]) -> None:
     question = Question()
     callers = [asyncio.create_task(flights.join("a", question)) for _ in range(2)]
     await question.started.wait()
@@ -66,7 +66,7 @@ async def test_an_error_is_everybody_s_and_the_next_asks_again(flights: SingleFl
     assert await flights.join("a", again) == "yes"
 
 
-async def test_an_error_that_nobody_waits_for_disturbs_nobody(flights: SingleFlight[str, str]) -> None:
+async def test_error_without_a_waiter_is_not_reported(flights: SingleFlight[str, str]) -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
     question = Question()
@@ -77,7 +77,7 @@ async def test_an_error_that_nobody_waits_for_disturbs_nobody(flights: SingleFli
     assert complaints == []
 
 
-async def test_closing_ends_what_is_under_way(flights: SingleFlight[str, str]) -> None:
+async def test_close_cancels_the_flights(flights: SingleFlight[str, str]) -> None:
     task = flights.begin("a", Question())
     await flights.close()
     assert task.cancelled()

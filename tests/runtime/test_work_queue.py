@@ -1,10 +1,10 @@
-"""Which policy a worker gets next."""
+"""Which key a worker gets next."""
 
 import asyncio
 
 import pytest
 
-from adapter.runtime.fairness import WorkQueue
+from adapter.runtime.work_queue import WorkQueue
 from adapter.snapshot import Key
 
 A, B, C = (Key("shop", name) for name in "abc")
@@ -26,14 +26,14 @@ async def drained(queue: WorkQueue, count: int) -> list[Key]:
     return keys
 
 
-async def test_a_policy_that_is_added_twice_is_got_once_in_the_order_of_adding() -> None:
+async def test_key_added_twice_is_handed_out_once_in_the_order_of_adding() -> None:
     queue = WorkQueue()
     queue.add([A, B])
     queue.add([A, C, B])
     assert await drained(queue, 3) == [A, B, C]
 
 
-async def test_a_policy_that_is_added_while_it_is_worked_on_is_got_again_once_that_is_done() -> None:
+async def test_key_added_while_in_work_is_handed_out_again_after_done() -> None:
     queue = WorkQueue()
     queue.add([A])
     assert await queue.get() == A
@@ -45,14 +45,14 @@ async def test_a_policy_that_is_added_while_it_is_worked_on_is_got_again_once_th
         assert await queue.get() == A
 
 
-async def test_a_resync_comes_after_all_changes_and_once_only() -> None:
+async def test_resync_comes_after_all_changes_and_once() -> None:
     queue = WorkQueue()
     queue.add([A, B], resync=True)
     queue.add([C, B])
     assert await drained(queue, 3) == [C, B, A]
 
 
-async def test_a_discarded_policy_is_not_got() -> None:
+async def test_discarded_key_is_not_handed_out() -> None:
     queue = WorkQueue()
     queue.add([A, B])
     queue.add([A], resync=True)
@@ -62,17 +62,10 @@ async def test_a_discarded_policy_is_not_got() -> None:
     await assert_empty(queue)
 
 
-async def test_workers_that_wait_are_woken() -> None:
+async def test_waiting_workers_are_woken() -> None:
     queue = WorkQueue()
     waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.add([B, C])
     async with asyncio.timeout(1):
         assert {await one for one in waiting} == {B, C}
-
-
-async def test_a_namespace_delays_the_policy_of_another_by_one_however_many_it_has() -> None:
-    queue = WorkQueue()
-    crowd = [Key("crowd", f"p{number}") for number in range(1000)]
-    queue.add([*crowd, A, B])
-    assert await drained(queue, 1002) == [crowd[0], A, crowd[1], B, *crowd[2:]]

@@ -14,7 +14,7 @@ from lab.harness.companion import account_of, companion_kubeconfig
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import until
 
-FEATURES = ("deletion-cost", "fast-scale-up", "hpa-wiring")
+FEATURES = ("deletion-cost", "fast-scale-up", "hpa-configuration")
 USER = f"system:serviceaccount:effective-load:{account_of(FEATURES)}"
 OWN = "fieldManager=effective-load-companion"
 

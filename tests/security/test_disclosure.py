@@ -16,7 +16,7 @@ from adapter.load.spec import Query
 from adapter.registries.manager import RegistryManager
 from adapter.registries.probe import probe
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.fairness import Claim
+from adapter.runtime.slots import Claim
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse_settings

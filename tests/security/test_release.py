@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from adapter.registries.manager import RegistryManager, source
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache, origin
-from adapter.runtime.fairness import Claim
+from adapter.runtime.slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries

@@ -51,10 +51,6 @@ class Recording(Session):
         self.asked.append(path)
         return await super().request(method, path, **more)
 
-    async def exchange(self, method: str, path: str, **more: Any) -> bytes:
-        self.asked.append(path)
-        return await super().exchange(method, path, **more)
-
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, params: Mapping[str, str] | None = None, *, idle: float = 75.0

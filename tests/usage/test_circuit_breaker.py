@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from adapter.kube.errors import Unreachable
-from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import ProbeTurns
 from adapter.runtime.outbound import AT_ONCE
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceUnreachable
@@ -231,12 +230,11 @@ class Session:
     def now(self) -> float:
         return moment()
 
-    @contextlib.asynccontextmanager
-    async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
+    async def get(self, path: str, *, timeout: float, **_: object) -> bytes:  # noqa: ASYNC109
         if GOES <= moment() < COMES:
             await asyncio.sleep(timeout)
             raise Unreachable(f"{path}: no answer")
-        yield Body(b'{"items":[]}')
+        return b'{"items":[]}'
 
 
 def test_after_metrics_server_recovers_every_namespace_is_polled_within_the_interval_and_two_seconds() -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, TimedOut, Unreachable
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import ResourceSamples, time_text
-from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
@@ -168,8 +167,7 @@ class FakeSession:
     def now(self) -> float:
         return self.time
 
-    @asynccontextmanager
-    async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
+    async def get(self, path: str, *, timeout: float, **_: object) -> bytes:  # noqa: ASYNC109
         namespace = path.removeprefix("/apis/metrics.k8s.io/v1beta1/namespaces/").removesuffix("/pods")
         self.asked.append(namespace)
         self.timeouts.add(timeout)
@@ -184,7 +182,7 @@ class FakeSession:
             self.rung()
         if isinstance(answer, KubeError):
             raise answer
-        yield Body(answer)
+        return answer
 
 
 class World:

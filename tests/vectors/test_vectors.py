@@ -100,7 +100,7 @@ def test_the_order_of_pods_and_samples_does_not_matter() -> None:
 @pytest.mark.parametrize(("used", "usage", "desired"), [("300Mi", "292968750n", 7), ("900Mi", "878906250n", 11)])
 def test_memory_as_a_share_of_its_limit(used: str, usage: str, desired: int) -> None:
     given = document("08-overloaded-and-out")
-    share = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}}
+    share = {"name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"}}
     given["policy"]["spec"]["metrics"] = [share | {"highWatermark": "80%", "lowWatermark": "50%"}]
     for pod in given["pods"]:
         pod["spec"] = {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}

@@ -15,8 +15,8 @@ from adapter.commands.check.installation import (
 )
 from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, reason
 from adapter.commands.check.rights import Account, own_name, rights_section
+from adapter.commands.cluster import GATE, Cluster, ListedPolicy, has_tolerance, parse_version, server_version
 from adapter.kube.api import PODS
-from adapter.kube.cluster import GATE, Cluster, ListedPolicy, has_tolerance, parse_version, server_version
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.objects import ApiService
 from adapter.kube.session import Session
@@ -127,11 +127,11 @@ async def control_plane_section(session: Session, hpas: Iterable[Hpa] | None) ->
     skew = session.skew
     if abs(skew) <= SKEW_SECONDS:
         section.ok(f"its clock and the one here are within {SKEW_SECONDS:g} s")
-    else:  # decisions use the API server's clock, so it harms what has another one's times
+    else:
         ahead, add = "ahead of" if skew > 0 else "behind", section.wrong if abs(skew) > _WRONG_SECONDS else section.note
         add(
-            f"the clock here is {abs(skew):.0f} s {ahead} the API server's; decisions use the API server's, but tokens "
-            "and certificates are judged by the one here: set both by NTP"
+            f"the clock here is {abs(skew):.0f} s {ahead} the API server's; tokens, certificates and ages are judged "
+            "by the one here: set both by NTP"
         )
     if text is None:
         return section, None

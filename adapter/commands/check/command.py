@@ -34,7 +34,7 @@ from adapter.commands.check.load_sources import (
     check_prometheus,
 )
 from adapter.commands.check.report import ReportSection, SubjectKind, reason
-from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, WiredTarget
+from adapter.commands.cluster import Cluster, ClusterError, ListedPolicy, WiredTarget
 from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from adapter.kube.session import Session
 from adapter.load.findings import at_limit
@@ -132,7 +132,10 @@ class _Check:
             for checked_policy in checked:
                 add_policy_error(by_name[f"policy {checked_policy}"], checked_policy, cluster.now(), every=every)
             sections += status_sections(checked, cluster.now(), written=settings.companion.features.status)
-            sections += self._hpa_sections(hpas or [], listed, sections)
+            # What was read with its policy is newer than the list: an HPA that failed in between is told once.
+            newest = {(way.wiring.hpa.namespace, way.wiring.hpa.name): way.wiring.hpa for way in ways if way.wiring}
+            hpas = [newest.get((hpa.namespace, hpa.name), hpa) for hpa in hpas or []]
+            sections += self._hpa_sections(hpas, listed, sections)
             sections += await server_sections(cluster, settings)
         return causes + self.notes + load + sections
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
-from adapter.kube.cluster import ListedPolicy
+from adapter.commands.cluster import ListedPolicy
 from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
 from adapter.load.matching import Mismatch, RegistrationMatch, canonical_ip, match_registrations, named_pod
@@ -155,7 +155,7 @@ def targets_at_limit(hpa: Hpa, pods: Sequence[Pod]) -> Iterator[tuple[int, str]]
         by_percent = metric.target is MetricTargetType.UTILIZATION
         source = ResourceMetric(
             name="cpu",
-            of=Capacity.REQUEST if by_percent else None,
+            relative_to=Capacity.REQUEST if by_percent else None,
             containers=(metric.container,) if metric.container else (),
         )
         target = Fraction(metric.aim * NANO, 100) if by_percent else Fraction(metric.aim)

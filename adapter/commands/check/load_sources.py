@@ -12,7 +12,7 @@ from adapter.kube.session import Session
 from adapter.load.pods import Pod
 from adapter.load.samples import QuerySamples, Usage
 from adapter.load.spec import Metric, Policy, Query
-from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.answer_budget import MIB, Body
 from adapter.runtime.faults import first_names
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import Settings
@@ -72,12 +72,14 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
     ]
     section, options = ReportSection("metrics.k8s.io"), settings.resource_metrics
     for namespace in sorted({scaled_policy.policy.namespace for scaled_policy in using}):
-        path, limit = POD_METRICS.collection(namespace), Limit(options.max_answer_mib * MIB)
         try:
-            async with session.reading(
-                path, source="metrics.k8s.io", limit=limit, timeout=options.timeout_seconds
-            ) as body:
-                usages = await decode_usages(body)
+            body = await session.get(
+                POD_METRICS.collection(namespace),
+                timeout=options.timeout_seconds,
+                largest=options.max_answer_mib * MIB,
+                aggregated=True,
+            )
+            usages = await decode_usages(Body(body))
         except Forbidden as error:
             section.skipped(f"the usage of pods, for {reason(error)}")
             break

@@ -15,7 +15,7 @@ from adapter.commands.check.manifest_objects import (
     read_stream,
 )
 from adapter.commands.check.report import Finding, FindingLevel, ReportSection
-from adapter.kube.cluster import ListedPolicy
+from adapter.commands.cluster import ListedPolicy
 from adapter.kube.selectors import LabelSelector, Operator
 from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
@@ -41,7 +41,7 @@ _FIELDS = {
     Reason.NO_STABILIZATION: "spec.behavior.scaleDown.stabilizationWindowSeconds",
     Reason.WAITS_TWICE: "spec.behavior",
 }
-_OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.average"}
+_OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.algorithm"}
 """Fields of the policy, not of the HPA."""
 
 
@@ -138,7 +138,7 @@ def _policy(folder: _Folder, policy: Parsed[Policy], section: ReportSection) -> 
     section.findings += (finding for flaw, finding in _flaws(folder, policy, hpa) if flaw.reason in _OF_POLICY)
     workload, target = folder.workload_of(hpa.value), hpa.value.target
     if workload is None:
-        if any(metric.of is not None for metric in read.metrics):
+        if any(metric.relative_to is not None for metric in read.metrics):
             text = f"{target.kind} {target.name} is not among the files, so its requests and limits are unknown"
             section.skipped(text, place=at.place("spec.metrics"))
         return
@@ -160,7 +160,7 @@ def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
     if lack:
         yield (
             f"{lack} in {target.kind} {target.name} ({workload.at.place('spec.template.spec.containers')}), and the "
-            f"metric is a share of it; set it, or drop `of` from the metric"
+            f"metric is a share of it; set it, or drop `relativeTo` from the metric"
         )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from adapter.commands.check.report import ReportSection, reason
 from adapter.kube.api import SELF_SUBJECT_ACCESS_REVIEWS, SELF_SUBJECT_REVIEWS, SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import ApiStatusError, Forbidden, KubeError, MalformedAnswer
-from adapter.kube.objects import AccessReview, SelfSubjectReview
+from adapter.kube.objects import AccessReview, AnyObject
 from adapter.kube.session import Session
 from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import decode
@@ -141,8 +141,10 @@ def _companion(settings: Settings) -> Iterator[Right]:
             yield _component("effective-load-companion-fast-scale-up", ("get", "update"), group, f"{plural}/scale")
     if features.deletion_cost:
         yield _component("effective-load-companion-deletion-cost", ("patch",), "", "pods")
-    if features.hpa_wiring:
-        yield _component("effective-load-companion-hpa-wiring", ("patch",), "autoscaling", "horizontalpodautoscalers")
+    if features.hpa_configuration:
+        yield _component(
+            "effective-load-companion-hpa-configuration", ("patch",), "autoscaling", "horizontalpodautoscalers"
+        )
     if companion.production.label:
         yield _component("effective-load-companion-namespaces", ("get",), "", "namespaces", namespaced=False)
 
@@ -161,8 +163,9 @@ async def own_name(session: Session) -> str:
     body = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": "SelfSubjectReview"}
     try:
         answer = await session.request("POST", SELF_SUBJECT_REVIEWS.collection(), body=msgspec.json.encode(body))
-        return decode(answer.body, SelfSubjectReview).status.user_info.username
-    except (KubeError, msgspec.MsgspecError):
+        user = (decode(answer.body, AnyObject).status or {}).get("userInfo") or {}
+        return str(user.get("username", ""))
+    except (KubeError, msgspec.MsgspecError, AttributeError):
         return ""
 
 

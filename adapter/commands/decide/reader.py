@@ -7,14 +7,15 @@ import contextlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from adapter.kube.objects import EndpointSlice, decode_scale
+from adapter.kube.objects import EndpointSlice
 from adapter.kube.pods import PodDecoder
+from adapter.kube.scale import decode_scale
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import AssessmentInputs
@@ -225,7 +226,7 @@ class DocumentReader:
     def _check_times(self, data: object, at: Path) -> None:
         """Add a fault for each time that cannot be read; a decoder would take it for absent."""
         for place in _TIMES:
-            for path, value in document_text.values_at(data, place, at):
+            for path, value in _values_at(data, place, at):
                 if value not in ("", None) and parse_time(value) is None:
                     self.time(value, path)
 
@@ -437,6 +438,17 @@ _TIMES = (
     ("status", "conditions", "lastTransitionTime"),
     ("status", "conditions", "lastUpdateTime"),
 )
+
+
+def _values_at(value: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path, object]]:
+    """The values at a place, with their paths; lists are searched item by item."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _values_at(item, place, (*at, index))
+    elif not place:
+        yield at, value
+    elif isinstance(value, Mapping) and place[0] in value:
+        yield from _values_at(value[place[0]], place[1:], (*at, place[0]))
 
 
 def _place_in(data: object, message: str) -> tuple[Path, object, str]:

@@ -17,7 +17,6 @@ from adapter.commands.explain.reading import Explained, read
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK
 from adapter.commands.terminal.waiting import waiting
-from adapter.kube.credentials import default_namespace
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.runtime.times import format_time
@@ -42,7 +41,7 @@ def run(parsed: argparse.Namespace) -> int:
         # `watermarkpolicy/checkout` and `wmp/checkout`, as kubectl prints them.
         is_kind = before.partition(".")[0].lower() in {"watermarkpolicy", "watermarkpolicies", "wmp"}
         own = slash and not is_kind
-        namespace = before if own else parsed.namespace or default_namespace(parsed.kubeconfig, parsed.context)
+        namespace = before if own else parsed.namespace
         return asyncio.run(_run(parsed, namespace, after if slash else before))
     except KubeError as error:
         for line in reading.of_connection(error):
@@ -56,6 +55,7 @@ async def _run(parsed: argparse.Namespace, namespace: str, name: str) -> int:
     with waiting("asking the server for its decision"):
         session = await Session.open(parsed.kubeconfig, context=parsed.context)
     async with session:
+        namespace = namespace or await session.default_namespace()
         if parsed.watch:
             return await watch(lambda: read(session, namespace, name))
         with waiting("asking the server for its decision"):

@@ -56,13 +56,13 @@ def add_kubernetes(parser: argparse.ArgumentParser) -> None:
 
 def hpas_have_tolerance(parsed: argparse.Namespace) -> bool:
     """Whether the HPAs may have `tolerance`."""
-    from adapter.kube.cluster import TOLERANCE_SINCE
+    from adapter.commands.cluster import TOLERANCE_SINCE
 
     return parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
 
 
 def _version(text: str) -> tuple[int, int]:
-    from adapter.kube.cluster import parse_version
+    from adapter.commands.cluster import parse_version
 
     found = parse_version(text)
     if found is None:

@@ -84,7 +84,7 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     minimum, maximum, idle = _bounds(spec)
     behavior = _behavior(spec.section("advanced"))
     triggers = Triggers(spec, part, rests=idle is not None).read()
-    policy: dict[str, Any] = {"average": "Total"} if triggers.is_total else {}
+    policy: dict[str, Any] = {"algorithm": "Absolute"} if triggers.is_total else {}
     if triggers.schedules:
         policy["schedules"] = triggers.schedules
     policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")

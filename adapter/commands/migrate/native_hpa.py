@@ -62,7 +62,7 @@ def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fie
     goals = metrics.read()
     spec.rest()
     root.rest()
-    policy: dict[str, Any] = {"average": "Total"} if metrics.is_total else {}
+    policy: dict[str, Any] = {"algorithm": "Absolute"} if metrics.is_total else {}
     policy["tolerance"] = policy_tolerance(spec, behavior)
     root.notes.add(
         NoteKind.TO_DO, "", None,
@@ -185,7 +185,7 @@ def resource_goal(source: Fields, resource: object, container: str, taken: list[
         if percent is None:
             target.fault("averageUtilization", None, "is required: a percentage of the requests")
         value = Fraction(percent or 1, 100)
-        wanted["of"] = "Request"
+        wanted["relativeTo"] = "Request"
     else:
         goal = read_goal_target(target, allowed=("AverageValue",))
         if goal is None:

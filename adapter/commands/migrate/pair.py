@@ -40,7 +40,7 @@ class Goal:
     @property
     def is_ratio(self) -> bool:
         """Whether its values are shares of a capacity."""
-        return any("of" in source for source in self.source.values())
+        return any("relativeTo" in source for source in self.source.values())
 
     def manifest(self, low_percent: int | None) -> dict[str, Any]:
         """The metric as a policy has it; `low_percent` makes two watermarks of a target."""

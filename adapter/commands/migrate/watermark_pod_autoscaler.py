@@ -79,7 +79,7 @@ class _Reader:
         if algorithm not in {"", "absolute", "average"}:
             spec.note(NoteKind.DIFFERS, "algorithm", "is unknown to the controller, which takes it for absolute")
         if algorithm != "average":
-            self._policy["average"] = "Total"
+            self._policy["algorithm"] = "Absolute"
         tolerance = self._tolerance()
         if spec.has("recommender"):
             spec.fault("recommender", None, "a recommender's answers have no equivalent; only metrics can be migrated")
@@ -113,11 +113,11 @@ class _Reader:
         spec, policy = self._spec, self._policy
         multiple = spec.integer("replicaScalingAbsoluteModulo", 1, 1, MOST_REPLICAS)
         if multiple > _MOST_MULTIPLE:
-            spec.fault("replicaScalingAbsoluteModulo", multiple, f"multipleOf is at most {_MOST_MULTIPLE}")
+            spec.fault("replicaScalingAbsoluteModulo", multiple, f"replicaMultiple is at most {_MOST_MULTIPLE}")
         elif multiple > 1:
-            policy["multipleOf"] = multiple
+            policy["replicaMultiple"] = multiple
         self._converge()
-        policy["tolerateZero"] = spec.flag("tolerateZero", default=False)
+        policy["acceptZeroUsage"] = spec.flag("tolerateZero", default=False)
         percent = spec.integer("minAvailableReplicaPercentage", 0, 0, 100)
         if spec.has("minAvailableReplicaPercentage"):
             policy["minServingPercent"] = percent
@@ -239,7 +239,7 @@ class _Reader:
             spec.note(NoteKind.LOST, "convergeTowardsWatermark", "no metric has that watermark")
             return
         self._policy["convergeTowards"] = _CONVERGE[towards]
-        if "multipleOf" in self._policy:
+        if "replicaMultiple" in self._policy:
             sentence = "a step towards the watermark is rounded up to a multiple as well"
             spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", sentence)
 

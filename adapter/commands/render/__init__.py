@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-replicas",
         metavar="N",
         type=whole_number(_MOST_REPLICAS),
-        help="default: the least with which the policy's watermarks do not flap (strategy Step: minPods)",
+        help="default: the least with which the policy's watermarks do not flap (strategy Step: step.minPods)",
     )
     parser.add_argument(
         "--max-replicas",

@@ -41,7 +41,7 @@ _ADVICE = (
 
 
 def fewest_replicas(policy: Policy) -> int:
-    """The least minReplicas with which no metric's watermarks flap; of strategy Step its `minPods`, at least 1."""
+    """The least minReplicas with which no metric's watermarks flap; of strategy Step its `step.minPods`, at least 1."""
     least = policy.step.min_pods if policy.strategy is Strategy.STEP else 1
     for metric in policy.metrics:
         if metric.high is not None and metric.low is not None and metric.low < metric.high:

@@ -22,7 +22,7 @@ from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Metric, Policy, Scale, Target
+from adapter.load.spec import Algorithm, Capacity, Metric, Policy, Scale, Target
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
 T = TypeVar("T")
@@ -277,12 +277,12 @@ def _policy_range(
         return None if one_pod is None else RestingRange(0, UNBOUNDED, most)
     if metric.delay.up or metric.delay.down:  # even at its bounds: how long usage has been beyond is remembered
         may_fall = may_rise = True
-    if policy.average is Average.TOTAL and not total:
+    if policy.algorithm is Algorithm.ABSOLUTE and not total:
         return None
     pods, app = len(serving), serving[0].containers[0]
-    carried = Fraction(1 if policy.average is Average.TOTAL else pods)
-    if metric.of is not None:
-        amounts = app.limits if metric.of is Capacity.LIMIT else app.requests
+    carried = Fraction(1 if policy.algorithm is Algorithm.ABSOLUTE else pods)
+    if metric.relative_to is not None:
+        amounts = app.limits if metric.relative_to is Capacity.LIMIT else app.requests
         carried = carried * amounts.get(resource_of(metric), 0) / NANO
     if not carried:
         return None

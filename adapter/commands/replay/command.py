@@ -143,14 +143,14 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
     )
     faults = [
         Fault(
-            argument := f"--{metric.of.lower()}",
+            argument := f"--{metric.relative_to.lower()}",
             None,
             f"metric {metric.name} is a share of it; say {argument} {resource_of(metric)}=QUANTITY, "
             "or add the workload to the policy's file",
         )
         for one in service.policies
         for metric in one.metrics
-        if metric.of is not None and not shared_amount(metric, setup)
+        if metric.relative_to is not None and not shared_amount(metric, setup)
     ]
     if faults:
         raise FaultyDocument(faults, _TITLE)

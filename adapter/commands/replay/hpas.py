@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from adapter.commands.replay.service import Judge, Setup
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Bounds, Capacity, HpaTolerance, Metric, Policy
+from adapter.load.spec import Algorithm, Bounds, Capacity, HpaTolerance, Metric, Policy
 from adapter.policy.behavior import hpa_manifest
 from adapter.policy.hpa import (
     DEFAULT_TOLERANCE,
@@ -69,11 +69,11 @@ def scaled_targets(hpa: Hpa, share: Fraction) -> Hpa:
 
 
 def _stock_metric(metric: Metric, aim: Fraction, policy: Policy, setup: Setup, *, total: bool) -> HpaMetric:
-    if total or policy.average is Average.TOTAL:
-        target = MetricTargetType.VALUE if policy.average is Average.TOTAL else MetricTargetType.AVERAGE_VALUE
+    if total or policy.algorithm is Algorithm.ABSOLUTE:
+        target = MetricTargetType.VALUE if policy.algorithm is Algorithm.ABSOLUTE else MetricTargetType.AVERAGE_VALUE
         return HpaMetric(kind=MetricSourceType.EXTERNAL, name=metric.name, target=target, aim=int(aim))
     name = metric.name
-    if metric.resource is not None and metric.of is Capacity.REQUEST and metric.resource.name == name:
+    if metric.resource is not None and metric.relative_to is Capacity.REQUEST and metric.resource.name == name:
         percent = max(1, int(aim * 100 / NANO))
         return HpaMetric(kind=MetricSourceType.RESOURCE, name=name, target=MetricTargetType.UTILIZATION, aim=percent)
     is_resource = metric.resource is not None and metric.resource.name == name
@@ -87,7 +87,7 @@ def _stock_metric(metric: Metric, aim: Fraction, policy: Policy, setup: Setup, *
 
 def _plain(metric: Metric, mark: Fraction, setup: Setup) -> Fraction:
     """A watermark in plain usage of a pod (nano-units)."""
-    if metric.of is None:
+    if metric.relative_to is None:
         return mark
     return mark * shared_amount(metric, setup) / NANO
 
@@ -98,8 +98,8 @@ def resource_of(metric: Metric) -> str:
 
 
 def shared_amount(metric: Metric, setup: Setup) -> int:
-    """The limit or request of a pod (nano-units) that a metric with `of` is a share of; 0 where it is unknown."""
-    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
+    """The limit or request of a pod (nano-units), for a metric with `relativeTo`; 0 if it is unknown."""
+    amounts = setup.limits if metric.relative_to is Capacity.LIMIT else setup.requests
     return amounts.get(resource_of(metric), 0)
 
 
@@ -121,7 +121,7 @@ def highest_level(setup: Setup, metric: str, tolerance: Fraction, unit: Fraction
 
 def judge_of(policy: Policy, setup: Setup, minimum: int = 1) -> Judge:
     """What a policy's runs are judged by: what a pod may carry before the policy scales up."""
-    if policy.average is Average.TOTAL:
+    if policy.algorithm is Algorithm.ABSOLUTE:
         return Judge({}, minimum)
     limits = {metric: policy.limits_of(metric).high for metric in policy.metrics if not metric.floor}
     high = {

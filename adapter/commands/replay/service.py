@@ -15,9 +15,9 @@ from adapter.load.pods import Pod
 class Tick(NamedTuple):
     """One moment of a history. `at` is in seconds since the epoch; the next tick says how long it lasts.
 
-    `load` is that of the whole service, by metric name, in nano-units (for a metric with `of`: of the plain usage).
-    `pulled_out` pods are alive and Ready, but carry nothing. `replicas` is the count that was observed, None where
-    nobody recorded it.
+    `load` is that of the whole service, by metric name, in nano-units (for a metric with `relativeTo`: of the plain
+    usage). `pulled_out` pods are alive and Ready, but carry nothing. `replicas` is the count that was observed, None
+    where nobody recorded it.
     """
 
     at: float

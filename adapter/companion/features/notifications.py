@@ -164,7 +164,11 @@ def _is_doubted(reading: PodAssessment, assessment: Assessment) -> bool:
     registry, remembered = service_registry(assessment.policy), assessment.memory.pod(reading.pod.uid)
     if reading.evidence == "absence":
         since = remembered.absent_since
-        is_confirmed = registry is not None and since is not None and assessment.at - since >= registry.absent
+        is_confirmed = (
+            registry is not None
+            and since is not None
+            and assessment.at - since >= registry.absence_confirmation_seconds
+        )
         return is_confirmed and remembered.registered
     return bool(reading.evidence) and not assessment.counts.get(PodState.SERVING)
 

@@ -123,8 +123,8 @@ def test_the_needed_pods_are_the_load_at_the_high_watermark_each() -> None:
     [
         ({"name": "cpu"}, ("1200m", "400m"), {}, ("m", 1200, 400, 1200)),
         ({"name": "memory"}, ("2Gi", "1Gi"), {}, ("B", 2**31, 2**30, 1.2)),
-        ({"name": "cpu", "of": "Limit"}, ("80%", "40%"), {"limits": {"cpu": 2 * 10**9}}, ("%", 80, 40, 60)),
-        ({"name": "cpu", "of": "Limit"}, ("80%", "40%"), {}, ("m", None, None, 1200)),
+        ({"name": "cpu", "relativeTo": "Limit"}, ("80%", "40%"), {"limits": {"cpu": 2 * 10**9}}, ("%", 80, 40, 60)),
+        ({"name": "cpu", "relativeTo": "Limit"}, ("80%", "40%"), {}, ("m", None, None, 1200)),
     ],
 )
 def test_loads_and_watermarks_are_drawn_in_the_unit_of_the_policy(resource, marks, setup, expected) -> None:

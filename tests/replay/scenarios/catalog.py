@@ -22,10 +22,11 @@ CPU_REQUEST, CPU_LIMIT = 1000, 1500
 HIGH, LOW, TARGET = 1000, 750, 800
 """The watermarks of CPU in millicores, and the target of the stock HPA: the middle of the band."""
 CPU_METRIC = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": f"{HIGH}m", "lowWatermark": f"{LOW}m"}
-SHARE = {"name": "cpu", "resource": {"name": "cpu", "of": "Request"}}
+SHARE = {"name": "cpu", "resource": {"name": "cpu", "relativeTo": "Request"}}
 _GIB = 2**30
 _MEMORY = {
-    "name": "memory", "resource": {"name": "memory", "of": "Limit"}, "highWatermark": "80%", "lowWatermark": "60%",
+    "name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"},
+    "highWatermark": "80%", "lowWatermark": "60%",
 }  # fmt: skip
 _REGISTRY = {"name": "main", "service": "com.shop.web"}
 
@@ -180,7 +181,7 @@ def usual(
     )
 
 
-STEP_POLICY = policy({**SHARE, "target": "80%"}, strategy="Step", stepTolerance=20)
+STEP_POLICY = policy({**SHARE, "target": "80%"}, strategy="Step", step={"tolerance": 20})
 """80 % of the request, give or take 20 points: as wide as the band of `sawtooth`."""
 PAPER = Setup(
     replicas=2,
@@ -202,7 +203,7 @@ def _of_the_paper() -> tuple[Contender, ...]:
     The HPA of those days: the ratio rule with 10 % tolerance, a count at most doubled or 4, once in 3 minutes up and
     in 5 minutes down.
     """
-    limit = {"name": "cpu", "resource": {"name": "cpu", "of": "Limit"}}
+    limit = {"name": "cpu", "resource": {"name": "cpu", "relativeTo": "Limit"}}
     share = {"type": "Utilization", "averageUtilization": 60}
     today = {"type": "Resource", "resource": {"name": "cpu", "target": share}}
     apart = {"scaleUpSeconds": 180, "scaleDownSeconds": 300}

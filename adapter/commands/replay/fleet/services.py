@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from adapter.commands.cluster import Cluster, ClusterError, ListedPolicy
 from adapter.commands.replay.manifests import Workload, sums
-from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.spec import Policy

@@ -22,7 +22,7 @@ from adapter.commands.replay.page.markup import (
 from adapter.commands.replay.report import Report, cost, notes
 from adapter.commands.replay.service import Bucket, Run, Setup, Summary
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.spec import Average, Metric, Policy
+from adapter.load.spec import Algorithm, Metric, Policy
 from adapter.runtime.times import format_time
 
 _STYLES = 8
@@ -218,10 +218,10 @@ def load_scale(policy: Policy, setup: Setup, metric: Metric) -> LoadScale:
     """The unit of a policy's metric: percent of the capacity, millicores, bytes, or the metric's own."""
     unit = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}.get(resource_of(metric), "")
     worth = mark = Fraction(NANO, 1000 if unit == "m" else 1)
-    capacity = shared_amount(metric, setup) if metric.of else 0
+    capacity = shared_amount(metric, setup) if metric.relative_to else 0
     if capacity:
         unit, worth, mark = "%", Fraction(capacity, 100), Fraction(NANO, 100)
-    if (metric.of and not capacity) or policy.average is Average.TOTAL:
+    if (metric.relative_to and not capacity) or policy.algorithm is Algorithm.ABSOLUTE:
         return LoadScale(unit, worth, None, None)  # the watermarks cannot be compared with the loads
     high, low = (None if nano is None else float(nano / mark) for nano in policy.limits_of(metric))
     return LoadScale(unit, worth, high, low)

@@ -11,7 +11,7 @@ import msgspec
 
 from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import KubeError, decode_answer
-from adapter.kube.objects import AnyObject, Condition, EndpointSlice, KubeObject, ObjectList, ServerVersion
+from adapter.kube.objects import AnyObject, Condition, EndpointSlice, KubeObject, ObjectList
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.selectors import SelectorError, parse_selector
@@ -38,6 +38,10 @@ _DIGITS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
 
 class ClusterError(Exception):
     """The pods of a policy cannot be determined; the message says why."""
+
+
+class _ServerVersion(KubeObject, frozen=True):
+    git_version: str = ""
 
 
 class ReportedStatus(KubeObject, frozen=True):
@@ -176,7 +180,7 @@ class Cluster:
         return [decode_answer(Decoder(EndpointSlice).decode, raw, "endpointslices") for raw in raws]
 
     def now(self) -> float:
-        """The API server's time, in seconds."""
+        """Epoch seconds."""
         return self.session.now()
 
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
@@ -206,7 +210,7 @@ def parse_version(text: str) -> tuple[int, int] | None:
 async def server_version(session: Session) -> str:
     """The API server's version as it gives it. Raises KubeError."""
     body = await session.get("/version")
-    return decode_answer(Decoder(ServerVersion).decode, body, "the answer is no version").git_version
+    return decode_answer(Decoder(_ServerVersion).decode, body, "the answer is no version").git_version
 
 
 async def has_tolerance(session: Session, version: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""HPA wiring: reports the flaws of a policy's HPA, and sets the fields that the policy needs and nobody else owns."""
+"""HPA configuration: reports the flaws of an HPA, and sets the fields that its policy needs and no one else owns."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.state import Context, LastWiring, PolicyCondition, State
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import suppressed_step
-from adapter.load.spec import HpaWiring, Mode, Policy
+from adapter.load.spec import HpaConfiguration, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
@@ -97,8 +97,11 @@ def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     policy, wired = context.view.policy, context.state.wired
     if not _wants_it(policy):
         return
-    if not context.settings.features.hpa_wiring:
-        yield Flaw(Reason.WIRING_OFF, "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
+    if not context.settings.features.hpa_configuration:
+        yield Flaw(
+            Reason.WIRING_OFF,
+            "hpaConfiguration is Manage, and companion.features.hpaConfiguration of the settings is off",
+        )
         return
     unset = _open(context, hpa)
     if wired.refused and unset:
@@ -125,7 +128,7 @@ def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
 
 def _wants_it(policy: Policy) -> bool:
     """Whether the policy asks for its HPA to be set; in mode Observe nothing is changed."""
-    return policy.hpa_wiring is HpaWiring.ENFORCE and policy.mode is not Mode.OBSERVE
+    return policy.hpa_configuration is HpaConfiguration.MANAGE and policy.mode is not Mode.OBSERVE
 
 
 def _wanted(context: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
