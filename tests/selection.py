@@ -148,9 +148,6 @@ ROWS = (
     ),
     Left(r"replay/test_simulation\.py::test_a_replayed_policy_does.*\[1-", "one history is like the other"),
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
-    Left(
-        "200,000 series in the form that Prometheus writes are decoded",
-    ),
 )
 """Rows of tests without a server."""
 
