@@ -62,8 +62,9 @@ class Engine:
         )
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._index.endpoint_changed)
-        self._reflectors = self._new_reflectors(namespaces, Fraction(settings.kubernetes.hpa_tolerance))
-        self._targets = Targets(session, namespaces, self._index.target_changed, self._kind_changed, metrics)
+        silence = settings.kubernetes.watch_silence_seconds
+        self._reflectors = self._new_reflectors(namespaces, Fraction(settings.kubernetes.hpa_tolerance), silence)
+        self._targets = Targets(session, namespaces, self._index.target_changed, self._kind_changed, metrics, silence)
         self._freshness = Freshness(
             self._reflectors, lambda: self._targets.watches, self._index.mark_namespace, self._kind_changed, metrics
         )
@@ -105,7 +106,7 @@ class Engine:
         metrics.registry_rows = self.registries.rows
         metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now(), self._wiring)
 
-    def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction) -> list[Reflector[Any]]:
+    def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction, silence: float) -> list[Reflector[Any]]:
         kinds: tuple[tuple[GroupVersionResource, Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
             (WATERMARK_POLICIES, decode_policy, self._policy_changed),
             (HPAS, partial(decode_hpa, tolerance=tolerance), self._index.hpa_changed),
@@ -120,6 +121,7 @@ class Engine:
                 name=resource.plural,
                 namespace=namespace,
                 on_event=on_event,
+                silence=silence,
                 metrics=self._metrics,
             )
             for resource, decode, on_event in kinds

@@ -29,8 +29,6 @@ from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
-RESYNC_SECONDS = 10.0
-"""A policy that has not changed is planned for once in this time."""
 SYNC_POLL_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """How long after its watches are filled a replica waits for samples and registries before it campaigns."""
@@ -166,11 +164,12 @@ class Companion:
             current = self._snapshots.current.policies
             for key in self._states.keys() - current.keys():
                 self._forget(key)
-            before = asyncio.get_running_loop().time() - RESYNC_SECONDS
+            interval = self.settings.status_interval_seconds
+            before = asyncio.get_running_loop().time() - interval
             due = [key for key in current if self._looked_at.get(key, before) <= before]
             self._urgent.add(due, resync=True)
             self._steady.add(due, resync=True)
-            await asyncio.sleep(RESYNC_SECONDS / 10)
+            await asyncio.sleep(interval / 10)
 
     async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""

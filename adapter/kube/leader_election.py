@@ -25,7 +25,7 @@ from adapter.runtime.times import format_micro_time
 DURATION_SECONDS = 10
 """A lease that was not renewed for this long may be taken."""
 BELIEVED_SECONDS = 5.0
-"""A holder acts for this long after it requested the last granted renewal."""
+"""A holder acts for this long after it requested the last granted renewal; of a longer duration, for the same share."""
 RETRY_SECONDS = 2.0
 AGAIN_SECONDS = 0.5
 """The wait after a failed renewal: one request that hangs must not end the leadership."""
@@ -43,14 +43,21 @@ DECODER = Decoder(Lease)
 
 
 class LeaderElector:
-    """One candidate for one lease. `identity` names this process and is unique."""
+    """One candidate for one lease. `identity` names this process and is unique.
 
-    def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
+    `seconds` is the lease's duration, at least 10. A holder believes in itself for half of it, so that a longer one
+    leaves more time between its last write and a rival's first.
+    """
+
+    def __init__(
+        self, session: Session, namespace: str, name: str, identity: str, seconds: int = DURATION_SECONDS
+    ) -> None:
         self._session = session
         self._collection = LEASES.collection(namespace)
         self._path = LEASES.path(namespace, name)
         self._new = {"metadata": {"name": name, "namespace": namespace}}
         self._identity = identity
+        self._duration = seconds
         self._held: Lease | None = None
         self._believed_until = 0.0
         self._version, self._since = "", 0.0
@@ -117,7 +124,7 @@ class LeaderElector:
             return self.leads
         self._log_once.clear()
         if granted is not None:
-            self._held, self._believed_until = granted, began + BELIEVED_SECONDS
+            self._held, self._believed_until = granted, began + self._duration * BELIEVED_SECONDS / DURATION_SECONDS
         return granted is not None
 
     async def _take(self, began: float) -> Lease | None:
@@ -131,14 +138,14 @@ class LeaderElector:
         lease = await self._read()
         if lease is None:
             # It may have existed a moment ago, and its holder still acts.
-            if not self._unchanged(_GONE, DURATION_SECONDS, began):
+            if not self._unchanged(_GONE, self._duration, began):
                 return None
             method, lease, transitions = "POST", self._new, 0
         else:
             spec = _spec(lease)
             holder = spec.get("holderIdentity")
             ours = holder == self._identity  # by a request without an answer
-            over = max(spec.get("leaseDurationSeconds") or 0, DURATION_SECONDS)
+            over = max(spec.get("leaseDurationSeconds") or 0, self._duration)
             stale = self._unchanged(lease["metadata"]["resourceVersion"], over, began)
             if holder and not ours and not stale:
                 return None
@@ -148,7 +155,7 @@ class LeaderElector:
             method,
             lease,
             holderIdentity=self._identity,
-            leaseDurationSeconds=DURATION_SECONDS,
+            leaseDurationSeconds=self._duration,
             acquireTime=now,
             renewTime=now,
             leaseTransitions=transitions,

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from adapter.runtime.faults import Fault
-from adapter.runtime.outbound import Access
+from adapter.runtime.http import Access
 from adapter.settings.base import (
     ClientTls,
     Credentials,

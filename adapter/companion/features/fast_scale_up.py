@@ -14,9 +14,6 @@ from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
 from adapter.policy.hpa import Hpa, MetricTargetType
 
-APART_SECONDS = 15.0
-"""The shortest time between two raises of a target: an HPA's usual sync period."""
-
 
 def plan(context: Context) -> Iterator[RaiseScale]:
     """Raises the count to the decided one, or as far towards it as the HPA could go now."""
@@ -111,4 +108,4 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     )
     last = max([*inherited, *([] if raised_at is None else [raised_at])], default=None)
     # A raise in the future: the API server's clock was put back since.
-    return last is not None and abs(now - last) < APART_SECONDS
+    return last is not None and abs(now - last) < context.settings.hpa_sync_seconds

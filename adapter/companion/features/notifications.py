@@ -20,20 +20,23 @@ _RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
 
 
 class NotifiedTrouble(NamedTuple):
-    """How long a trouble has to last before it is notified, and to be over before it is news again (seconds)."""
+    """How long a trouble has to last before it is notified, and to be over before it is news again.
+
+    `rise` in multiples of `afterSeconds`; `fall` in seconds, or None for half of `afterSeconds`.
+    """
 
     topic: Topic
     severity: Severity
     rise: float
-    fall: float
+    fall: float | None
     in_production: Severity | None = None
 
 
 TROUBLES = (
     NotifiedTrouble(Topic.VERSION_MISMATCH, Severity.WARNING, 0.0, 600.0, Severity.CRITICAL),
     NotifiedTrouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 0.0, 300.0),
-    NotifiedTrouble(Topic.DATA_LOST, Severity.WARNING, 60.0, 30.0),
-    NotifiedTrouble(Topic.AT_MAXIMUM, Severity.WARNING, 30.0, 300.0),
+    NotifiedTrouble(Topic.DATA_LOST, Severity.WARNING, 1.0, None),
+    NotifiedTrouble(Topic.AT_MAXIMUM, Severity.WARNING, 0.5, 300.0),
 )
 
 
@@ -113,7 +116,9 @@ def _with_trouble(
     new = TroubleState(before.notified)
     if text is not None and bool(text) is not before.notified:
         since = before.since if before.since is not None else now
-        waits = now - since < (trouble.fall if before.notified else trouble.rise)
+        after = context.settings.notifications.after_seconds
+        fall = after / 2 if trouble.fall is None else trouble.fall
+        waits = now - since < (fall if before.notified else after * trouble.rise)
         new = TroubleState(before.notified, since) if waits else TroubleState(not before.notified)
     if troubles.get(topic) != new:
         state = replace(state, troubles={**troubles, topic: new})

@@ -18,8 +18,6 @@ from adapter.runtime.times import format_micro_time
 
 REFRESH_SECONDS = 120.0
 """An unchanged status is written again after this time, for its times and its memory."""
-SHORTEST_SECONDS = 10.0
-"""The shortest time between two writes of a status."""
 LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
@@ -33,7 +31,8 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     Whoever applies a policy waits for whether it is accepted: that is said at once.
     """
     written, policy = context.state.written, context.view.policy
-    is_recent = written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS
+    shortest = context.settings.status_interval_seconds
+    is_recent = written.at is not None and abs(context.now - written.at) < shortest
     accepted = context.conditions.get(ConditionType.ACCEPTED)
     was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"
     if not policy.uid or (is_recent and was_refused is (accepted is not None and not accepted.is_true)):
