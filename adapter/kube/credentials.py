@@ -92,7 +92,7 @@ class CredentialKeeper:
                 self._access = await self._load()
             except KubeError as error:
                 if self._log_once.is_new(str(error)):
-                    _log.warning("credentials cannot be loaded", error=str(error))
+                    _log.warning("credentials_unusable", error=str(error))
                 if self._access is None:
                     raise
                 self._due = now + _AFTER_FAILURE_SECONDS

@@ -151,7 +151,7 @@ class Reflector(Generic[T]):
         self.synced.set()
         self.answered.set()
         seconds = round(self._session.monotonic() - began, 3)
-        _log.info("listed", resource=self.name, objects=len(new), seconds=seconds)
+        _log.info("resource_listed", resource=self.name, objects=len(new), seconds=seconds)
         if len(new) >= MANY:
             freeze_live_objects()
 
@@ -180,7 +180,7 @@ class Reflector(Generic[T]):
             return meta.resource_version, self._decode(raw)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
-            _log.warning("object cannot be read", resource=self.name, key=meta.key, error=str(error))
+            _log.warning("object_unreadable", resource=self.name, key=meta.key, error=str(error))
             return None if before is None else (before, self._items[meta.key])
 
     # --- watch ---
@@ -255,18 +255,18 @@ class Reflector(Generic[T]):
         self.backoff.reset()
         self._refusals = 0
         if self._log_once.clear():
-            _log.info("watch works again", resource=self.name)
+            _log.info("watch_recovered", resource=self.name)
 
     async def _retry(self, error: KubeError) -> None:
         refused = "expired" if isinstance(error, errors.Gone) else "refused"
         reason = refused if isinstance(error, errors.ApiStatusError) else error.reason
         self._metrics.watch_restarts.labels(self.name, reason).inc()
         if isinstance(error, errors.Gone):
-            _log.info("watch expired, listing anew", resource=self.name)
+            _log.info("watch_expired", resource=self.name)
         else:
             self.trouble = error
             if self._log_once.is_new(type(error).__name__):  # not at each attempt
-                _log.warning("watch failed, trying again", resource=self.name, error=str(error))
+                _log.warning("watch_failed", resource=self.name, error=str(error))
         if isinstance(error, errors.Forbidden | errors.NotFound):
             self.answered.set()
         self._refusals += isinstance(error, errors.ServerError)

@@ -96,7 +96,7 @@ class Watched(Scenery):
         self.adapter.new_log_lines()
         before, began = cpu_seconds(self.pid), time.monotonic()
         self._expire()
-        while not any(line.get("event") == "listed" for line in self.adapter.new_log_lines()):
+        while not any(line.get("event") == "resource_listed" for line in self.adapter.new_log_lines()):
             if time.monotonic() - began > _PATIENCE:
                 raise TimeoutError("no list")
             time.sleep(0.05)

@@ -229,7 +229,7 @@ async def test_a_right_that_lacks_is_complained_of_once() -> None:
         server.forbids.clear()
         await asyncio.sleep(5)
     assert one.acts
-    said = [entry["error"] for entry in logs if entry["event"] == "the lease cannot be requested"]
+    said = [entry["error"] for entry in logs if entry["event"] == "lease_request_failed"]
     assert said == ["403 Forbidden: may not POST"]
 
 

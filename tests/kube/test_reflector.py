@@ -432,8 +432,8 @@ class TestTrouble:
             watch.send("ADDED", api.put("b"))
             while (await watched.next())[1] != "b ":
                 pass
-        said = [(one["log_level"], one["event"]) for one in logs if one["event"] != "listed"]
-        assert said == [("warning", "watch failed, trying again"), ("info", "watch works again")]
+        said = [(one["log_level"], one["event"]) for one in logs if one["event"] != "resource_listed"]
+        assert said == [("warning", "watch_failed"), ("info", "watch_recovered")]
         assert "user x cannot watch pods" in logs[1]["error"]
         assert len(api.queries("list")) == 1
 
@@ -452,7 +452,7 @@ class TestTrouble:
                 watched = Watched(session, metrics)
                 await asyncio.wait_for(enough.wait(), 30)
                 await watched.stop()
-        assert [one["event"] for one in logs] == ["credentials cannot be loaded", "watch failed, trying again"]
+        assert [one["event"] for one in logs] == ["credentials_unusable", "watch_failed"]
         assert restarts(metrics, "credentials") >= 4
 
 
