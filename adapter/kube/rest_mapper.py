@@ -100,12 +100,7 @@ class RestMapper:
         if has_scale and GroupVersionResource(api_version, resource.name).name not in _BUILT_IN:
             paths, hint = await self._custom_paths(resource.name, api_version)
         return RestMapping(
-            api_version,
-            resource.name,
-            namespaced=resource.namespaced,
-            has_scale=has_scale,
-            paths=paths,
-            hint=hint,
+            api_version, resource.name, namespaced=resource.namespaced, has_scale=has_scale, paths=paths, hint=hint
         )
 
     async def _custom_paths(self, plural: str, api_version: str) -> tuple[ScalePaths | None, str]:
