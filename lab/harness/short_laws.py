@@ -20,7 +20,7 @@ LAWS: dict[str, dict[str, object]] = {
     "adapter.kube.reflector": {"SILENCE_SECONDS": SILENCE_SECONDS},
     "adapter.runtime.backoff": {"LONGEST_SECONDS": 5.0},
     "adapter.apiserver.certificates": {"SECRET_SECONDS": 5.0},
-    "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0},
+    "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0, "LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
     "adapter.companion.companion": {"RESYNC_SECONDS": 3.0},
     "adapter.companion.features.fast_scale_up": {"APART_SECONDS": RAISES_APART_SECONDS},
