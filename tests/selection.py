@@ -175,8 +175,8 @@ QUICK = (
         keep=30,
     ),
     Left(
-        r"(runtime/test_lean_imports|security/test_release\.py::test_the_commands_load|"
-        r"terminal/test_command_line\.py::test_ctrl_c|kube/test_(clock\.py::.*_ntp_slews|leader_election\.py::test_no_two_act))",
+        r"(security/test_release\.py::test_the_commands_load|"
+        r"terminal/test_command_line\.py::test_ctrl_c|kube/test_leader_election\.py::test_no_two_act)",
         "they read all that is installed, start processes or play hours",
     ),
 )

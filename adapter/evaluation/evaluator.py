@@ -58,7 +58,7 @@ class Inputs:
 
 
 class Evaluator:
-    """Turns a policy into its view, and keeps the memory of each policy. `now` is the API server's clock (seconds).
+    """Turns a policy into its view, and keeps the memory of each policy. `now` is the time in epoch seconds.
 
     Policies with more than `few_pods` candidates are assessed in a thread.
     """

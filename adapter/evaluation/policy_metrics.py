@@ -18,7 +18,7 @@ from adapter.telemetry.series import MetricRow, PolicyRow
 def policy_rows(
     snapshot: Snapshot, now: float, wiring: Callable[[Policy], Wiring | None] = lambda _: None
 ) -> Iterator[PolicyRow]:
-    """The metric values of each policy, by its watched scale. `now` is the API server's clock (seconds).
+    """The metric values of each policy, by its watched scale. `now` is the time in epoch seconds.
 
     `wiring` gives a policy with its HPA; None where there is no HPA.
     """

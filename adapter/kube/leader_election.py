@@ -56,14 +56,12 @@ class LeaderElector:
         self._collection = LEASES.collection(namespace)
         self._path = LEASES.path(namespace, name)
         self._new = {"metadata": {"name": name, "namespace": namespace}}
-        self._identity = identity
-        self._duration = seconds
+        self._name, self._identity, self._duration = name, identity, seconds
         self._held: Lease | None = None
         self._believed_until = 0.0
         self._version, self._since = "", 0.0
         """The last version of the lease, and when this process first saw it (monotonic seconds)."""
         self._log_once = LogOnce()
-        self._log = _log.bind(lease=name)
 
     @property
     def leads(self) -> bool:
@@ -80,7 +78,7 @@ class LeaderElector:
             while True:
                 while not await self._ask():  # noqa: ASYNC110  another process changes the lease
                     await asyncio.sleep(RETRY_SECONDS)
-                self._log.info("leader_elected", identity=self._identity)
+                _log.info("leader_elected", lease=self._name, identity=self._identity)
                 working = asyncio.ensure_future(work())
                 try:
                     await self._renew_while_leading(working)
@@ -88,7 +86,7 @@ class LeaderElector:
                         await working
                 finally:
                     await _ended(working)
-                self._log.warning("leadership_lost", identity=self._identity)
+                _log.warning("leadership_lost", lease=self._name, identity=self._identity)
         finally:  # so that the next candidate leads at once
             self._held = None
             try:
@@ -98,7 +96,7 @@ class LeaderElector:
                         spec = {**_spec(lease), "leaseDurationSeconds": 1, "renewTime": self._now()}
                         await self._send("PUT", lease, **{**spec, "holderIdentity": None, "acquireTime": None})
             except _TROUBLE as error:
-                self._log.warning("lease_release_failed", error=str(error) or "no answer")
+                _log.warning("lease_release_failed", lease=self._name, error=str(error) or "no answer")
 
     async def _renew_while_leading(self, working: asyncio.Future[None]) -> None:
         wait = RETRY_SECONDS
@@ -120,7 +118,7 @@ class LeaderElector:
             granted = self._held = None
         except _TROUBLE as error:
             if self._log_once.is_new(type(error).__name__):
-                self._log.warning("lease_request_failed", error=str(error) or "no answer")
+                _log.warning("lease_request_failed", lease=self._name, error=str(error) or "no answer")
             return self.leads
         self._log_once.clear()
         if granted is not None:

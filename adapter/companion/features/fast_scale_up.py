@@ -107,5 +107,5 @@ def _waits(context: Context, hpa: Hpa) -> bool:
         else []
     )
     last = max([*inherited, *([] if raised_at is None else [raised_at])], default=None)
-    # A raise in the future: the API server's clock was put back since.
+    # A raise in the future: this machine's clock was put back since.
     return last is not None and abs(now - last) < context.settings.hpa_sync_seconds

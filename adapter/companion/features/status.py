@@ -38,7 +38,7 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     if not policy.uid or (is_recent and was_refused is (accepted is not None and not accepted.is_true)):
         return
     status = status_of(context)
-    # A time in the future: the API server's clock was put back since.
+    # A time in the future: this machine's clock was put back since.
     is_old = written.at is None or abs(context.now - written.at) >= REFRESH_SECONDS
     if is_old or _lasting(status) != _lasting(written.status):
         over = str(written.status.get("assessedAt", ""))
