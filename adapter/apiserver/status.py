@@ -10,8 +10,12 @@ class ServingError(Exception):
 
     ServingError
     ├── StatusError                an error answer: code, reason, message
-    └── CertificateError           a certificate, key or CA cannot be used
+    └── CertificateError           a certificate, key or CA cannot be used; the message says which and why
     """
+
+
+class CertificateError(ServingError):
+    """A certificate, key or CA cannot be used; the message says which and why."""
 
 
 REASONS = {
@@ -33,7 +37,7 @@ REASONS = {
     HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HTTPVersionNotSupported",
     HTTPStatus.LOOP_DETECTED: "LoopDetected",
 }
-"""The reason that belongs to a code."""
+"""The reason that belongs to a code. No other code is answered: codes are labels of a metric."""
 
 
 class StatusError(ServingError):
@@ -49,13 +53,7 @@ class StatusError(ServingError):
         self.code = code
         self.reason = reason or REASONS[HTTPStatus(code)]
         self.message = message
-        self.kind = kind
-        self.group = group
-        self.name = name
-
-
-class CertificateError(ServingError):
-    """A certificate, key or CA cannot be used; the message says which and why."""
+        self.details = {key: text for key, text in (("name", name), ("group", group), ("kind", kind)) if text}
 
 
 def bad_request(message: str) -> StatusError:
@@ -81,8 +79,6 @@ def unavailable(message: str) -> StatusError:
 
 def encode_status(error: StatusError) -> bytes:
     """The Status as JSON, never with `retryAfterSeconds`: client-go would retry inside the HPA controller."""
-    details = {"name": error.name, "group": error.group, "kind": error.kind}
-    causes = [{"reason": error.reason, "message": error.message}]
     return msgspec.json.encode(
         {
             "kind": "Status",
@@ -91,7 +87,7 @@ def encode_status(error: StatusError) -> bytes:
             "status": "Failure",
             "message": error.message,
             "reason": error.reason,
-            "details": {key: text for key, text in details.items() if text} | {"causes": causes},
+            "details": {**error.details, "causes": [{"reason": error.reason, "message": error.message}]},
             "code": int(error.code),
         }
     )
