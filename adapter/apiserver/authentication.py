@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -122,10 +122,10 @@ class Authenticator:
 
     def _is_front_proxy(self, tls: ssl.SSLObject) -> bool:
         """Whether the certificate, which the handshake verified, is valid and has an allowed name."""
-        certificate = tls.getpeercert() or {}
+        certificate: dict[str, Any] = tls.getpeercert() or {"notAfter": "Jan 1 00:00:00 1970 GMT"}
         names = [text for part in certificate.get("subject", ()) for key, text in part if key == "commonName"]
         name = names[-1] if names else ""  # of several the last, as in Go
-        expires = ssl.cert_time_to_seconds(certificate["notAfter"]) if certificate else 0.0
+        expires = ssl.cert_time_to_seconds(certificate["notAfter"])
         allowed = self.config.allowed_names
         if self._wall() < expires and (not allowed or name in allowed):
             return True
@@ -182,12 +182,13 @@ def identity_of(config: RequestheaderConfig, raw: RawHeaders) -> Identity | None
     # In group system:authenticated unless the user is anonymous or in system:unauthenticated.
     if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
-    extra = [
-        (unquote(name.removeprefix(prefix)), tuple(texts))
-        for name, texts in values.items()
-        if (prefix := next(filter(name.startswith, config.extra_prefixes), None)) is not None
-    ]
-    return Identity(user, _first(values, config.uid_headers), groups, tuple(sorted(extra)))
+    extra: dict[str, tuple[str, ...]] = {}
+    for name, texts in values.items():
+        prefix = next(filter(name.startswith, config.extra_prefixes), None)
+        if prefix is not None:
+            key = unquote(name.removeprefix(prefix))  # two names may be escapes of one key
+            extra[key] = (*extra.get(key, ()), *texts)
+    return Identity(user, _first(values, config.uid_headers), groups, tuple(sorted(extra.items())))
 
 
 def _first(values: dict[str, list[str]], names: tuple[str, ...]) -> str:

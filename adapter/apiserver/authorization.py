@@ -69,8 +69,9 @@ class Authorizer:
 
     async def _ask(self, key: bytes, review: bytes, user: str, attributes: Attributes) -> str | None:
         """Review and cache. A failure, and an answer to another question, allow nothing."""
-        path, fault = SUBJECT_ACCESS_REVIEWS.collection(), "the API server answered another review"
+        answer, fault = AccessReview(), "the API server answered another review"
         try:
+            path = SUBJECT_ACCESS_REVIEWS.collection()
             reply = await self._api.request("POST", path, body=review, timeout=self._deadline)
             answer = msgspec.json.decode(reply.body, type=AccessReview)
             asked = answer.spec.resource_attributes or answer.spec.non_resource_attributes

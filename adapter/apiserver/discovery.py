@@ -67,7 +67,8 @@ class Discovery:
                 return self._resources(index, group, info.version)
             case RequestKind.VERSION:
                 return _version()
-        return None
+            case _:
+                return None
 
     def _resources(self, index: SnapshotIndex, group: str, version: str) -> bytes:
         """`/apis/<group>/<version>`, which the aggregator also probes."""
