@@ -111,7 +111,7 @@ class Authenticator:
         Raises StatusError 401. The certificate is checked at every request: it may expire, or its name be removed,
         while the connection lives. A refused name is logged once in a row.
         """
-        if tls is None or not self._is_front_proxy(tls):
+        if tls is None or not self.is_front_proxy(tls):
             self._outcomes.labels("front-proxy", "refused").inc()
             raise unauthorized()
         identity = identity_of(self.config, raw)
@@ -120,7 +120,7 @@ class Authenticator:
         self._outcomes.labels("front-proxy", "ok").inc()
         return identity
 
-    def _is_front_proxy(self, tls: ssl.SSLObject) -> bool:
+    def is_front_proxy(self, tls: ssl.SSLObject) -> bool:
         """Whether the certificate, which the handshake verified, is valid and has an allowed name."""
         certificate: dict[str, Any] = tls.getpeercert() or {"notAfter": "Jan 1 00:00:00 1970 GMT"}
         names = [text for part in certificate.get("subject", ()) for key, text in part if key == "commonName"]

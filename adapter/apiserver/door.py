@@ -11,6 +11,7 @@ import asyncio
 import collections
 import contextlib
 import errno
+import re
 import socket
 import ssl
 import weakref
@@ -25,9 +26,11 @@ from adapter.runtime.sockets import listening
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
 HANDSHAKE_SECONDS = 5.0
+"""For a handshake. As long may a client of the CA that is not the front proxy wait for its 401, in the same place."""
 _SHUTDOWN_SECONDS = 5.0
 _REST_SECONDS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 _GROUP = "prime256v1"
 """The only group for key exchange. All clients support it, also in FIPS mode; OpenSSL's default list lets a client
 choose ffdhe8192, which costs 120 ms of the event loop."""
@@ -59,13 +62,15 @@ def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
 class Door:
     """Accepts connections for an HTTP server. Until `use` is called, no handshake begins."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, is_front_proxy: Callable[[ssl.SSLObject], bool]) -> None:
         self._where = (address, port)
+        self._is_front_proxy = is_front_proxy
         self._listener: socket.socket | None = None
         self.in_use: tuple[KeyPair, str] | None = None
         """The certificate that new connections get, and the CA that their clients need."""
         self._context: ssl.SSLContext | None = None
-        self._authorities: weakref.WeakKeyDictionary[ssl.SSLContext, str] = weakref.WeakKeyDictionary()
+        self._authorities: weakref.WeakKeyDictionary[ssl.SSLContext, frozenset[str]] = weakref.WeakKeyDictionary()
+        """The CAs of each context whose connections may be open."""
         self._pending: collections.Counter[str] = collections.Counter()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._exhausted = asyncio.Event()
@@ -85,13 +90,17 @@ class Door:
         """Serve this pair from now on, to clients of this CA (PEM; empty: to nobody). Raises CertificateError."""
         self._context = await asyncio.to_thread(server_context, pair, authority) if authority else None
         if self._context is not None:
-            self._authorities[self._context] = authority
+            self._authorities[self._context] = frozenset(_CERTIFICATE.findall(authority))
         self.in_use = (pair, authority)
 
     def tls_of(self, request: web.BaseRequest) -> ssl.SSLObject | None:
-        """The TLS of the request's connection; None if that has ended, or if its CA was removed."""
+        """The TLS of the request's connection; None if that has ended, or if a CA of its context was removed since."""
         tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
-        if tls is None or self.in_use is None or self._authorities.get(tls.context) != self.in_use[1]:
+        if (
+            tls is None
+            or self._context is None
+            or not self._authorities[tls.context] <= self._authorities[self._context]
+        ):
             return None
         return tls
 
@@ -153,21 +162,30 @@ class Door:
         protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         """Shake hands; where that succeeds, the protocol has the connection then."""
-        transport: asyncio.Transport | None = None
+        loop = asyncio.get_running_loop()
         try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+            transport, _ = await loop.connect_accepted_socket(
                 protocol,
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
-            self._open.add(transport)
         except OSError as error:  # TLS errors and time-outs among them
             error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
-        finally:
-            if transport is None:
-                connection.close()
-            self._pending[peer] -= 1
-            if not self._pending[peer]:
-                del self._pending[peer]
+            connection.close()
+            self._leave(peer)
+            return
+        self._open.add(transport)
+        if self._is_front_proxy(transport.get_extra_info("ssl_object")):
+            self._leave(peer)
+        else:
+            loop.call_later(HANDSHAKE_SECONDS, self._leave, peer, transport)
+
+    def _leave(self, peer: str, transport: asyncio.Transport | None = None) -> None:
+        """Give the place of a pending handshake to others, and cut the connection that had it, if any."""
+        if transport is not None:
+            transport.abort()
+        self._pending[peer] -= 1
+        if not self._pending[peer]:
+            del self._pending[peer]

@@ -84,12 +84,12 @@ class ApiServer:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started = asyncio.Event()
-        self.door = Door(settings.address, settings.port)
         self.certificates = CertificateManager(
             session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
         )
         self._requestheader = RequestheaderWatch(session, metrics, self._apply_config, seconds=timing.requestheader)
         self._authenticator = Authenticator(metrics, wall)
+        self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         self._discovery = Discovery(upstreams.listed)
@@ -122,6 +122,7 @@ class ApiServer:
         http = web.Server(
             self._handle,
             handler_cancellation=True,
+            auto_decompress=False,  # no body is read
             access_log=None,
             max_headers=MOST_HEADERS,
             max_line_size=LINE_BYTES,

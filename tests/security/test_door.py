@@ -87,6 +87,29 @@ async def test_a_connection_of_a_removed_authority_is_a_401_at_its_next_request_
     drop(wire)
 
 
+async def test_connection_goes_on_while_another_ca_is_added_to_its_own(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA, tmp_path: Path
+) -> None:
+    """As in a rotation of the front proxy's CA, whose first step must not be an error to every HPA."""
+    wire = await opened(service, proxy)
+    await following(service, cluster, f"{root(tmp_path).pem}{pem(front_proxy)}")
+    assert (await asked(wire, head(METRIC, *as_proxy())))[9:12] == b"200"
+    drop(wire)
+
+
+async def test_silent_connection_of_another_name_is_ended_and_holds_a_place(
+    service: Service, front_proxy: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the requestheader CA issues other clients' certificates too, each of them can finish a handshake."""
+    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.3)
+    wire = await opened(service, front_proxy.issue_cert("other.test", common_name="somebody-else"))
+    wire[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    assert service.server.door.pending == 1
+    assert await is_ended(wire)
+    await eventually(lambda: not service.server.door.pending)
+    drop(wire)
+
+
 async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
     cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
@@ -128,7 +151,7 @@ async def test_a_cluster_without_a_front_proxy_is_not_ready_and_says_why(
 async def test_allowed_names_match_as_in_go(
     service: Service, authority: Holder, cluster: Cluster, allowed: list[str], names: tuple[str, ...], counts: bool
 ) -> None:
-    """An empty list allows any name, an empty name in it only the empty one; of several common names the last counts."""
+    """An empty list allows any name, an empty name only the empty one. Of several common names the last counts."""
     cluster.trust(authority.pem, allowed=allowed)
     seen = cluster.asked[f"GET {CONFIG_MAP}"]
     await cluster.until(lambda: cluster.asked[f"GET {CONFIG_MAP}"] >= seen + 2)

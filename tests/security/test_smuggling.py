@@ -71,6 +71,11 @@ async def test_a_body_is_never_taken_for_the_next_request(
     assert {one["path"] for one in reviewed(service, "nonResourceAttributes")} <= {"/apis"}
 
 
+async def test_a_compressed_body_is_not_unpacked(service: Service, proxy: trustme.LeafCert) -> None:
+    sent = carrying(b"abc", "Content-Encoding: gzip", "Content-Length: 3", method="GET")
+    assert await statuses(service, proxy, sent + head("/apis", *as_proxy("Connection: close"))) == [200, 200]
+
+
 @pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.0", "HTTP/0.9", "HTTP/1.10", "HTTP/1", "ICY/1.1", "http/1.1"])
 async def test_other_protocols_are_not_spoken(service: Service, proxy: trustme.LeafCert, version: str) -> None:
     found = await statuses(service, proxy, head("/version", *as_proxy("Connection: close"), version=version))
