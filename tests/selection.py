@@ -148,9 +148,6 @@ ROWS = (
     ),
     Left(r"replay/test_simulation\.py::test_a_replayed_policy_does.*\[1-", "one history is like the other"),
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
-    Left(
-        "200,000 series in the form that Prometheus writes are decoded",
-    ),
 )
 """Rows of tests without a server."""
 
@@ -160,9 +157,8 @@ QUICK = (
     Left(r"engine/test_.*::test_a_broken_input", "one input after the other fails: each is like the others", keep=3),
     Left(r"engine/test_blast_radius\.py::test_after_each_fault", "faults and their ends"),
     Left(
-        r"(security/test_(answers\.py::TestCost|large_objects|"
-        r"scale_target\.py::test_three_hundred|registry_fairness)|"
-        r"apiserver/test_lists\.py::test_the_loop_goes_on)",
+        r"(kube/test_large_objects|engine/test_scale_target\.py::test_three_hundred|"
+        r"apiserver/test_lists\.py::.*ten_thousand)",
         "crowds of clients, and what they may take of the memory and the loop",
     ),
     Left(

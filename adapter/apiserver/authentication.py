@@ -186,8 +186,8 @@ def identity_of(config: RequestheaderConfig, raw: RawHeaders) -> Identity | None
     for name, texts in values.items():
         prefix = next(filter(name.startswith, config.extra_prefixes), None)
         if prefix is not None:
-            key = unquote(name.removeprefix(prefix))  # two names may be escapes of one key
-            extra[key] = (*extra.get(key, ()), *texts)
+            field = unquote(name.removeprefix(prefix))  # two names may be escapes of one field
+            extra[field] = (*extra.get(field, ()), *texts)
     return Identity(user, _first(values, config.uid_headers), groups, tuple(sorted(extra.items())))
 
 

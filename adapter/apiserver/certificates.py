@@ -30,9 +30,8 @@ from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.status import CertificateError
 from adapter.kube.api import API_SERVICES, JSON, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Conflict, Forbidden, NotFound
-from adapter.kube.objects import ApiService, Secret, ServiceReference
+from adapter.kube.objects import ApiService, ObjectMeta, Secret, ServiceReference
 from adapter.kube.session import Session
-from adapter.runtime.backoff import LogOnce
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
 
@@ -44,6 +43,8 @@ SECRET_SECONDS, FILES_SECONDS = 60.0, 10.0
 _BACKDATED = 3600.0  # clients' clocks differ
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
+_CA_USAGE = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+"""Of a CA's key: digital signatures, certificates, revocation lists."""
 _CERT_MANAGER_ANNOTATIONS = frozenset(
     f"cert-manager.io/{name}" for name in ("inject-ca-from", "inject-ca-from-secret", "inject-apiserver-ca")
 )
@@ -98,7 +99,6 @@ class CertificateManager:
         self._expiry = metrics.certificate_expiry
         self._publish = publish
         self._api_services = settings.api_services
-        self._log_once = LogOnce()
         self._files_version: object = None
         sync, usual = self.sync_secret, SECRET_SECONDS
         if settings.tls.mode == "Files":
@@ -188,8 +188,7 @@ class CertificateManager:
         texts = (bundle.serving.certificate, bundle.serving.key, bundle.authority.certificate, bundle.authority.key)
         data = {field: base64.b64encode(text.encode()).decode() for field, text in zip(_FIELDS, texts, strict=True)}
         if before is not None:  # a merge patch keeps the type and the labels that a manifest gave it
-            version = {"resourceVersion": before.metadata.resource_version}
-            await self._patch(SECRETS.path(namespace, name), {"metadata": version, "data": data})
+            await self._patch(SECRETS.path(namespace, name), before.metadata, data=data)
             return
         head = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
         body = msgspec.json.encode({**head, "metadata": {"name": name, "namespace": namespace}, "data": data})
@@ -197,10 +196,8 @@ class CertificateManager:
         try:
             await self._api.request("POST", path, body=body, content_type=JSON, timeout=_DEADLINE)
         except Forbidden:
-            raise CertificateError(
-                f"Secret {name} of namespace {namespace}, which keeps the serving certificate, does not exist, and "
-                "the server may not create it: apply the manifests again"
-            ) from None
+            missing = f"Secret {name} of namespace {namespace}, which keeps the serving certificate, does not exist"
+            raise CertificateError(f"{missing}, and the server may not create it: apply the manifests again") from None
 
     async def _publish_ca(self, bundle: str) -> None:
         """Write the PEM bundle into the APIServices of our Service where it differs. Raises KubeError.
@@ -215,23 +212,20 @@ class CertificateManager:
                 api_service = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ApiService)
             except NotFound:
                 continue
-            current, metadata, reason = api_service.spec, api_service.metadata, ""
-            if current.service != ours:
-                reason = "it points at another Service"
-            elif not _CERT_MANAGER_ANNOTATIONS.isdisjoint(metadata.annotations or {}):
-                reason = "cert-manager keeps its caBundle"
-            if reason:
-                if self._log_once.is_new(reason, name):
-                    _log.info("apiservice_left_alone", apiservice=name, reason=reason)
-            elif current.ca_bundle != encoded or current.insecure_skip_tls_verify:
+            current, metadata = api_service.spec, api_service.metadata
+            is_kept = not _CERT_MANAGER_ANNOTATIONS.isdisjoint(metadata.annotations or {})
+            if is_kept or current.service != ours:
+                continue
+            if current.ca_bundle != encoded or current.insecure_skip_tls_verify:
                 spec: dict[str, Any] = {"caBundle": encoded}
                 if current.insecure_skip_tls_verify:  # the two exclude each other
                     spec["insecureSkipTLSVerify"] = None
-                await self._patch(path, {"metadata": {"resourceVersion": metadata.resource_version}, "spec": spec})
+                await self._patch(path, metadata, spec=spec)
                 _log.info("apiservice_ca_written", apiservice=name)
 
-    async def _patch(self, path: str, patch: object) -> None:
-        body = msgspec.json.encode(patch)
+    async def _patch(self, path: str, read: ObjectMeta, **fields: object) -> None:
+        """Change fields of an object that was read before. Raises Conflict where it has changed since."""
+        body = msgspec.json.encode({"metadata": {"resourceVersion": read.resource_version}, **fields})
         await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout=_DEADLINE)
 
 
@@ -255,10 +249,9 @@ def create_bundle(names: Iterable[str], now: float) -> CertificateBundle:
     key = ec.generate_private_key(ec.SECP256R1())
     # Each CA has its own subject, so that no client verifies a chain against another CA's key.
     subject = _name(f"effective-load-ca@{int(now)}")
-    usage = dict.fromkeys(_USAGES, False) | dict.fromkeys(("digital_signature", "key_cert_sign", "crl_sign"), True)
     builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFE)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    authority = builder.add_extension(x509.KeyUsage(**usage), critical=True).sign(key, hashes.SHA256())
+    authority = builder.add_extension(_CA_USAGE, critical=True).sign(key, hashes.SHA256())
     return CertificateBundle(_leaf(authority, key, list(names), now), _pair(authority, key))
 
 
@@ -294,19 +287,6 @@ def dns_names(certificate: x509.Certificate) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     return extension.value.get_values_for_type(x509.DNSName)
-
-
-_USAGES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
 
 
 def _leaf(

@@ -152,7 +152,7 @@ async def of_series(index: SnapshotIndex, request: RequestInfo) -> list[PolicyVi
     Raises StatusError 404 if none is selected. `desired_replicas` has to select one policy, because the HPA sums the
     series that it gets: 400 if several are.
     """
-    metric, named = request.metric, request.policy
+    metric, named = request.metric, request.labels.value("policy") if request.labels else None
     every = index.policies(request.namespace)
     candidates: Iterable[PolicyView | None] = every if named is None else (index.policy(request.namespace, named),)
     views = await in_slices(

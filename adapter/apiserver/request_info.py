@@ -94,17 +94,6 @@ class RequestInfo:
         """The described object, or ALL_OBJECTS."""
         return self.attributes.name
 
-    @property
-    def policy(self) -> str | None:
-        """The policy whose External series are requested; None: those of any."""
-        return None if self.labels is None else self.labels.value("policy")
-
-    @property
-    def is_list(self) -> bool:
-        """Whether all pods, policies or series of a namespace are looked at."""
-        is_any = self.policy is None if self.kind is RequestKind.EXTERNAL else self.kind is RequestKind.PODS
-        return is_any or self.name == ALL_OBJECTS
-
 
 def parse_target(target: str) -> RequestInfo:
     """Parse a target (`/path?query`). Raises StatusError for one that is invalid."""

@@ -14,9 +14,7 @@ import functools
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Self
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -90,34 +88,29 @@ class _ResourceList(msgspec.Struct, rename="camel"):
 _METRIC_LIST, _RESOURCE_LIST, _STATUS = Decoder(_MetricList), Decoder(_ResourceList), Decoder(Status)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnNames:
-    """The reserved names on every resource, and the named queries where they are served: on pods, as External."""
+Scopes = Mapping[str, str]
+"""The scope of each named query that is served, by its name: `Pods` or `Service`."""
 
-    on_pods: frozenset[str] = frozenset()
-    external: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, queries: Iterable[NamedQuery]) -> Self:
-        """The names of the settings' queries that are served: those without variables."""
-        scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
-        return cls(frozenset(name for name, scope in scopes.items() if scope == "Pods"), frozenset(scopes))
+def scopes_of(queries: Iterable[NamedQuery]) -> Scopes:
+    """The settings' queries that are served: those without variables."""
+    return {query.name: query.scope for query in queries if not uses_variables(query.query)}
 
-    def includes(self, group: str, resource: str, metric: str) -> bool:
-        """Whether a metric of a resource (External: any text) is ours."""
-        if is_reserved(metric):
-            return True
-        if group != CUSTOM:
-            return metric in self.external
-        return resource == POLICIES_RESOURCE or (resource == PODS_RESOURCE and metric in self.on_pods)
+
+def is_ours(group: str, resource: str, metric: str, queries: Scopes) -> bool:
+    """Whether a metric of a resource (External: any text) is this adapter's own."""
+    if group != CUSTOM:
+        return is_reserved(metric) or metric in queries
+    of_query = resource == PODS_RESOURCE and queries.get(metric) == "Pods"
+    return is_reserved(metric) or resource == POLICIES_RESOURCE or of_query
 
 
 class UpstreamAdapter:
     """The adapter behind this one for a group."""
 
-    def __init__(self, group: str, settings: UpstreamSettings, own_names: OwnNames, metrics: Metrics) -> None:
+    def __init__(self, group: str, settings: UpstreamSettings, queries: Scopes, metrics: Metrics) -> None:
         self.settings = settings
-        self.own = own_names
+        self.queries = queries
         self.names: dict[str, Mapping[str, bool]] = {}
         """The names that it lists in each version and that are not ours: whether each is namespaced."""
         self._group = group
@@ -156,7 +149,7 @@ class UpstreamAdapter:
         for version in SERVED_VERSIONS[self._group]:
             try:
                 reply = await self._get(("apis", self._group, version), {})
-                self.names[version] = listed_names(reply, self._group, version, self.own)
+                self.names[version] = listed_names(reply, self._group, version, self.queries)
             except (StatusError, SourceError) as error:
                 faults.append(f"{version}: {error}")
         if len(faults) == len(SERVED_VERSIONS[self._group]):
@@ -216,15 +209,15 @@ class Upstreams:
 
     def apply_settings(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery]) -> None:
         """Replace the upstreams whose settings changed; the connections of the old ones are closed."""
-        own_names = OwnNames.of(queries)
+        scopes = scopes_of(queries)
         for group, wanted in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
             current = self._by_group.pop(group, None)
-            if current is not None and (wanted, own_names) == (current.settings, current.own):
+            if current is not None and (wanted, scopes) == (current.settings, current.queries):
                 self._by_group[group] = current
                 continue
             if wanted is not None:
-                self._by_group[group] = upstream = UpstreamAdapter(group, wanted, own_names, self._metrics)
-                if current is not None and (wanted.url, own_names) == (current.settings.url, current.own):
+                self._by_group[group] = upstream = UpstreamAdapter(group, wanted, scopes, self._metrics)
+                if current is not None and (wanted.url, scopes) == (current.settings.url, current.queries):
                     upstream.names = current.names
             else:
                 self._metrics.upstream_up.remove_by_labels({"group": group})
@@ -234,7 +227,7 @@ class Upstreams:
     def of(self, request: RequestInfo) -> UpstreamAdapter | None:
         """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""
         upstream = self._by_group.get(request.group)
-        if upstream is None or upstream.own.includes(request.group, request.resource, request.metric):
+        if upstream is None or is_ours(request.group, request.resource, request.metric, upstream.queries):
             return None
         return upstream
 
@@ -276,7 +269,7 @@ def refuse_loop(via: Sequence[str]) -> None:
         raise StatusError(508, "the upstream adapter of this adapter is this adapter; check upstreams")
 
 
-def listed_names(reply: Reply, group: str, version: str, own_names: OwnNames) -> Mapping[str, bool]:
+def listed_names(reply: Reply, group: str, version: str, queries: Scopes) -> Mapping[str, bool]:
     """The metrics that the upstream lists and that are not ours, sorted. Raises StatusError and SourceError."""
     _refuse_error(reply)
     try:
@@ -285,18 +278,18 @@ def listed_names(reply: Reply, group: str, version: str, own_names: OwnNames) ->
         raise WrongAnswer(f"its discovery document cannot be read: {error}") from error
     if (answer.kind, answer.group_version) != ("APIResourceList", f"{group}/{version}"):
         raise WrongAnswer(f"its discovery document is no APIResourceList of {group}/{version}")
-    listed = {one.name: one.namespaced for one in answer.resources or [] if _is_listed(one.name, group, own_names)}
+    listed = {one.name: one.namespaced for one in answer.resources or [] if _is_listed(one.name, group, queries)}
     return {name: listed[name] for name in sorted(listed)[:MOST_NAMES]}
 
 
-def _is_listed(name: str, group: str, own_names: OwnNames) -> bool:
+def _is_listed(name: str, group: str, queries: Scopes) -> bool:
     resource, metric = "", name
     if group == CUSTOM:
         resource, _, metric = name.partition("/")
         if not _RESOURCE.fullmatch(resource):
             return False
     is_name = bool(metric) and metric.isprintable() and "/" not in metric and len(metric) <= _LONGEST_METRIC
-    return is_name and not own_names.includes(group, resource, metric)
+    return is_name and not is_ours(group, resource, metric, queries)
 
 
 def metric_list(reply: Reply, request: RequestInfo) -> bytes:

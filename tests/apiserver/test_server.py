@@ -336,3 +336,27 @@ async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Servi
     await service.cluster.until(lambda: service.cluster.asked[f"GET {SECRET}"] > seen)
     assert service.unready() == {}
     assert (await hpa(EFFECTIVE)).status == 200
+
+
+PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
+
+
+def many(number: int) -> str:
+    """A selector of so many characters."""
+    return ",".join(f"label-{index}" for index in range(number))[:number]
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        (f"{PODS}?labelSelector={many(40_000)}", 414, "at most 32768 are read: select by less"),
+        (f"{PODS}?labelSelector={many(20_000)}", 400, "at most 16384"),
+        (f"{PODS}?labelSelector={','.join(f'l{number}' for number in range(33))}", 400, "more than 32 requirements"),
+        (f"{PODS}?{'&'.join(f'a{number}=b' for number in range(33))}", 400, "too many parameters"),
+    ],
+)
+async def test_authorized_request_beyond_a_limit_is_answered_with_the_limit(
+    hpa: Ask, target: str, code: int, says: str
+) -> None:
+    answer = await hpa(target)
+    assert (answer.status, says in answer.message) == (code, True)

@@ -9,7 +9,7 @@ import pytest
 
 from adapter.apiserver.discovery import MOST_NAMES, Discovery
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
-from adapter.apiserver.upstream import OwnNames, UpstreamAdapter, Upstreams
+from adapter.apiserver.upstream import UpstreamAdapter, Upstreams, scopes_of
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import SnapshotIndex
@@ -31,7 +31,7 @@ async def custom(upstream: FakeUpstream) -> AsyncIterator[UpstreamAdapter]:
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
     settings = upstream.settings("custom").custom
     assert settings is not None
-    made = UpstreamAdapter(CUSTOM, settings, OwnNames.of(QUERIES), Metrics())
+    made = UpstreamAdapter(CUSTOM, settings, scopes_of(QUERIES), Metrics())
     yield made
     await made.close()
 
