@@ -102,7 +102,9 @@ class Authenticator:
     def __init__(self, metrics: Metrics, wall: Callable[[], float]) -> None:
         self.config = EMPTY_CONFIG
         self._wall = wall
-        self._outcomes = metrics.authentications
+        self._accepted, self._refused = (
+            metrics.authentications.labels("front-proxy", one) for one in ("ok", "refused")
+        )
         self._log_once = LogOnce()
 
     def identity(self, tls: ssl.SSLObject | None, raw: RawHeaders) -> Identity:
@@ -112,12 +114,12 @@ class Authenticator:
         while the connection lives. A refused name is logged once in a row.
         """
         if tls is None or not self.is_front_proxy(tls):
-            self._outcomes.labels("front-proxy", "refused").inc()
+            self._refused.inc()
             raise unauthorized()
         identity = identity_of(self.config, raw)
         if identity is None:
             raise unauthorized()
-        self._outcomes.labels("front-proxy", "ok").inc()
+        self._accepted.inc()
         return identity
 
     def is_front_proxy(self, tls: ssl.SSLObject) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from adapter.apiserver.policy_metrics import name_of, require_assessment
-from adapter.apiserver.provider import LiveDecision, MetricsProvider
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
 from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
@@ -63,30 +63,26 @@ async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
         if count > MOST_ITEMS:
             message = f"{name_of(live.view)} has {count} {what}; a document has at most {MOST_ITEMS} of them"
             raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+    decision = live.decision
     envelope = {
         "kind": "PolicyDecision",
         "apiVersion": f"{info.group}/{info.version}",
         "metadata": {"namespace": policy.namespace, "name": policy.name},
         "server": {"version": package_version()},
-        "decision": _decision(live),
+        "decision": {
+            "current": decision.current,
+            "desiredReplicas": decision.desired,
+            "served": None if decision.served is None else milli_text(decision.served),
+            "error": decision.error,
+            "verdict": decision.verdict.value,
+            "heldBy": decision.held_by.value if decision.held_by else None,
+            "lowerBound": decision.lower_bound,
+            "upperBound": decision.upper_bound,
+        },
     }
     return await asyncio.to_thread(
         lambda: msgspec.json.encode({**envelope, "document": document(inputs, live.view.spec, live.scale, live.now)})
     )
-
-
-def _decision(live: LiveDecision) -> Object:
-    decision = live.decision
-    return {
-        "current": decision.current,
-        "desiredReplicas": decision.desired,
-        "served": None if decision.served is None else milli_text(decision.served),
-        "error": decision.error,
-        "verdict": decision.verdict.value,
-        "heldBy": decision.held_by.value if decision.held_by else None,
-        "lowerBound": decision.lower_bound,
-        "upperBound": decision.upper_bound,
-    }
 
 
 def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -> Object:
@@ -104,18 +100,16 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
     written: Object = {
         "now": format_micro_time(now),
         "policy": {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.Raw(spec)},
-        "hpa": hpa_object(policy, inputs.target, inputs.bounds),
-        "target": target_object(inputs.target, policy.namespace),
-        "scale": scale_object(scale),
-        "assessed": _present(
-            at=format_micro_time(inputs.now), endpointSlicesSilent=silent, scale=scale_object(inputs.scale)
-        ),
-        "endpointSlices": [endpoint_slice(inputs.pods, policy.namespace)],
+        "hpa": _hpa(policy, inputs.target, inputs.bounds),
+        "target": _target(inputs.target, policy.namespace),
+        "scale": _scale(scale),
+        "assessed": _present(at=format_micro_time(inputs.now), endpointSlicesSilent=silent, scale=_scale(inputs.scale)),
+        "endpointSlices": [_endpoint_slice(inputs.pods, policy.namespace)],
         "pods": [pod_object(pod) for pod in inputs.pods],
     }
     if any(metric.resource for metric in policy.metrics):
         usages = ((pod.name, samples.resources.pods.get(pod.name)) for pod in inputs.pods)
-        written["usage"] = [usage_object(name, usage) for name, usage in usages if usage is not None]
+        written["usage"] = [_usage(name, usage) for name, usage in usages if usage is not None]
         written["usageSource"] = _source(samples.resources)
     written["samples"] = {name: _query(inputs, query) for name, query in samples.queries.items()}
     if roster is not None:
@@ -166,7 +160,7 @@ def _time(at: float | None) -> str | None:
     return None if at is None else format_micro_time(at)
 
 
-def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
+def _hpa(policy: Policy, target: Target, bounds: Bounds) -> Object:
     """The HPA with its target, bounds, effective tolerance and last scaling. It asks for the policy's count."""
     # HPAs hold tolerances as quantities, so nano-units are exact.
     behavior = {
@@ -179,22 +173,18 @@ def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
     return hpa_manifest(metadata, policy.name, reference, bounds, behavior) | status
 
 
-def target_object(target: Target, namespace: str) -> Object:
+def _target(target: Target, namespace: str) -> Object:
     """The scale target with its rollout."""
     conditions = []
     if target.progressing:
         progressing = {"type": "Progressing", "status": "True", "reason": target.progressing}
         conditions = [progressing | _present(lastUpdateTime=_time(target.progressing_since))]
-    return {
-        "apiVersion": target.api_version,
-        "kind": target.kind,
-        "metadata": {"name": target.name, "namespace": namespace, "uid": target.uid},
-        "status": {"conditions": conditions},
-    }
+    metadata = {"name": target.name, "namespace": namespace, "uid": target.uid}
+    head = {"apiVersion": target.api_version, "kind": target.kind, "metadata": metadata}
+    return head | {"status": {"conditions": conditions}}
 
 
-def scale_object(scale: Scale) -> Object:
-    """The scale subresource."""
+def _scale(scale: Scale) -> Object:
     status = {"replicas": scale.status_replicas, "selector": scale.selector}
     return {"spec": {"replicas": scale.replicas}, "status": status}
 
@@ -275,7 +265,7 @@ def _states(containers: Iterable[Container], restarted_at: float | None) -> Iter
             yield state | in_force | (restarts if container.running else {})
 
 
-def endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:
+def _endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:
     """An EndpointSlice with the pods that no slice has as serving."""
     endpoints = [
         {
@@ -288,7 +278,7 @@ def endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:
     return {"metadata": {"name": "not-serving", "namespace": namespace}, "endpoints": endpoints}
 
 
-def usage_object(name: str, usage: Usage) -> Object:
+def _usage(name: str, usage: Usage) -> Object:
     """A pod's PodMetrics."""
     containers = [
         {"name": container, "usage": {resource: nano_text(amount) for resource, amount in amounts.items()}}
