@@ -102,9 +102,8 @@ class Authenticator:
     def __init__(self, metrics: Metrics, wall: Callable[[], float]) -> None:
         self.config = EMPTY_CONFIG
         self._wall = wall
-        self._accepted, self._refused = (
-            metrics.authentications.labels("front-proxy", one) for one in ("ok", "refused")
-        )
+        self._accepted = metrics.authentications.labels("front-proxy", "ok")
+        self._refused = metrics.authentications.labels("front-proxy", "refused")
         self._log_once = LogOnce()
 
     def identity(self, tls: ssl.SSLObject | None, raw: RawHeaders) -> Identity:
