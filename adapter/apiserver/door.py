@@ -30,7 +30,8 @@ HANDSHAKE_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 5.0
 _REST_SECONDS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
+_BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
+"""A certificate in PEM, whatever its label: OpenSSL reads several."""
 _GROUP = "prime256v1"
 """The only group for key exchange. All clients support it, also in FIPS mode; OpenSSL's default list lets a client
 choose ffdhe8192, which costs 120 ms of the event loop."""
@@ -90,19 +91,15 @@ class Door:
         """Serve this pair from now on, to clients of this CA (PEM; empty: to nobody). Raises CertificateError."""
         self._context = await asyncio.to_thread(server_context, pair, authority) if authority else None
         if self._context is not None:
-            self._authorities[self._context] = frozenset(_CERTIFICATE.findall(authority))
+            self._authorities[self._context] = frozenset(_BLOCK.findall(authority) or [authority])
         self.in_use = (pair, authority)
 
     def tls_of(self, request: web.BaseRequest) -> ssl.SSLObject | None:
         """The TLS of the request's connection; None if that has ended, or if a CA of its context was removed since."""
         tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
-        if (
-            tls is None
-            or self._context is None
-            or not self._authorities[tls.context] <= self._authorities[self._context]
-        ):
+        if tls is None or self._context is None:
             return None
-        return tls
+        return tls if self._authorities[tls.context] <= self._authorities[self._context] else None
 
     def listen(self) -> None:
         """Open the port. Raises OSError if it is taken."""

@@ -88,7 +88,9 @@ def _of_policy(index: SnapshotIndex, view: PolicyView, request: RequestInfo) -> 
             nano = _pulled_out_value(index, view, result, request.metric)
         elif pod.state in _MEASURED:
             nano = pod.usage.get(name)
-        if nano is not None and pod.state in _MEASURED and metric.relative_to is not None:  # divided by the pod's own capacity
+        if (
+            nano is not None and pod.state in _MEASURED and metric.relative_to is not None
+        ):  # divided by the pod's own capacity
             sizes = reader.basis(pod.pod)[0]
             nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
         if nano is None:

@@ -73,9 +73,11 @@ async def test_another_name_of_the_authority_is_a_401_and_its_connection_ends(
     drop(wire)
 
 
+@pytest.mark.parametrize("label", ["CERTIFICATE", "X509 CERTIFICATE"])
 async def test_a_connection_of_a_removed_authority_is_a_401_at_its_next_request_and_ends(
-    service: Service, proxy: trustme.LeafCert, cluster: Cluster, tmp_path: Path
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA, tmp_path: Path, label: str
 ) -> None:
+    await following(service, cluster, pem(front_proxy).replace("CERTIFICATE", label))
     wire = await opened(service, proxy)
     assert (await asked(wire, head(METRIC, *as_proxy())))[9:12] == b"200"
     await following(service, cluster, root(tmp_path).pem)
