@@ -21,14 +21,13 @@ from adapter.apiserver.policy_metrics import (
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import Row, Value, custom_row, described, external_row, in_slices
-from adapter.kube.label_index import PodStore
 from adapter.load.assessment import MetricAssessment
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.runtime.concurrency import Slices
-from adapter.snapshot import Key, PolicyView, SnapshotIndex
+from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
