@@ -157,9 +157,7 @@ QUICK = (
     Left(r"engine/test_.*::test_a_broken_input", "one input after the other fails: each is like the others", keep=3),
     Left(r"engine/test_blast_radius\.py::test_after_each_fault", "faults and their ends"),
     Left(
-        r"(security/test_(large_objects|"
-        r"scale_target\.py::test_three_hundred|registry_fairness)|"
-        r"apiserver/test_lists\.py::test_the_loop_goes_on)",
+        r"(engine/test_scale_target\.py::test_three_hundred|apiserver/test_lists\.py::.*ten_thousand)",
         "crowds of clients, and what they may take of the memory and the loop",
     ),
     Left(

@@ -91,7 +91,7 @@ class Stand:
         """What its HPA is answered: the count, or the sentence."""
         where = f"namespaces/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}"
         try:
-            body = await self.answers.custom(
+            body = await self.answers.answer(
                 parse_target(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
             )
         except StatusError as error:

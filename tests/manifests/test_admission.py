@@ -11,8 +11,8 @@ from lab.harness.client import ApiError, Object
 from lab.harness.companion import account_of, companion_kubeconfig
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import until
+from tests.manifests.confinement import FEATURES, OWN, USER, Confined, confined, meta, named, pod
 from tests.manifests.rendering import MANIFESTS, documents
-from tests.security.confinement import FEATURES, OWN, USER, Confined, confined, meta, named, pod
 
 pytestmark = [pytest.mark.integration, pytest.mark.versions]
 

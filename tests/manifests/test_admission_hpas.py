@@ -12,8 +12,8 @@ import pytest
 from lab.harness import binaries
 from lab.harness.client import ApiError, Object
 from lab.harness.control_plane import ControlPlane
+from tests.manifests.confinement import OWN, Confined, confined, deployment, hpa, named
 from tests.manifests.test_rights_used import rollouts
-from tests.security.confinement import OWN, Confined, confined, deployment, hpa, named
 
 pytestmark = [pytest.mark.integration, pytest.mark.versions]
 

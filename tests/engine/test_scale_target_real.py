@@ -20,7 +20,7 @@ from lab.harness.adapter import install_crds
 from lab.harness.client import ApiError
 from lab.harness.control_plane import ControlPlane
 from tests.engine.kit import until
-from tests.security.test_scale_target import ADMITTED
+from tests.engine.test_scale_target import ADMITTED
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
 
