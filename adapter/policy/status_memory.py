@@ -6,13 +6,13 @@ absent pod still counts as registered before, and an old doubt as old. Everythin
 
 from collections.abc import Mapping
 from heapq import nsmallest
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from adapter.load.memory import Memory, away_pods, remembering_away
-from adapter.load.pods import PodState
-from adapter.runtime.faults import shorten
+from adapter.load.pods import AWAY, PodState
+from adapter.runtime.faults import Fault
 from adapter.runtime.times import format_micro_time, parse_time
 
 MOST_AWAY = 200
@@ -20,7 +20,17 @@ MOST_UID = 63
 
 
 class MemoryDecodeError(ValueError):
-    """The data is not a memory; the message has the path of the fault."""
+    """The data is not a memory; `fault` has the path, the value and the remedy."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(str(fault))
+
+    @classmethod
+    def of_type(cls, error: msgspec.ValidationError) -> Self:
+        """The error for a value of a wrong type, whose message ends with its path."""
+        advice, _, place = str(error).rstrip("`").partition(" - at `$")
+        return cls(Fault(place.lstrip("."), None, advice))
 
 
 class _Away(msgspec.Struct):
@@ -54,15 +64,13 @@ def from_status(data: Mapping[str, Any]) -> Memory:
     try:
         memory = msgspec.convert(data, _StatusMemory)
     except msgspec.ValidationError as error:
-        raise MemoryDecodeError(str(error)) from error
+        raise MemoryDecodeError.of_type(error) from error
     if len(memory.away) > MOST_AWAY:
-        raise MemoryDecodeError(f"away has {len(memory.away)} items; at most {MOST_AWAY} are read")
+        raise MemoryDecodeError(Fault("away", None, f"has {len(memory.away)} items; at most {MOST_AWAY} are read"))
     away = {}
     for uid, pod in memory.away.items():
-        if pod.state not in {PodState.PULLED_OUT, PodState.DOUBTFUL}:
-            raise MemoryDecodeError(
-                f"away.{uid[:MOST_UID]}.state is {shorten(pod.state)}; it must be pulledOut or doubtful"
-            )
+        if pod.state not in AWAY:
+            raise MemoryDecodeError(Fault(f"away.{uid[:MOST_UID]}.state", pod.state, "must be pulledOut or doubtful"))
         away[uid] = _time(f"away.{uid[:MOST_UID]}.since", pod.since), PodState(pod.state)
     error_since = None if memory.error_since is None else _time("errorSince", memory.error_since)
     return Memory(pods=remembering_away(away), error_since=error_since)
@@ -71,5 +79,5 @@ def from_status(data: Mapping[str, Any]) -> Memory:
 def _time(path: str, text: str) -> float:
     seconds = parse_time(text)
     if seconds is None:
-        raise MemoryDecodeError(f"{path} is {shorten(text)}; it must be a time such as 2026-01-01T12:00:00Z")
+        raise MemoryDecodeError(Fault(path, text, "must be a time such as 2026-01-01T12:00:00Z"))
     return seconds
