@@ -147,6 +147,24 @@ class TestUpperBound:
         memory = Memory(departed={"gone": Departed(NOW - ago, {"cpu": nano("1100m")})}, last_replicas=9)
         assert decided(9, "100m", memory=memory).desired == desired
 
+    @pytest.mark.parametrize("marked", [False, True])
+    @pytest.mark.parametrize("after", ["10m", "0", None])
+    def test_what_a_pod_carried_before_it_was_pulled_out_counts(self, marked: bool, after: str | None) -> None:
+        """Its own sample is newer than the others', or it has none any more: their samples do not show its load yet."""
+        cost = {"deletion_cost": -100 if marked else 0}
+        pods, loads = same(9, "100m")
+        carried = usage(loads | {"hot": "3000m"}, at=NOW - 15)
+        before, first = assess_and_decide(BAND, [*pods, pod("hot")], carried, now=NOW - 10)
+        samples = usage(loads | {"hot": after}, at=NOW - 15)
+        if after is not None:
+            samples.resources.pods["hot"] = usage({"hot": after}, at=NOW - 1).resources.pods["hot"]  # type: ignore[index]
+        assert first.desired == 9
+        memory = before.memory
+        for _ in range(2):
+            assessment, decision = assess_and_decide(BAND, [*pods, out("hot", **cost)], samples, memory=memory)
+            memory = assessment.memory
+            assert decision.desired in {9, 10}
+
     def test_a_newcomer_is_filled_for_the_load_of_the_pod_that_left(self) -> None:
         memory = Memory(departed={"gone": Departed(NOW - 5, {"cpu": nano("1100m")})}, last_replicas=10)
         new = pod("new", age=4, ready=False, ready_for=4)

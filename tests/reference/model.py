@@ -336,12 +336,9 @@ def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None,
         )
         for p in [p for p in doubtful + out if p not in filled]:  # D3, D4
             one, last = (0 if w.absolute else limits.low) * s.small.get(p.uid, scale), s.last.get(p.uid, (0, ZERO))[1]
-            if p.uid not in s.value:
-                load += one + (last if p.shifted >= b else 0)
-            elif p.state == "pulledOut" and w.delete_first:
-                load += s.bound[p.uid]
-            else:
-                load += s.bound[p.uid] + one if p.shifted >= b else max(s.bound[p.uid], one)
+            bound, is_first = s.bound.get(p.uid, ZERO), p.state == "pulledOut" and w.delete_first and p.uid in s.bound
+            own = bound if is_first else max(bound, one)
+            load += own if p.shifted < b else max(bound, last) + (ZERO if is_first else one)
         load += sum(fills, ZERO) + max(ZERO, sum((max(mean, last) for last in left), ZERO) - came)  # D5
     if (filled and (w.absolute or limits.high is None)) or (w.absolute and doubtful):
         return w.current if w.absolute else None, "Missing", False
