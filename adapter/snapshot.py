@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment, AssessmentInputs, MetricAssessment
-from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.policy.conditions import Reason
 from adapter.usage.series import NamedQueryResult
 
 

@@ -18,8 +18,8 @@ from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.reflector import SHORTER
 from adapter.kube.session import Session
-from adapter.load.conditions import Reason
 from adapter.load.decide import decide
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff, LogOnce

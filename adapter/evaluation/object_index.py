@@ -12,7 +12,6 @@ import msgspec
 
 from adapter.kube.label_index import PodStore
 from adapter.kube.objects import bounded_labels
-from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.field_reader import PolicyMetadata, PolicyObject
@@ -24,6 +23,7 @@ from adapter.policy.linking import (
     Neighbours,
     TargetRef,
     discard,
+    owns_its_pods,
     target_ref,
 )
 from adapter.policy.watermark_policy import parse_policy

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from adapter.load.memory import Memory, away_pods, remembering_away
+from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import AWAY, PodState
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import format_micro_time, parse_time
@@ -45,7 +45,7 @@ class _StatusMemory(msgspec.Struct, rename="camel"):
 
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status; the longest away where there are too many."""
-    away = away_pods(memory)
+    away = {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
     kept = nsmallest(MOST_AWAY, away, key=lambda uid: (away[uid].since, uid))
     data: dict[str, Any] = {
         uid: {
@@ -67,13 +67,21 @@ def from_status(data: Mapping[str, Any]) -> Memory:
         raise MemoryDecodeError.of_type(error) from error
     if len(memory.away) > MOST_AWAY:
         raise MemoryDecodeError(Fault("away", None, f"has {len(memory.away)} items; at most {MOST_AWAY} are read"))
-    away = {}
+    pods = {}
     for uid, pod in memory.away.items():
         if pod.state not in AWAY:
             raise MemoryDecodeError(Fault(f"away.{uid[:MOST_UID]}.state", pod.state, "must be pulledOut or doubtful"))
-        away[uid] = _time(f"away.{uid[:MOST_UID]}.since", pod.since), PodState(pod.state)
+        since, is_out = _time(f"away.{uid[:MOST_UID]}.since", pod.since), pod.state == PodState.PULLED_OUT
+        pods[uid] = PodMemory(
+            PodState(pod.state),
+            since,
+            registered=is_out,  # so its absence stays confirmed
+            absent_since=since if is_out else None,
+            was_out=is_out,
+            turned_at=since,
+        )
     error_since = None if memory.error_since is None else _time("errorSince", memory.error_since)
-    return Memory(pods=remembering_away(away), error_since=error_since)
+    return Memory(pods=pods, error_since=error_since)
 
 
 def _time(path: str, text: str) -> float:
