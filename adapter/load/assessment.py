@@ -208,6 +208,13 @@ class Assessment:
         return next((m for m in self.metrics if m.name == name), None)
 
 
+class Limited(NamedTuple):
+    """A count, and the last stage that changed it."""
+
+    desired: int
+    held_by: HeldBy | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What one metric proposes at the current count: its range of counts, and the count nearest to the current one.
