@@ -102,12 +102,13 @@ class Upper(NamedTuple):
     """The upper bound of one metric, after each rule that may raise it: the rule, and the count (None: no limit).
 
     The first stage is what the known load justifies, the last one the bound; without stages there is no bound. `hold`
-    keeps the count on the way down whatever the bound. `zero`: the service needs no pod.
+    keeps the count on the way down whatever the bound. `idle`: the service has no load, and needs only the pods of this
+    number that may be out.
     """
 
     stages: tuple[tuple[HeldBy | None, int | None], ...] = ()
     hold: HeldBy | None = None
-    zero: bool = False
+    idle: int | None = None
     step: StepDown | None = None
 
 

@@ -201,12 +201,12 @@ def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
     return max(least, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-def drift_of(towards: Converge, sums: Sums, band: Band, *, is_whole: bool) -> Drift | None:
+def drift_of(towards: Converge, sums: Sums, band: Band, *, is_settled: bool) -> Drift | None:
     """A step inside the band toward a watermark; None where there may be none.
 
-    One down is only taken where nothing is missing, young, doubtful or partial, and nobody left (`is_whole`).
+    One down is only taken where nothing is missing, young, doubtful or partial, and nothing has changed (`is_settled`).
     """
     limit, usage = (band.low if towards is Converge.LOW else band.high), sums.average(band)
-    if limit is None or usage is None or not (is_whole or towards is Converge.LOW):
+    if limit is None or usage is None or not (is_settled or towards is Converge.LOW):
         return None
     return Drift(towards, sums.pods, usage * sums.pods, limit)

@@ -187,9 +187,9 @@ def _upper(
 ) -> tuple[int | None, HeldBy | None]:
     """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
     upper = metric.upper
-    needs_none = upper.zero and bounds.minimum == 0
-    if needs_none and upper.step is None:
-        return 0, None
+    needs_none = upper.idle is not None and bounds.minimum == 0
+    if upper.idle is not None and needs_none and upper.step is None:
+        return _rounded_up(upper.idle, multiple), HeldBy.DOUBT if upper.idle else None
     if upper.step is not None:
         if has_changed:
             return None, HeldBy.DEPARTED
@@ -197,7 +197,8 @@ def _upper(
         count = min(current, _rounded_up(max(least, current - upper.step.by), multiple))
         is_carried = needs_none or upper.step.serving - (current - count) >= upper.step.fewest
         return (count if is_carried else None), None
-    cause, rounded = None, None
+    cause: HeldBy | None = None
+    rounded: int | None = None
     for rule, justified in upper.stages:
         before, rounded = rounded, None if justified is None else _rounded_up(justified, multiple)
         if rule is not None and (before is not None and before < current) and (rounded is None or rounded > before):

@@ -131,7 +131,7 @@ def _assess_pods(
     hold = None
     if not any(sample.usage is not None for sample in serving):
         hold = HeldBy.MISSING if serving else HeldBy.DOUBT
-    is_whole = not loads.gaps and not loads.doubtful and not loads.departed and loads.known == sums.usage
+    is_whole = not loads.gaps and all(sample.bound == sample.usage for sample in serving)
     by_pod = step.usages_of(serving, band) if policy.strategy is Strategy.STEP else ((), ())
     return _with_range(
         assessment, inputs, groups, band, readings, loads, by_pod, medians, source.interval, hold, is_whole=is_whole
@@ -200,7 +200,7 @@ def _assess_total(
         doubt=doubtful * one_pod,
         filled=0,
         departed=0,
-        gaps=0,
+        gaps=len(groups.young) if policy.strategy is Strategy.STEP else 0,
         doubtful=doubtful,
         left=len(_left_since(memory, began)),
         kept=doubtful + out,
@@ -209,14 +209,14 @@ def _assess_total(
         in_service_since(pod, memory.pod(pod.uid)) >= began for pod in all_in
     )
     hold = HeldBy.MISSING if bound is None or is_unread else None
-    is_whole = not doubtful and not is_unread and bound == point.value
+    is_whole = not is_unread and bound == point.value
     shared = (Fraction(most, serving),) if serving else ()
     assessment = _with_range(
         assessment, inputs, groups, band, readings, loads, (None, shared), medians, source.interval, hold,
         is_whole=is_whole,
     )  # fmt: skip
     is_idle = band.low is not None and point.value == bound == 0
-    return replace(assessment, upper=assessment.upper._replace(zero=is_idle)), after
+    return replace(assessment, upper=assessment.upper._replace(idle=loads.kept if is_idle else None)), after
 
 
 def _with_range(
@@ -236,22 +236,29 @@ def _with_range(
     """The assessment with the range of counts that the load allows.
 
     `readings`: the sums of each, and how many pods it replaces. `by_pod`: the usages of the serving pods that strategy
-    Step compares with its limit above, and below. `hold`: why the metric itself shrinks nothing. `is_whole`: nothing
-    hides a load, so that the count may drift down.
+    Step compares with its limit above, and below. `hold`: why the metric itself shrinks nothing. `is_whole`: no sample
+    is missing or partial, so that the count may drift down.
     """
     policy, memory = inputs.policy, inputs.memory
     began = inputs.now if assessment.began_at is None else assessment.began_at
+    has_changed = bool(_left_since(memory, began)) or any(_has_turned(memory, pod, began) for pod in groups.out)
     if policy.strategy is Strategy.STEP:
         shown, bounds = by_pod
         lower = tuple(step.reading(sums, shown, band, policy.step, replaceable) for sums, replaceable in readings)
-        has_changed = bool(_left_since(memory, began)) or any(_has_turned(memory, pod, began) for pod in groups.out)
         upper = step.upper(bounds, loads, band, policy.step, has_changed=has_changed)
     else:
         lower = tuple(reading_of(sums, band, replaceable) for sums, replaceable in readings)
         upper = upper_of(loads, band)
     is_moving = _are_moving(medians, inputs.now, (assessment.window or 0.0) + interval)
     hold = _hold(memory, groups, began) or hold or (HeldBy.WINDOWS if is_moving else None)
-    towards, usage = policy.converge_towards, assessment.usage
+    drift, usage = None, assessment.usage
+    if policy.converge_towards is not None:
+        is_settled = (
+            is_whole
+            and not (has_changed or groups.doubtful or groups.young)
+            and not any(in_service_since(pod, memory.pod(pod.uid)) >= began for pod in groups.serving)
+        )
+        drift = drift_of(policy.converge_towards, readings[0][0], band, is_settled=is_settled)
     is_above = band.beyond is not None and usage is not None and usage > band.beyond
     is_below = band.under is not None and usage is not None and usage < band.under
     verdict = Verdict.BELOW if is_below or upper.step is not None else Verdict.INSIDE
@@ -261,7 +268,7 @@ def _with_range(
         assessment,
         lower=lower,
         upper=upper._replace(hold=hold),
-        drift=None if towards is None else drift_of(towards, readings[0][0], band, is_whole=is_whole),
+        drift=drift,
         verdict=verdict,
     )
 

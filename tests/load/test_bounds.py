@@ -306,6 +306,13 @@ class TestTotals:
             1
         ].desired == (desired)
 
+    @pytest.mark.parametrize(("listed", "desired"), [(["10.0.0.0", "10.0.0.1"], 0), (["10.0.0.0"], 1)])
+    def test_a_doubtful_pod_keeps_its_place_where_the_load_is_0(self, listed: list[str], desired: int) -> None:
+        rule = policy(queue("100", "50"), registry=REGISTRY)
+        pods = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(2)]
+        made = assess_and_decide(rule, pods, total("0"), listed=roster(*listed), bounds=FREE)[1]
+        assert made.desired == desired
+
 
 class TestAbsolute:
     RULE = policy(cpu("1200m", "400m"), average=Average.TOTAL)
@@ -366,6 +373,14 @@ class TestConverging:
         pods, loads = same(n, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards)
         assert assess_and_decide(rule, pods, usage(loads), current=current, bounds=FREE)[1].desired == desired
+
+    @pytest.mark.parametrize(("turned", "desired"), [(35, 10), (45, 9)])
+    def test_a_pull_out_since_the_samples_began_holds(self, turned: int, desired: int) -> None:
+        rule = policy(queue("1200", None), converge_towards=Converge.HIGH)
+        memory = Memory(pods={"uid-out-0": PodMemory(PodState.PULLED_OUT, NOW - turned, turned_at=NOW - turned)})
+        pods = [*same(9, None)[0], out("out-0")]
+        samples = Samples(queries={"queue": QuerySamples(total=Point(NOW - 10, nano("5")), window=15, fetched_at=NOW)})
+        assert assess_and_decide(rule, pods, samples, memory=memory)[1].desired == desired
 
     @pytest.mark.parametrize(("towards", "count", "load"), [(Converge.HIGH, 10, "500m"), (Converge.LOW, 10, "440m")])
     def test_a_pod_without_a_sample_holds(self, towards: Converge, count: int, load: str) -> None:
