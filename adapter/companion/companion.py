@@ -17,8 +17,8 @@ from adapter.kube.errors import Forbidden, KubeError, TooLarge, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
-from adapter.load.conditions import Reason
 from adapter.load.decide import decide
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff, LogOnce

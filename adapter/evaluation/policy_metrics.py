@@ -5,11 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.decide import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Wiring, flaws
 from adapter.snapshot import Snapshot
 from adapter.telemetry.series import MetricRow, PolicyRow

@@ -14,9 +14,9 @@ from adapter.companion.actions import WriteStatus
 from adapter.companion.companion import as_written
 from adapter.companion.features import status
 from adapter.companion.state import Context, State, WrittenStatus
-from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Problem

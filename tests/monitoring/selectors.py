@@ -13,8 +13,8 @@ from typing import Any
 import promql_parser
 
 from adapter.load.assessment import HeldBy
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import PodState
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.registries.roster_cache import INSTANCE_STATES
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import MODES, VERDICTS

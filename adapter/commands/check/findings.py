@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
 from adapter.commands.cluster import ListedPolicy
-from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
 from adapter.load.matching import Mismatch, RegistrationMatch, canonical_ip, match_registrations, named_pod
 from adapter.load.pods import Pod
@@ -15,6 +14,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric, Strategy, Target
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.states import out_reason_of
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Flaw, Wiring, flaws
 from adapter.policy.hpa import (
     DEFAULT_TOLERANCE,

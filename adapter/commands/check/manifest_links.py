@@ -17,11 +17,11 @@ from adapter.commands.check.manifest_objects import (
 from adapter.commands.check.report import Finding, FindingLevel, ReportSection
 from adapter.commands.cluster import ListedPolicy
 from adapter.kube.selectors import LabelSelector, Operator
-from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
 from adapter.load.pod_samples import MetricReader
 from adapter.load.samples import Samples
 from adapter.load.spec import Metric, Policy
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, Flaw, Wiring, flaws
 from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa
 from adapter.policy.linking import Links, reference_faults

@@ -19,7 +19,7 @@ from adapter.companion.state import (
     SeriesKey,
     State,
 )
-from adapter.load.conditions import ConditionType, Reason
+from adapter.policy.conditions import ConditionType, Reason
 
 SERIES_SECONDS = 600.0
 """An Event that was not repeated for this time begins a new series when it comes again."""

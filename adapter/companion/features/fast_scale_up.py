@@ -9,9 +9,9 @@ from fractions import Fraction
 
 from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.state import Context, LastRaise, PolicyCondition, State
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa, MetricTargetType
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from adapter.companion.actions import Notify
 from adapter.companion.state import Context, Notification, NotificationState, PolicyCondition, State, TroubleState
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodAssessment, PodState
 from adapter.load.states import service_registry
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings.companion import Severity, Topic
 
 FEWEST_OUT = 2

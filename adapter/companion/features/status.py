@@ -9,11 +9,11 @@ from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.assessment import MetricAssessment, Outcome
-from adapter.load.conditions import ConditionType
 from adapter.load.explanation import headline, is_utilization, value_text
 from adapter.load.pods import PodState
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
+from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
 
 REFRESH_SECONDS = 120.0

@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import NamedTuple, Self
 
+from adapter.load.findings import Finding
+
 
 class Reason(StrEnum):
     """Why a condition has its status, in one word; those of `Ready` are reasons of the served error too."""
@@ -103,28 +105,26 @@ class ConditionType(StrEnum):
     HPA_CONFORMANT = "HPAConformant"
     NOTIFICATION_ROUTES_RESOLVED = "NotificationRoutesResolved"
     INPUTS_FRESH = (
-        "InputsFresh",
-        True,
+        Finding.INPUTS_FRESH,
         Healthy(Reason.SAMPLES_FRESH, "every metric has fresh samples", Reason.INPUTS_MISSING),
     )
     REGISTRY_DATA_VALID = (
-        "RegistryDataValid",
-        True,
+        Finding.REGISTRY_DATA_VALID,
         Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DATA_INVALID),
     )
-    UNREADY_PODS_FILL_REPLICAS = "UnreadyPodsFillReplicas", True
-    FLOOR_MISSING = "FloorMissing", True
-    ZERO_USAGE_IGNORED = "ZeroUsageIgnored", True
-    QUERY_WINDOW_TOO_LONG = "QueryWindowTooLong", True
-    WATERMARK_AT_LIMIT = "WatermarkAtLimit", True
+    UNREADY_PODS_FILL_REPLICAS = Finding.UNREADY_PODS_FILL_REPLICAS
+    FLOOR_MISSING = Finding.FLOOR_MISSING
+    ZERO_USAGE_IGNORED = Finding.ZERO_USAGE_IGNORED
+    QUERY_WINDOW_TOO_LONG = Finding.QUERY_WINDOW_TOO_LONG
+    WATERMARK_AT_LIMIT = Finding.WATERMARK_AT_LIMIT
     FAST_SCALE_UP = "FastScaleUp"
     DELETION_COST_APPLIED = "DeletionCostApplied"
     VERSIONS_CONSISTENT = "VersionsConsistent"
 
-    def __new__(cls, name: str, is_found: bool = False, healthy: Healthy | None = None) -> Self:
+    def __new__(cls, name: str, healthy: Healthy | None = None) -> Self:
         member = str.__new__(cls, name)
-        member._value_ = name
-        member.is_found = is_found
+        member._value_ = str(name)
+        member.is_found = isinstance(name, Finding)
         member.healthy = healthy
         return member
 
