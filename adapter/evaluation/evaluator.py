@@ -23,7 +23,7 @@ from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
 from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
-from adapter.registries.roster import ServiceKey, service_of
+from adapter.registries.source import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.snapshot import Key, PolicyView, Problem
 

@@ -15,8 +15,8 @@ from adapter.commands.check.report import ReportSection, all_ok
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.registries.probe import ProbeResult
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import Trouble
+from adapter.registries.source import ServiceKey
+from adapter.registries.cache import Trouble
 from adapter.settings.registries import ConsulRegistry
 from tests.load.kit import NOW, REGISTRY, TARGET, pod
 

@@ -9,8 +9,8 @@ import pytest
 
 from adapter.load.roster import Instance
 from adapter.registries import probe
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.source import ServiceKey
+from adapter.registries.cache import RosterCache
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 

@@ -9,28 +9,27 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.eureka.source import EurekaSource
-from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import EurekaRegistry
 from lab.harness.registries.eureka import EurekaServer
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService
 
 REGISTRY = "eureka"
 
 
-class Followed(FollowedService[EurekaSource]):
+class Followed(FollowedService):
     """A service of Eureka. `settings` are those of the registry."""
 
     def __init__(self, servers: Iterable[str], service: str, **settings: Any) -> None:
         named = {"name": REGISTRY, "type": "Eureka", "servers": tuple(servers)}
-        self.settings = EurekaRegistry(**{**named, "interval_seconds": 0.1, "timeout_seconds": 5, **settings})
-        super().__init__(ServiceKey(REGISTRY, service), lambda book: EurekaSource(self.settings, book))
+        super().__init__(
+            EurekaRegistry(**{**named, "interval_seconds": 0.1, "timeout_seconds": 5, **settings}), service
+        )
 
     @property
     def statuses(self) -> dict[str, str]:
         """The status of each instance by its id, in the last valid answer."""
-        roster = self.book.roster(self.key)
-        return {one.metadata["instanceId"]: one.status for one in roster.instances} if roster is not None else {}
+        listed = self.cache.instances(self.key)
+        return {one.metadata["instanceId"]: one.status for one in listed.instances} if listed is not None else {}
 
     async def aged_by_answers(self, seconds: int) -> set[str]:
         """Lets this time pass while the server answers every 10 s; returns the pods that were pulled out meanwhile."""
@@ -44,7 +43,7 @@ class Followed(FollowedService[EurekaSource]):
 
 def following(*servers: str, service: str = "web", **settings: Any) -> contextlib.AbstractAsyncContextManager[Followed]:
     """Follows a service while the block runs."""
-    return running(Followed(servers, service, **settings))
+    return Followed(servers, service, **settings)
 
 
 def register_pods(eureka: EurekaServer, service: str, count: int = 4, **more: Any) -> None:

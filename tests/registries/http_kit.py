@@ -13,8 +13,6 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from adapter.registries.http import HttpSource
-from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import HttpRegistry
 from lab.harness.processes import Component, Server, free_ports
 from tests.registries.kit import FollowedService
@@ -173,10 +171,10 @@ class Example(Server):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Followed(FollowedService[HttpSource]):
+class Followed(FollowedService):
     """A service of the registry `own`. `settings` are those of the registry; `place` are fields of the key."""
 
     def __init__(self, url: str = "", service: str = "shop", **settings: Any) -> None:
         place = settings.pop("place", {})
         given = {"name": "own", "type": "HTTP", "url": url, "interval_seconds": 0.05, "timeout_seconds": 2, **settings}
-        super().__init__(ServiceKey("own", service, **place), lambda book: HttpSource(HttpRegistry(**given), book))
+        super().__init__(HttpRegistry(**given), service, **place)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from adapter.registries.consul.wire import UNTIL_CHECKED
 
 from adapter.load.pods import PodState
-from adapter.registries.consul.wire import UNTIL_CHECKED
 from lab.harness.registries.consul import Consul
 from tests.load.kit import pod
 from tests.registries.consul_kit import Followed, following, register_pods

@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.pods import PodState
 from adapter.load.roster import Instance
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from tests.registries.kit import Clock, Pods, book
 
 KEY = ServiceKey("consul", "web")

@@ -6,13 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import web
-from blockbuster import blockbuster_ctx
-from hypothesis import given
-from hypothesis import strategies as st
-
-from adapter.load.pods import PodState
-from adapter.registries.eureka import source as source_module
 from adapter.registries.eureka.source import (
     EVICTION_SECONDS,
     LONGEST_CACHE_SECONDS,
@@ -21,7 +14,14 @@ from adapter.registries.eureka.source import (
     RegistryCopy,
 )
 from adapter.registries.eureka.wire import Applications, InstanceInfo, InstanceSummary, decode_instances
-from adapter.registries.roster import ServiceKey
+from aiohttp import web
+from blockbuster import blockbuster_ctx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.pods import PodState
+from adapter.registries.eureka import source as source_module
+from adapter.registries.source import ServiceKey
 from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
 from tests.registries.kit import Clock

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from adapter.registries.eureka.source import RegistryCopy
 
 from adapter.load.pods import PodState
 from adapter.registries.eureka import source as eureka_state
 from adapter.registries.eureka import source as source_module
-from adapter.registries.eureka.source import RegistryCopy
 from lab.harness.registries.eureka import EurekaServer
 from tests.registries.eureka_kit import Followed, following, register_pods
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.registries.http import read_document
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongRegistryAnswer
 from tests.effort import steps

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance
 from adapter.registries import manager
-from adapter.registries.manager import RegistryManager
-from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.cache import RosterCache
+from adapter.registries.follow import RegistryManager
+from adapter.registries.source import RosterSource, ServiceKey
 from adapter.runtime.fairness import Claim
 from adapter.settings.registries import AllowedServices, ConsulRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.runtime.concurrency import AT_ONCE
 from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, following, host, polling
 

@@ -14,7 +14,7 @@ import trustme
 
 from adapter.registries.nacos import source as nacos_source
 from adapter.registries.nacos.push import grpc_address
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.nacos_kit import CART, SHOP, FakeNacos, following, host, subscribed
 from tests.waiting import eventually

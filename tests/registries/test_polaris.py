@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from tests.registries.polaris_kit import Followed, following
 
 LIST: dict[str, Any] = {

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-
 from adapter.registries.polling_pool import CONNECTIONS, Pool, Unanswered
+
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.runtime.outbound import Access

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.cache import RosterCache
+from adapter.registries.source import ServiceKey
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.telemetry.metrics import Metrics
 

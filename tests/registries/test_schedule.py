@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-
 from adapter.registries.polling import STEPS, TOGETHER, PollSchedule
 from adapter.registries.polling_pool import Answers, Unanswered
-from adapter.registries.roster import ServiceKey
+
+from adapter.registries.source import ServiceKey
 from adapter.runtime.http1 import RawReply, Request
 
 

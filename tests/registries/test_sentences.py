@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from adapter.registries.client import server_text
 from adapter.registries.probe import probe
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.settings.registries import Registry
 
 KEY = ServiceKey("main", "shop")

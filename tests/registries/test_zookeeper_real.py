@@ -12,7 +12,7 @@ import trustme
 from blockbuster import blockbuster_ctx
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.registries.zookeeper import source as source_module
 from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.zookeeper_kit import (

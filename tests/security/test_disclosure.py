@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from adapter.kube.errors import ApiStatusError, ScaleUnread, error_from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.load.spec import Query
-from adapter.registries.manager import RegistryManager
+from adapter.registries.follow import RegistryManager
 from adapter.registries.probe import probe
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.runtime.fairness import Claim
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options

@@ -8,7 +8,7 @@ import pytest
 from adapter.commands.check.command import asked_services
 from adapter.load.spec import Registry as Named
 from adapter.registries.consul import wire as consul_wire
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.zookeeper.readers import invalid_key_reason
 from adapter.runtime.fairness import Claim, grant_slots

@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestServer
 
 from adapter.registries.http import HttpSource
 from adapter.registries.polaris import PolarisSource
-from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.source import RosterSource, ServiceKey
+from adapter.registries.cache import RosterCache
 from adapter.settings.registries import HttpRegistry, PolarisRegistry
 from tests.registries.http_kit import said
 from tests.registries.kit import book

@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
-from adapter.registries.manager import RegistryManager, source
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache, origin
+from adapter.registries.follow import RegistryManager, source
+from adapter.registries.source import ServiceKey
+from adapter.registries.cache import RosterCache, origin
 from adapter.runtime.fairness import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
