@@ -12,7 +12,6 @@ from typing import NamedTuple
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.bridge import OldSource
 from adapter.registries.cache import InstanceCache, OnChange
 from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
 from adapter.registries.source import Answer, ServiceKey, Source
@@ -197,13 +196,13 @@ def open_source(settings: Registry) -> Source:  # noqa: PLR0911  a row for each 
         case NacosRegistry():
             from adapter.registries.nacos.source import NacosSource
 
-            return OldSource(settings.name, lambda book: NacosSource(settings, book))
+            return NacosSource(settings)
         case ZooKeeperRegistry():
             try:
                 from adapter.registries.zookeeper.source import ZooKeeperSource
             except ImportError as error:
                 return _Missing(MissingExtra("zookeeper", error))
-            return OldSource(settings.name, lambda book: ZooKeeperSource(settings, book))
+            return ZooKeeperSource(settings)
 
 
 class _Missing:

@@ -21,7 +21,6 @@ import pytest
 from adapter.load.pods import PodState
 from adapter.policy import status_memory
 from adapter.registries.source import ServiceKey
-from adapter.registries.zookeeper import source as zookeeper_source
 from tests.registries.kit import FollowedService, Forwarder, Pods
 from tests.registries.worlds import (
     LACKS,
@@ -75,11 +74,6 @@ async def world(place: tuple[Any, ...]) -> AsyncIterator[World]:
         made: World = kind(server, f"shop-{secrets.token_hex(4)}", stack, files, password)
         yield made
         await made.resume()  # others go on with its server, and sessions take leave of it
-
-
-@pytest.fixture(autouse=True)
-def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_source, "PING_SECONDS", 0.2)
 
 
 ONE_OF_EACH_SERVER = (ConsulWorld, DubboInterfaceWorld, PolarisWorld)
