@@ -8,7 +8,7 @@ import structlog
 
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
-from adapter.registries.source import Answer, ServiceKey
+from adapter.registries.source import Answer, ServiceKey, UnreadableRegistrations
 from adapter.runtime.source_errors import NotAuthenticated, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
@@ -80,7 +80,7 @@ class InstanceCache:
 
         None before the first answer or error.
         """
-        listed, current = self._listed.get(key), self._troubles.get(key)
+        listed, current = self._listed.get(key), self.trouble(key)
         error = current.public if current is not None else None
         if listed is None:
             return None if error is None else Roster(at=self._clock(), valid=False, error=error)
@@ -94,7 +94,10 @@ class InstanceCache:
         )
 
     def trouble(self, key: ServiceKey) -> Trouble | None:
-        """Why the last question about a service has no valid answer; None if it has one, or none was asked."""
+        """Why the last question about a service has no valid answer, or one without all registrations; else None."""
+        listed = self._listed.get(key)
+        if key not in self._troubles and listed is not None and listed.answer.unreadable:
+            return trouble(UnreadableRegistrations(listed.answer.unreadable), self.settings)
         return self._troubles.get(key)
 
     def put(self, key: ServiceKey, answer: Answer) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from adapter.load.roster import Roster
 from adapter.registries.cache import Trouble, trouble
 from adapter.registries.follow import open_source
-from adapter.registries.source import ServiceKey, Source
+from adapter.registries.source import ServiceKey, Source, UnreadableRegistrations
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import Registry
 
@@ -65,9 +65,11 @@ async def _first_answer(
         return trouble(late, settings)
     except Exception as error:  # noqa: BLE001  a fault of this program is a finding, too
         return trouble(SourceError(f"the adapter's own fault: {error!r}", public="the adapter's own fault"), settings)
+    unreadable = trouble(UnreadableRegistrations(answer.unreadable), settings).sentence if answer.unreadable else None
     return Roster(
         at=clock(),
         protected=answer.protected,
+        error=unreadable,
         absence_counts=answer.absence_counts,
         instances=answer.instances,
     )

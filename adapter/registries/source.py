@@ -1,6 +1,6 @@
 """The protocol of every registry: the key of a service, an answer about it, and the source of answers."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -35,12 +35,24 @@ class Answer:
     """The complete instance list of one service.
 
     `protected`: the registry reports unhealthy instances as healthy, so health is not considered. `absence_counts`:
-    False if the registry lists only pods that are out, so that a pod without an instance is serving.
+    False if the registry lists only pods that are out, so that a pod without an instance is serving. `unreadable`: a
+    sentence for each registration that is not understood, and therefore not among the instances.
     """
 
     instances: tuple[Instance, ...]
     protected: bool = False
     absence_counts: bool = True
+    unreadable: tuple[str, ...] = ()
+
+
+class UnreadableRegistrations(WrongRegistryAnswer):
+    """Some registrations of a service are not understood. The others count."""
+
+    def __init__(self, unreadable: Sequence[str]) -> None:
+        """`unreadable`: a sentence for each."""
+        count = len(unreadable)
+        sentence = "1 registration cannot be read" if count == 1 else f"{count} registrations cannot be read"
+        super().__init__(f"{sentence}: {unreadable[0]}", public=sentence)
 
 
 class PartialAnswer(WrongRegistryAnswer):

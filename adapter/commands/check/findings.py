@@ -90,11 +90,13 @@ def service_section(key: ServiceKey, probes: Sequence[ProbeResult]) -> ReportSec
     if best is None:
         section.wrong("no server gave a valid answer about it")
     else:
+        if best.error is not None:
+            section.wrong(best.error)
         if best.instances:
             section.ok(f"it is known: {_count(best)}")
-        elif best.absence_counts:
+        elif best.error is None and best.absence_counts:
             section.wrong("no instance is registered under this name; check service, namespace and group")
-        else:
+        elif best.error is None:
             section.ok("it is known, and no pod is listed, so all of them serve")
         if best.protected:
             section.note("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
