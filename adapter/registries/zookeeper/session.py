@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -24,11 +25,11 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
     SessionExpiredError,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
-from kazoo.protocol.states import WatchedEvent  # type: ignore[import-untyped]
+from kazoo.protocol.states import KeeperState, WatchedEvent  # type: ignore[import-untyped]
 
 from adapter.registries.servers import read_secret
 from adapter.runtime.http import tls_context
-from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceFailing, SourceUnreachable
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.base import access_of
 from adapter.settings.registries import ZooKeeperRegistry
 
@@ -38,12 +39,6 @@ LONGEST_PAUSE_SECONDS = 3.0
 """Longest pause between attempts to connect."""
 CLOSE_SECONDS = 1.0
 """Time for the server to confirm the end of the session; after it the connection is ended."""
-
-OnEvent = Callable[[WatchedEvent], None]
-"""Called in the event loop after a watched node changed, and with a type of NONE after the connection was lost.
-
-ZooKeeper watches once: the node must be read again to be watched again.
-"""
 
 
 class Znode(NamedTuple):
@@ -56,13 +51,17 @@ class Znode(NamedTuple):
 class ZooKeeperSession:
     """A session from `open` to `close`, which reconnects by itself; every read raises SourceError.
 
-    `on_state` is called in the event loop after each connection and each loss.
+    `on_state` is called in the event loop after each connection and each loss, `on_change` with the path of each node
+    that has changed since it was read. A change is reported once: the node must be read again to be watched again. No
+    watch outlives its connection.
     """
 
-    def __init__(self, settings: ZooKeeperRegistry, on_state: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: ZooKeeperRegistry, on_state: Callable[[], None], on_change: Callable[[str], None]
+    ) -> None:
         self._settings = settings
         self._place = f"ZooKeeper at {', '.join(settings.servers)}"
-        self._on_state = on_state
+        self._on_state, self._on_change = on_state, on_change
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._password = ""
@@ -108,46 +107,51 @@ class ZooKeeperSession:
     @property
     def has_ended(self) -> bool:
         """Whether kazoo has given up, because the server rejects the credentials or by a fault of its own."""
-        return self._client is not None and self._client.client_state in {"AUTH_FAILED", "CLOSED"}
+        return self._client is not None and self._client.client_state in {KeeperState.AUTH_FAILED, KeeperState.CLOSED}
 
     async def has_new_password(self) -> bool:
-        """Whether the password's file has changed. A session keeps the user that it has once shown."""
-        return await read_secret(self._settings.password_file) != self._password
+        """Whether the password's file has another content. A session keeps the user that it has once shown."""
+        with suppress(SourceError):
+            return await read_secret(self._settings.password_file) != self._password
+        return False
 
-    def end_connection(self) -> None:
-        """Ends the connection, also one that is being made: kazoo makes a new one, to another server if it can."""
-        self._handler.end_connection()
+    def end_silent_connection(self) -> None:
+        """Ends the connection if it is older than the timeout: kazoo makes a new one, to another server if it can.
 
-    async def children(self, path: str, on_event: OnEvent) -> list[str] | None:
+        A server that is starting may accept a connection, and never answer on it.
+        """
+        self._handler.end_connection(older_than=self._settings.timeout_seconds)
+
+    async def children(self, path: str) -> list[str] | None:
         """The names of a node's children, None if it does not exist; watches both."""
         while True:
-            names: list[str] | None = await self._read(path, "get_children_async", on_event)
-            if names is not None or not await self.exists(path, on_event):
+            names: list[str] | None = await self._read(path, "get_children_async")
+            if names is not None or not await self.exists(path):
                 return names
 
-    async def get(self, path: str, on_event: OnEvent) -> Znode | None:
+    async def get(self, path: str) -> Znode | None:
         """A node's data, None if it does not exist; watches both."""
         while True:
-            found = await self._read(path, "get_async", on_event)
+            found = await self._read(path, "get_async")
             if found is not None:
                 body, stat = found
                 return Znode(body or b"", stat.ctime / 1000)
-            if not await self.exists(path, on_event):
+            if not await self.exists(path):
                 return None
 
-    async def exists(self, path: str, on_event: OnEvent) -> bool:
+    async def exists(self, path: str) -> bool:
         """Whether a node exists; watches that."""
-        return await self._read(path, "exists_async", on_event) is not None
+        return await self._read(path, "exists_async") is not None
 
     async def ping(self) -> None:
         """Waits for the answer to a read, before which the server sends all events so far."""
-        await self._send("/", "exists_async", None)
+        await self._send("/", "exists_async", watch=None)
 
-    async def _read(self, path: str, method: str, on_event: OnEvent) -> Any:
+    async def _read(self, path: str, method: str) -> Any:
         async with self._slots:
-            return await self._send(path, method, lambda event: self._in_loop(partial(on_event, event)))
+            return await self._send(path, method, watch=self._report)
 
-    async def _send(self, path: str, method: str, watch: OnEvent | None) -> Any:
+    async def _send(self, path: str, method: str, *, watch: Callable[[WatchedEvent], None] | None) -> Any:
         """The answer to a request, None if the node does not exist."""
         seconds, who = self._settings.timeout_seconds, self._settings.username
         if not self.is_connected:
@@ -163,23 +167,29 @@ class ZooKeeperSession:
             return None
         except TimeoutError as error:
             raise SourceUnreachable(f"{self._place} did not answer within {seconds:g} s") from error
-        except (ConnectionLoss, ConnectionClosedError, SessionExpiredError) as error:
+        except (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpiredError) as error:
             raise self.connection_error() from error
         except NoAuthError as error:
             raise NotAllowed(
                 f"{self._place} does not let {f'user {who}' if who else 'a client without a user'} read {path}; "
                 "check username, passwordFile and the node's ACL"
             ) from error
-        except AuthFailedError as error:
-            raise NotAuthenticated(f"{self._place} rejects the password of user {who}; check passwordFile") from error
         except KazooException as error:
             sentence = f"{self._place} failed at {path}: {type(error).__name__} {error}"
             raise SourceFailing(sentence.rstrip()) from error
 
-    def connection_error(self) -> SourceUnreachable:
+    def connection_error(self) -> SourceError:
         """The error of reads without a connection."""
+        if self._client is not None and self._client.client_state == KeeperState.AUTH_FAILED:
+            who = self._settings.username
+            return NotAuthenticated(f"{self._place} rejects the password of user {who}; check passwordFile")
         reason = self._handler.failure or "no server answers"
         return SourceUnreachable(f"no connection to {self._place}: {reason}")
+
+    def _report(self, event: WatchedEvent) -> None:
+        """Called in kazoo's thread, without a path after a loss."""
+        if event.path is not None:
+            self._in_loop(partial(self._on_change, event.path))
 
     def _in_loop(self, action: Callable[[], None]) -> None:
         """Called in kazoo's threads."""
@@ -195,6 +205,7 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
         self._timeout = settings.timeout_seconds
         self._access = access_of(settings.tls)
         self._connection: socket.socket | None = None
+        self._connected_at = 0.0
         self.failure = ""
         """Why the last connection was not made; kazoo has that only in its log."""
 
@@ -209,6 +220,7 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
     ) -> socket.socket:
         """Connects, with TLS if the settings say so. Raises OSError."""
         try:
+            self._connected_at = time.monotonic()
             self._connection = socket.create_connection(address, min(timeout, self._timeout))
             if use_ssl:
                 self._connection = self._secured(self._connection, hostname)
@@ -229,9 +241,9 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
             raise OSError(error.errno, f"cannot use {files} for TLS: {error.strerror or error}") from error
         return context.wrap_socket(connection, server_hostname=hostname)  # closes it if that fails
 
-    def end_connection(self) -> None:
-        """Ends the last connection, which fails all reads."""
-        if self._connection is not None:
+    def end_connection(self, *, older_than: float = 0.0) -> None:
+        """Ends the last connection, which fails all reads, if it is older than so many seconds."""
+        if self._connection is not None and time.monotonic() - self._connected_at >= older_than:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
 

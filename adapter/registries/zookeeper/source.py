@@ -10,7 +10,6 @@ import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import structlog
-from kazoo.protocol.states import WatchedEvent  # type: ignore[import-untyped]
 
 from adapter.registries.source import Answer, ServiceKey
 from adapter.registries.zookeeper.registrations import (
@@ -23,7 +22,7 @@ from adapter.registries.zookeeper.rules import Rules, apply_rules, parse_overrid
 from adapter.registries.zookeeper.session import Znode, ZooKeeperSession
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
+from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 DUBBO_RULES = "/dubbo/config/dubbo"
@@ -74,7 +73,7 @@ class ZooKeeperSource:
                     if not reader.is_changed:
                         yield answer
         finally:
-            self._readers.discard(reader)
+            self._readers.remove(reader)
 
     async def close(self) -> None:
         """End the session."""
@@ -85,14 +84,14 @@ class ZooKeeperSource:
     def _current_error(self) -> SourceError:
         if self._error is not None:
             return copy.copy(self._error)  # each with a traceback of its own
-        return SourceError("no session") if self._session is None else self._session.connection_error()
+        return self._session.connection_error() if self._session is not None else SourceUnreachable("no session yet")
 
     def _log_faults(self, key: ServiceKey, faults: tuple[str, ...]) -> None:
         if not faults:
             self._log_once.clear(key)
         elif self._log_once.is_new("; ".join(faults), key):
             for fault in faults:
-                _log.warning("not understood", registry=self._settings.name, service=str(key), why=fault)
+                _log.warning("registration or rule ignored", registry=self._settings.name, service=str(key), why=fault)
 
     # --- the session ---
 
@@ -100,7 +99,7 @@ class ZooKeeperSource:
         """Keeps one session after another. kazoo reconnects by itself, and gives up only after a refusal."""
         backoff = Backoff()
         while True:
-            session = ZooKeeperSession(self._settings, self._on_state)
+            session = ZooKeeperSession(self._settings, self._on_state, self._on_change)
             try:
                 await session.open()
                 self._session = session
@@ -109,6 +108,8 @@ class ZooKeeperSource:
                 self._fail(error)
             finally:
                 self._session = None
+                if self._error is None:
+                    self._decided.clear()
                 await session.close()
             await asyncio.sleep(backoff.next())
 
@@ -118,16 +119,14 @@ class ZooKeeperSource:
         That is also so after a long silence: a server that lost its data rejects clients whose last transaction is
         ahead of its own, and never says that their session has expired.
         """
-        loop = asyncio.get_running_loop()
+        loop, session_seconds = asyncio.get_running_loop(), self._settings.session_seconds
         answered_at = loop.time()
-        while not session.has_ended and loop.time() - answered_at < 2 * self._settings.session_seconds:
-            await asyncio.sleep(min(PING_SECONDS, self._settings.session_seconds / 3))
-            if await session.has_new_password():
-                return
+        while loop.time() - answered_at < 2 * session_seconds:
+            await asyncio.sleep(min(PING_SECONDS, session_seconds / 3))
             try:
                 await session.ping()
             except SourceError as error:
-                session.end_connection()
+                session.end_silent_connection()
                 self._fail(error)
             else:
                 answered_at = loop.time()
@@ -135,6 +134,8 @@ class ZooKeeperSource:
                 self._error = None
                 for reader in self._readers:
                     reader.event.set()
+            if session.has_ended or await session.has_new_password():
+                return
 
     def _on_state(self) -> None:
         """After each connection and each loss: watches do not outlive a connection."""
@@ -144,7 +145,12 @@ class ZooKeeperSource:
         elif self._error is None:
             self._decided.clear()
         for reader in self._readers:
-            reader.changed(None)
+            reader.forget()
+
+    def _on_change(self, path: str) -> None:
+        for reader in self._readers:
+            if path in reader.watched:
+                reader.forget(path)
 
     def _fail(self, error: SourceError) -> None:
         self._error = error
@@ -167,35 +173,61 @@ class _Reader:
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
         self._settings = settings
         self._key = key
-        self._root = services_root(settings)
+        name, _, self._version = key.service.partition(":")
+        self._by_interface = settings.layout == "DubboInterface"
+        bare = (settings.root or ("/dubbo" if self._by_interface else "/services")).strip("/")
+        root = f"/{bare}" if bare else ""
+        self._root = root or "/"
+        self._folder = f"{root}/{name}/providers" if self._by_interface else f"{root}/{key.service}"
+        self._configurators = f"{root}/{name}/configurators"
         self._rules_root = "/" + (settings.rules_root or DUBBO_RULES).strip("/")
-        self.event = asyncio.Event()
-        self.is_changed = False
-        self.faults: tuple[str, ...] = ()
         self._nodes: dict[str, _Parsed] = {}
         """By path."""
         self._changes = 0
+        self.watched = {self._root, self._folder, self._configurators}
+        """Paths whose changes concern the service."""
+        self.event = asyncio.Event()
+        self.is_changed = False
+        self.faults: tuple[str, ...] = ()
 
-    def changed(self, path: str | None) -> None:
-        """A node has changed, or, without a path, all may have."""
-        if path is None:
-            self._nodes.clear()
-        else:
+    def forget(self, path: str = "") -> None:
+        """Read a node again that has changed; without a path all nodes."""
+        if path:
             self._nodes.pop(path, None)
+        else:
+            self._nodes.clear()
         self._changes += 1
         self.is_changed = True
         self.event.set()
 
     async def read(self, session: ZooKeeperSession) -> Answer:
         """The current list. Raises SourceError."""
-        overrides = Rules()
-        if self._settings.layout == "DubboInterface":
-            found, overrides = await self._read_interface(session)
+        names = await session.children(self._folder)
+        if names is None and not await session.exists(self._root):
+            # A wrong path, and a server that lost its data, look like a service without instances.
+            raise WrongRegistryAnswer(
+                f"ZooKeeper has no node {self._root}; check chroot and root, or whether the server lost its data"
+            )
+        paths = [f"{self._folder}/{name}" for name in sorted(names or ())]
+        if self._by_interface:
+            found = {path: self._provider(path) for path in paths}
+            overrides = parse_override_urls(await session.children(self._configurators) or ())
         else:
-            found = await self._read_documents(session)
-        registrations = newest_registrations(one for one in found.values() if isinstance(one, Registration))
-        dynamic = await self._read_rules(session, registrations)
-        self._nodes = {path: one for path, one in {**found, **dynamic}.items() if path in self._nodes}
+            parsed = await asyncio.gather(*(self._node(session, path, self._parse_document) for path in paths))
+            found, overrides = dict(zip(paths, parsed, strict=True)), Rules()
+        registrations = newest_registrations(
+            one
+            for one in found.values()
+            if isinstance(one, Registration)
+            and (not self._by_interface or (self._key.group in {"", one.group} and self._version in {"", one.version}))
+        )
+        dynamic: dict[str, _Parsed] = {}
+        for name in rule_nodes(registrations) if self._settings.layout != "Curator" else ():
+            path = f"{self._rules_root}/{name}"
+            dynamic[path] = await self._node(session, path, _parse_rules)
+        # Thousands of pods come and go: what is not there any more is forgotten.
+        self._nodes = {path: self._nodes[path] for path in (*found, *dynamic) if path in self._nodes}
+        self.watched = {self._root, self._folder, self._configurators, *found, *dynamic}
         rules = [overrides, *(one for one in dynamic.values() if isinstance(one, Rules))]
         self.faults = tuple(fault for each in rules for fault in each.faults)
         ruled = apply_rules(registrations, [rule for each in rules for rule in each.rules])
@@ -204,82 +236,38 @@ class _Reader:
             unreadable=tuple(f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)),
         )
 
-    async def _read_interface(self, session: ZooKeeperSession) -> tuple[dict[str, _Parsed], Rules]:
-        """The providers of a Dubbo interface, of the key's group and version, and the override URLs beside them."""
-        interface, _, version = self._key.service.partition(":")
-        found: dict[str, _Parsed] = {}
-        for path in await self._children(session, f"{self._root}/{interface}/providers"):
-            if path not in self._nodes:
-                try:
-                    self._nodes[path] = parse_provider(path.rpartition("/")[2], self._settings.pod_name_key)
-                except ValueError as error:
-                    self._nodes[path] = error
-            one = self._nodes[path]
-            if not isinstance(one, Registration) or (
-                self._key.group in {"", one.group} and version in {"", one.version}
-            ):
-                found[path] = one
-        urls = await session.children(f"{self._root}/{interface}/configurators", self._on_event)
-        return found, parse_override_urls(urls or ())
-
-    async def _read_documents(self, session: ZooKeeperSession) -> dict[str, _Parsed]:
-        """The instances in Curator's service discovery, which Spring Cloud and Dubbo 3 use."""
-
-        async def parse(node: Znode) -> _Parsed:
-            try:
-                return parse_document(node.body, node.created_at, self._settings.pod_name_key)
-            except ValueError as error:
-                return error
-
-        paths = await self._children(session, f"{self._root}/{self._key.service}")
-        parsed = await asyncio.gather(*(self._node(session, path, parse) for path in paths))
-        return dict(zip(paths, parsed, strict=True))
-
-    async def _read_rules(self, session: ZooKeeperSession, registrations: list[Registration]) -> dict[str, _Parsed]:
-        """Dubbo's dynamic configuration for these instances."""
-        if self._settings.layout == "Curator":
-            return {}
-        found = {}
-        for name in rule_nodes(registrations):
-
-            async def parse(node: Znode, name: str = name) -> _Parsed:
-                return await asyncio.to_thread(parse_rules, name, node.body)
-
-            path = f"{self._rules_root}/{name}"
-            found[path] = await self._node(session, path, parse)
-        return found
-
-    async def _children(self, session: ZooKeeperSession, path: str) -> list[str]:
-        """The paths of the instances below a path."""
-        names = await session.children(path, self._on_event)
-        if names is None and not await session.exists(self._root or "/", self._on_event):
-            # A wrong path, and a server that lost its data, look like a service without instances.
-            raise WrongRegistryAnswer(
-                f"ZooKeeper has no node {self._root or '/'}; check chroot and root, or whether the server lost its data"
-            )
-        return [f"{path}/{name}" for name in sorted(names or ())]
-
     async def _node(
-        self, session: ZooKeeperSession, path: str, parse: Callable[[Znode], Awaitable[_Parsed]]
+        self, session: ZooKeeperSession, path: str, parse: Callable[[str, Znode], Awaitable[_Parsed]]
     ) -> _Parsed:
-        if path in self._nodes:
-            return self._nodes[path]
-        changes = self._changes
-        node = await session.get(path, self._on_event)
-        parsed = await parse(node) if node is not None else None
-        if self._changes == changes:  # else it may be this node that has changed
+        """What a node says, read again only after a change."""
+        if path not in self._nodes:
+            self.watched.add(path)
+            changes = self._changes
+            node = await session.get(path)
+            parsed = await parse(path, node) if node is not None else None
+            if self._changes != changes:
+                return parsed  # it may be this node that has changed since
             self._nodes[path] = parsed
-        return parsed
+        return self._nodes[path]
 
-    def _on_event(self, event: WatchedEvent) -> None:
-        self.changed(event.path)
+    def _provider(self, path: str) -> _Parsed:
+        """What the name of a provider's node says."""
+        if path not in self._nodes:
+            try:
+                self._nodes[path] = parse_provider(path.rpartition("/")[2], self._settings.pod_name_key)
+            except ValueError as error:
+                self._nodes[path] = error
+        return self._nodes[path]
+
+    async def _parse_document(self, _: str, node: Znode) -> _Parsed:
+        try:
+            return parse_document(node.body, node.created_at, self._settings.pod_name_key)
+        except ValueError as error:
+            return error
 
 
-def services_root(settings: ZooKeeperRegistry) -> str:
-    """The path of the layout's root, without a trailing slash; empty for `/`."""
-    usual = "/dubbo" if settings.layout == "DubboInterface" else "/services"
-    bare = (settings.root or usual).strip("/")
-    return f"/{bare}" if bare else ""
+async def _parse_rules(path: str, node: Znode) -> _Parsed:
+    return await asyncio.to_thread(parse_rules, path, node.body)
 
 
 def invalid_key_reason(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
