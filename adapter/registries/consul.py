@@ -118,7 +118,7 @@ class ConsulSource:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
             params = {**self._where(key), "index": str(seen), "wait": f"{wait * 1000:.0f}ms"}
-            deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
+            deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
             waited_for = _headers(await self._query(server, key, params, deadline), server).index
         async with self._list_slots:
             reply = await self._query(server, key, self._where(key))

@@ -173,10 +173,8 @@ def _refused(reply: Reply, server: str) -> SourceError:
     where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
     kind: type[SourceError] = WrongRegistryAnswer
     why = "this is not an answer of Eureka; check the address"
-    if status == 404 and not reply.body:
-        kind, why = UnknownService, "Eureka knows no such application; check its name"
-    elif status == 404:
-        why = "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
+    if status == 404:  # some servers answer a wrong prefix in the same way
+        kind, why = UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"
     elif status == 401:
         kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
     elif status == 403:
