@@ -118,7 +118,7 @@ class ConsulSource:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
             params = {**self._where(key), "index": str(seen), "wait": f"{wait * 1000:.0f}ms"}
-            deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
+            deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
             waited_for = _headers(await self._query(server, key, params, deadline), server).index
         async with self._list_slots:
             reply = await self._query(server, key, self._where(key))
@@ -130,19 +130,17 @@ class ConsulSource:
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
         try:
-            entries = _ENTRIES.decode(reply.body)
-        except msgspec.MsgspecError as error:
-            raise WrongRegistryAnswer(f"{server}: not an answer of Consul's health endpoint: {error}") from error
-        if not entries and headers.default_deny and not self._settings.token_file:
+            answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
+        except WrongRegistryAnswer as error:
+            raise error.with_context(server) from error
+        if not answer.instances and headers.default_deny and not self._settings.token_file:
             raise NotAllowed(
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
-        warning_is_out, pod_name_key = self._settings.warning_is_out, self._settings.pod_name_key
-        instances = tuple(each for entry in entries for each in instances_of(entry, pod_name_key, warning_is_out))
         # An index that went back (a restored or another server) is not waited with.
         index = 0 if waited_for < seen else max(headers.index, waited_for)
-        return server, index, Answer(instances)
+        return server, index, answer
 
     async def _query(
         self, server: str, key: ServiceKey, params: Mapping[str, str], deadline: float | None = None
@@ -174,15 +172,16 @@ class _Headers(NamedTuple):
 
 def _headers(reply: Reply, server: str) -> _Headers:
     """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
-    if reply.status in {401, 403}:
-        if b"ACL not found" in reply.body:
-            unknown = refusal(reply, server, "Consul does not know the token in tokenFile")
-            raise NotAuthenticated(str(unknown), public=unknown.public)
-        forbidden = refusal(reply, server, "give the token service:read on the service and node:read")
-        raise NotAllowed(str(forbidden), public=forbidden.public)
     if reply.status != 200:
+        error = refusal(reply)
+        if reply.status in {401, 403} and b"ACL not found" in reply.body:
+            unknown = "Consul does not know the token in tokenFile"
+            raise NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+        if reply.status in {401, 403}:
+            advice = "give the token service:read on the service and node:read"
+            raise NotAllowed(f"{server}: {error}; {advice}", public=error.public)
         connections = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        raise refusal(reply, server, connections if reply.status == 429 else "")
+        raise error.with_context(server, connections if reply.status == 429 else "")
     values = reply.headers
     streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
     if values.get("X-Consul-KnownLeader") == "false" and not streamed:
@@ -195,7 +194,16 @@ def _headers(reply: Reply, server: str) -> _Headers:
     )
 
 
-def instances_of(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
+def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:
+    """The instances of an answer of the health endpoint. Raises WrongRegistryAnswer."""
+    try:
+        entries = _ENTRIES.decode(body)
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"not an answer of Consul's health endpoint: {error}") from error
+    return Answer(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
+
+
+def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
     """The instances of an entry, one for each of its LAN addresses."""
     service, status = entry.service, _status(entry.checks)
     critical = [check for check in entry.checks if check.status == "critical"]

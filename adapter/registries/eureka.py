@@ -14,7 +14,7 @@ element, keys vary in case, and unknown values may be null.
 
 import hashlib
 import math
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -104,22 +104,25 @@ class EurekaSource:
         if found == digest:
             return None
         try:
-            application = _DOCUMENT.decode(reply.body).application
-        except msgspec.MsgspecError as error:
-            raise WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address") from error
-        if application.name.upper() != name:
-            raise WrongRegistryAnswer(f"{server}: the answer is of {application.name!r}, not of {name!r}")
-        listed = application.instance or []
-        infos = listed if isinstance(listed, list) else [listed]
-        return Polled(Answer(newest_instances(infos, self._settings.pod_name_key)), found)
+            return Polled(read_application(reply.body, name, self._settings.pod_name_key), found)
+        except WrongRegistryAnswer as error:
+            raise error.with_context(server) from error
 
 
-def newest_instances(infos: Iterable[_Info], pod_name_key: str) -> tuple[Instance, ...]:
-    """The instances by id, of each address the newest registration.
+def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
+    """The instances of this application by id, of each address the newest registration. Raises WrongRegistryAnswer.
 
     A killed process leaves one behind under another id. The server updates the registration time whenever an instance
     registers again, so a leftover is always older.
     """
+    try:
+        application = _DOCUMENT.decode(body).application
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"not the JSON of Eureka ({error}); check the address") from error
+    if application.name.upper() != name.upper():
+        raise WrongRegistryAnswer(f"the answer is of {application.name!r}, not of {name!r}")
+    listed = application.instance or []
+    infos = listed if isinstance(listed, list) else [listed]
     newest: dict[object, float] = {}
     dated: list[tuple[object, float, Instance]] = []
     for info in sorted(infos, key=lambda each: each.instance_id or each.host_name or ""):
@@ -128,7 +131,7 @@ def newest_instances(infos: Iterable[_Info], pod_name_key: str) -> tuple[Instanc
         at = instance.registered_at or 0.0
         newest[address] = max(at, newest.get(address, at))
         dated.append((address, at, instance))
-    return tuple(instance for address, at, instance in dated if at >= newest[address])
+    return Answer(tuple(instance for address, at, instance in dated if at >= newest[address]))
 
 
 def _instance(info: _Info, pod_name_key: str) -> Instance:
@@ -173,10 +176,8 @@ def _refused(reply: Reply, server: str) -> SourceError:
     where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
     kind: type[SourceError] = WrongRegistryAnswer
     why = "this is not an answer of Eureka; check the address"
-    if status == 404 and not reply.body:
-        kind, why = UnknownService, "Eureka knows no such application; check its name"
-    elif status == 404:
-        why = "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
+    if status == 404:  # some servers answer a wrong prefix in the same way
+        kind, why = UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"
     elif status == 401:
         kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
     elif status == 403:

@@ -93,12 +93,19 @@ class _Connection(NamedTuple):
 class RegistryManager:
     """All registries of the settings: one source each, shared by all policies, replaced when its settings change.
 
-    `clock` gives epoch seconds; `on_change` is called with each service whose instances or error changed.
+    `clock` gives epoch seconds; `on_change` is called with each service whose instances or error changed; `opener`
+    makes the source of a registry.
     """
 
     def __init__(
-        self, registries: Iterable[Registry], on_change: OnChange, clock: Callable[[], float], metrics: Metrics
+        self,
+        registries: Iterable[Registry],
+        on_change: OnChange,
+        clock: Callable[[], float],
+        metrics: Metrics,
+        opener: Callable[[Registry], Source] | None = None,
     ) -> None:
+        self._open = opener or open_source
         self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
@@ -162,7 +169,7 @@ class RegistryManager:
                         settings = self._settings[name]
                         _log.info("registry is followed", registry=name, type=settings.type)
                         cache = InstanceCache(settings, self._on_change, self._clock, self._metrics)
-                        self._connections[name] = _Connection(settings, Follower(open_source(settings), cache))
+                        self._connections[name] = _Connection(settings, Follower(self._open(settings), cache))
                     self._connections[name].follower.follow(keys)
                 await self._changed.wait()
         finally:

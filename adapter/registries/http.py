@@ -85,7 +85,7 @@ class HttpSource:
             unknown = "HTTP 404: the platform knows no such service; check its name"
             raise UnknownService(f"{server}: {unknown}, or the url", public=unknown)
         if reply.status != HTTPStatus.OK:
-            raise refusal(reply, server)
+            raise refusal(reply).with_context(server)
         try:
             return Polled(read_document(reply.body, key.service), found)
         except WrongRegistryAnswer as error:

@@ -13,6 +13,7 @@ from adapter.registries.poll import CONNECTIONS, Polled, poll
 from adapter.registries.servers import Servers, refusal
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -82,30 +83,34 @@ class PolarisSource:
         question = {"type": INSTANCES, "service": named}
         reply = await self._servers.send("POST", server, "/v1/Discover", json=question)
         try:
-            answer = _ANSWER.decode(reply.body)
-        except msgspec.MsgspecError as error:
-            if reply.status != 200:
-                raise refusal(reply, server) from None
-            raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
-        # For an alias Polaris names its target. An answer may also name no service.
-        about = [each for each in (answer.service, answer.alias_for) if each is not None and each.name]
-        if about and not any(
-            each.name == key.service and each.namespace in {named["namespace"], None, ""} for each in about
-        ):
-            raise WrongRegistryAnswer(
-                f"{server}: the answer is of {about[0].name!r} in {about[0].namespace!r}, "
-                f"not of {key.service!r} in {named['namespace']!r}"
-            )
-        if answer.code == NO_CHANGE and revision:
-            return None
-        if answer.code == NO_CHANGE:
-            raise WrongRegistryAnswer(f"{server}: it answers 'no change' to a request for the whole list")
-        if answer.code != SUCCESS or answer.service is None or answer.instances is None:
-            raise _refused(answer, server)
-        # Polaris lists them in any order.
-        listed = sorted(answer.instances, key=lambda each: (each.host, each.port or 0))
-        instances = tuple(_instance(each, self._settings.pod_name_key) for each in listed)
-        return Polled(Answer(instances), answer.service.revision or "")
+            polled = read_answer(reply, key.service, named["namespace"], self._settings.pod_name_key)
+            if polled is None and not revision:
+                raise WrongRegistryAnswer("it answers 'no change' to a request for the whole list")
+        except SourceError as error:
+            raise error.with_context(server) from error
+        return polled
+
+
+def read_answer(reply: Reply, service: str, namespace: str, pod_name_key: str) -> Polled | None:
+    """The list of this service, None if the last one still holds. Raises SourceError."""
+    try:
+        answer = _ANSWER.decode(reply.body)
+    except msgspec.MsgspecError as error:
+        if reply.status != 200:
+            raise refusal(reply) from None
+        raise WrongRegistryAnswer(f"not an answer of Polaris' discovery API: {error}") from None
+    # For an alias Polaris names its target. An answer may also name no service.
+    about = [each for each in (answer.service, answer.alias_for) if each is not None and each.name]
+    if about and not any(each.name == service and each.namespace in {namespace, None, ""} for each in about):
+        other = f"{about[0].name!r} in {about[0].namespace!r}"
+        raise WrongRegistryAnswer(f"the answer is of {other}, not of {service!r} in {namespace!r}")
+    if answer.code == NO_CHANGE:
+        return None
+    if answer.code != SUCCESS or answer.service is None or answer.instances is None:
+        raise _refused(answer)
+    # Polaris lists them in any order.
+    listed = sorted(answer.instances, key=lambda each: (each.host, each.port or 0))
+    return Polled(Answer(tuple(_instance(each, pod_name_key) for each in listed)), answer.service.revision or "")
 
 
 def _instance(listed: _Instance, pod_name_key: str) -> Instance:
@@ -121,15 +126,13 @@ def _instance(listed: _Instance, pod_name_key: str) -> Instance:
     )
 
 
-def _refused(answer: _Answer, server: str) -> SourceError:
+def _refused(answer: _Answer) -> SourceError:
     """The error of an answer without a list."""
-    info = f"{server}: Polaris answers {answer.code}: {answer.info or 'no message'}"
+    info = f"Polaris answers {answer.code}: {answer.info or 'no message'}"
     public = f"Polaris answers {answer.code}"
     status = answer.code // _MILLE
     if answer.code == NO_SUCH_SERVICE:
-        return UnknownService(
-            f"{server}: Polaris knows no such service there; check the service's name and its namespace"
-        )
+        return UnknownService("Polaris knows no such service there; check the service's name and its namespace")
     if status == 429 or status >= 500 or answer.code == API_RATE_LIMIT:
         return SourceFailing(info, public=public)
     if status == 401:

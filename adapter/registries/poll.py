@@ -24,7 +24,9 @@ class Polled(NamedTuple):
     tag: str = ""
 
 
-async def poll(interval: float, ask: Callable[[str], Awaitable[Polled | None]]) -> AsyncGenerator[Answer, None]:
+async def poll(
+    interval: float, ask: Callable[[str], Awaitable[Polled | None]], *, tag_seconds: float = TAG_SECONDS
+) -> AsyncGenerator[Answer, None]:
     """Ask once in `interval` seconds, and yield the answer each time.
 
     `ask` gets the tag of the last whole answer, empty if the answer must be whole. It returns None if that one still
@@ -37,7 +39,7 @@ async def poll(interval: float, ask: Callable[[str], Awaitable[Polled | None]]) 
     while True:
         polled = await ask(last.tag if loop.time() < trusted_until else "")
         if polled is not None:
-            last, trusted_until = polled, loop.time() + TAG_SECONDS * random.uniform(0.75, 1)  # noqa: S311
+            last, trusted_until = polled, loop.time() + tag_seconds * random.uniform(0.75, 1)  # noqa: S311
         yield last.answer
         due = max(due + interval, loop.time())
         await asyncio.sleep(due - loop.time())

@@ -25,19 +25,25 @@ class ProbeResult:
     troubles: Mapping[ServiceKey, Trouble]
 
 
-async def probe(settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float]) -> list[ProbeResult]:
+async def probe(
+    settings: Registry,
+    keys: Collection[ServiceKey],
+    clock: Callable[[], float],
+    opener: Callable[[Registry], Source] = open_source,
+) -> list[ProbeResult]:
     """Ask all servers of a registry about these services concurrently.
 
-    Takes the settings' timeout and a second at most. `clock` gives epoch seconds.
+    Takes the settings' timeout and a second at most. `clock` gives epoch seconds; `opener` makes a server's source.
     """
-    probes = (_probe_server(address, settings.with_address(address), keys, clock) for address in settings.addresses)
-    return list(await asyncio.gather(*probes))
+    of_each = ((address, settings.with_address(address)) for address in settings.addresses)
+    return list(
+        await asyncio.gather(*(_probe_server(server, own, opener(own), keys, clock) for server, own in of_each))
+    )
 
 
 async def _probe_server(
-    server: str, settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float]
+    server: str, settings: Registry, source: Source, keys: Collection[ServiceKey], clock: Callable[[], float]
 ) -> ProbeResult:
-    source = open_source(settings)
     try:
         asked = sorted(keys)
         found = await asyncio.gather(*(_first_answer(source, server, settings, key, clock) for key in asked))

@@ -77,7 +77,7 @@ async def read_secret(file: str) -> str:
         raise SourceUnreachable(f"credentials: cannot read {file}: {error}") from error
 
 
-def refusal(reply: Reply, server: str, advice: str = "") -> SourceError:
+def refusal(reply: Reply) -> SourceError:
     """The error of a status that carries no list, with the beginning of the server's own text."""
     status, quoted = reply.status, server_text(reply.body)
     text = f"HTTP {status}: {quoted}" if quoted else f"HTTP {status}"
@@ -89,7 +89,7 @@ def refusal(reply: Reply, server: str, advice: str = "") -> SourceError:
         kind: type[SourceError] = SourceFailing
     else:
         kind = {401: NotAuthenticated, 403: NotAllowed}.get(status, WrongRegistryAnswer)
-    return kind(text, public=f"HTTP {status}: {kind.summary}").with_context(server, advice)
+    return kind(text, public=f"HTTP {status}: {kind.summary}")
 
 
 def server_text(body: bytes) -> str:

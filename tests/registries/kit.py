@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -231,6 +231,38 @@ class FollowedService:
             self.confirm()
             out.update(self.pods.out())
         return out
+
+
+class PlayedSource:
+    """A source that a test plays: `say` what the registry gives about a service, an answer or an error.
+
+    `followed` are the services whose iterators are open, `asked` all of the calls.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings
+        self.asked: list[ServiceKey] = []
+        self.followed: set[ServiceKey] = set()
+        self.closed = asyncio.Event()
+        self._said: dict[ServiceKey, asyncio.Queue[Answer | Exception]] = {}
+
+    def say(self, key: ServiceKey, said: Answer | Exception) -> None:
+        self._said.setdefault(key, asyncio.Queue()).put_nowait(said)
+
+    async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        self.asked.append(key)
+        self.followed.add(key)
+        try:
+            while True:
+                said = await self._said.setdefault(key, asyncio.Queue()).get()
+                if isinstance(said, Exception):
+                    raise said
+                yield said
+        finally:
+            self.followed.discard(key)
+
+    async def close(self) -> None:
+        self.closed.set()
 
 
 class Forwarder:

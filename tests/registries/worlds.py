@@ -367,6 +367,8 @@ class PolledNacosWorld(NacosWorld):
 
 
 class PolarisEurekaWorld(ByPolarisWorld):
+    unknown = "Eureka knows no such application"
+
     def follow(self, settings: dict[str, Any]) -> Following:
         return eureka_kit.following(*settings.pop("servers", self.servers()), service=self.service, **settings)
 
@@ -376,6 +378,7 @@ class PolarisEurekaWorld(ByPolarisWorld):
 
 class SpringEurekaWorld(World):
     means = ({"status": "OUT_OF_SERVICE"}, {"status": "DOWN"})
+    unknown = "Eureka knows no such application"
     refusals = {"wrong": "wrong user or password; check username and passwordFile"}  # noqa: RUF012
     user = {"username": eureka.USER}  # noqa: RUF012
     secret_field = "password_file"
