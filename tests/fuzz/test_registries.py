@@ -11,12 +11,9 @@ from adapter.load.roster import Instance
 from adapter.registries.consul import read_entries
 from adapter.registries.eureka import read_application
 from adapter.registries.http import read_document
-from adapter.registries.nacos import push as nacos_push
-from adapter.registries.nacos import wire as nacos_wire
-from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
+from adapter.registries.nacos.lists import ADMIN_CALLS, CLIENT_CALLS, instance_of, listed_in
 from adapter.registries.polaris import read_answer
-from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.runtime.answer_budget import Body
+from adapter.registries.zookeeper.registrations import newest_registrations, parse_document
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import SourceError
 from tests.fuzz.kit import fuzz, run
@@ -111,8 +108,6 @@ CURATOR = {
     "enabled": True,
 }
 
-READER = nacos_wire.InstanceDecoder((), "pod")
-
 
 async def eureka(body: bytes) -> tuple[Instance, ...]:
     return read_application(body, "shop", "pod").instances
@@ -124,28 +119,11 @@ async def consul(body: bytes) -> tuple[Instance, ...]:
 
 async def nacos(body: bytes) -> tuple[Instance, ...]:
     found: tuple[Instance, ...] = ()
-    for view in (*ADMIN_CALLS, *CLIENT_CALLS):
+    for call in (*ADMIN_CALLS, *CLIENT_CALLS):
         try:
-            found += (await view.read(READER, Body(body), view.path)).instances
+            found += tuple(instance_of(host, "pod") for host in listed_in(call, body, call.path).hosts)
         except SourceError as error:
             str(error)
-    return found
-
-
-async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
-    sent = nacos_wire.decode_payload(
-        nacos_wire.encode_payload(nacos_wire.Payload("NotifySubscriberRequest", body), {"a": "b"})
-    )
-    assert sent.body == body
-    found: tuple[Instance, ...] = ()
-    for decode in (nacos_push.RESPONSE, nacos_push.SERVER_REQUEST, nacos_push.SUBSCRIBED):
-        try:
-            told = nacos_wire.decode_body(decode, sent.body, "gRPC")
-        except SourceError as error:
-            str(error)
-            continue
-        info = getattr(told, "service_info", None)
-        found += READER.decode(info.hosts) if info is not None else ()
     return found
 
 
@@ -165,10 +143,10 @@ async def platform(body: bytes) -> tuple[Instance, ...]:
 
 async def curator(body: bytes) -> tuple[Instance, ...]:
     try:
-        found = zookeeper_layouts.parse_service_instance(body, 1.7e9, "pod")
+        found = parse_document(body, 1.7e9, "pod")
     except ValueError as error:
         raise SourceError(str(error)) from error
-    return (zookeeper_layouts.newest_registrations([found])[0].instance,)
+    return (newest_registrations([found])[0].instance,)
 
 
 FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], Any]] = {
@@ -177,7 +155,6 @@ FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], An
     "nacos info": (nacos, INFO),
     "nacos hosts": (nacos, NACOS),
     "nacos page": (nacos, PAGE),
-    "nacos pushed": (nacos_pushed, {"requestId": "1", "namespace": None, "serviceInfo": INFO}),
     "polaris": (polaris, POLARIS),
     "platform": (platform, PLATFORM),
     "curator": (curator, CURATOR),
@@ -216,22 +193,3 @@ def test_an_answer_with_several_faults_is_read_or_refused(family: str, data: st.
 @fuzz(200, body=st.binary(max_size=300), family=st.sampled_from(sorted(FAMILIES)))
 def test_bytes_of_any_kind_are_refused(family: str, body: bytes) -> None:
     read(family, body)
-
-
-# --- the gRPC envelope of Nacos ---
-
-ENVELOPE = nacos_wire.encode_payload(
-    nacos_wire.Payload("NotifySubscriberRequest", json.dumps(INFO).encode()), {"a": "b"}
-)
-
-
-def unwrap(message: bytes) -> None:
-    try:
-        nacos_wire.decode_payload(message)
-    except SourceError as error:
-        str(error)
-
-
-@fuzz(300, start=st.integers(0, len(ENVELOPE)), cut=st.integers(0, 40), piece=st.binary(max_size=40))
-def test_a_message_of_nacos_that_was_cut_or_changed_is_refused(start: int, cut: int, piece: bytes) -> None:
-    unwrap(ENVELOPE[:start] + piece + ENVELOPE[start + cut :])

@@ -9,7 +9,7 @@ from adapter.commands.check.command import asked_services
 from adapter.load.spec import Registry as Named
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import ServiceKey
-from adapter.registries.zookeeper.readers import invalid_key_reason
+from adapter.registries.zookeeper.source import invalid_key_reason
 from adapter.runtime.fairness import Claim, grant_slots
 from adapter.settings.registries import (
     AllowedServices,

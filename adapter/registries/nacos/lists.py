@@ -192,14 +192,12 @@ class InstanceLists:
         return await self._servers.send("GET", server, path, params=signed, headers=credentials.http_headers)
 
     def _refused(self, reply: Reply, place: str) -> SourceError:
-        error = refusal(reply, place)
-        if not isinstance(error, NotAllowed):
-            return error
-        if self._settings.admin:
-            return refusal(
-                reply, place, "give its user a role that may read (`r`) the namespace, or set `admin: false`"
-            )
-        return refusal(reply, place, "give its user the right to read this service")
+        error, advice = refusal(reply), ""
+        if isinstance(error, NotAllowed):
+            advice = "give its user the right to read this service"
+            if self._settings.admin:
+                advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
+        return error.with_context(place, advice)
 
 
 def listed_in(call: ListCall, body: bytes, place: str) -> Listed:

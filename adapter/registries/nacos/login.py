@@ -138,7 +138,7 @@ class Login:
             )
         place = f"login at {server}"
         if reply.status != 200:
-            error = refusal(reply, place)
+            error = refusal(reply).with_context(place)
             # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
             if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
                 raise NotAuthenticated(f"{error}; check `username` and `passwordFile`")
