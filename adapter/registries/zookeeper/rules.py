@@ -62,7 +62,8 @@ class Rules(NamedTuple):
 
 def parse_override_urls(nodes: Iterable[str]) -> Rules:
     """Parses the node names of an interface's `configurators`, which Dubbo 2 writes."""
-    rules, faults = [], []
+    rules: list[Rule] = []
+    faults: list[str] = []
     for node in nodes:
         try:
             rules += _rules_of_url(node)
