@@ -9,7 +9,7 @@ from typing import NamedTuple
 from adapter.registries.source import Answer
 
 CONNECTIONS = 32
-"""Connections to a polled registry: so many services may hang for their whole timeout before others wait for one."""
+"""Requests to a polled registry at a time: so many services may hang until their timeout before others wait."""
 TAG_SECONDS = 120.0
 """How long a tag is sent at most: a server or proxy may answer "not modified" about another service."""
 

@@ -23,20 +23,22 @@ _READ, _SHOWN = 2000, 200
 
 
 class Servers:
-    """The servers of one registry behind one client, which keeps at most `at_once` connections (0: any number).
+    """The servers of one registry behind one client, which sends at most `at_once` requests at a time (0: any number).
 
-    One server is current until it fails and another one answers. It stays current then, because servers differ for a
-    moment: each switch may look like a change.
+    Requests wait for their turn without a deadline: a slow registry is polled less often, and does not fail. One server
+    is current until it fails and another one answers. It stays current then, because servers differ for a moment: each
+    switch may look like a change.
     """
 
     def __init__(self, settings: HttpAsked, *, at_once: int = AT_ONCE) -> None:
         self.addresses = [address.rstrip("/") for address in settings.addresses]
         self.current = self.addresses[0]
+        self._turns = asyncio.Semaphore(at_once) if at_once else contextlib.nullcontext()
         self.client = Client(
             settings.access,
             timeout=settings.timeout_seconds,
             max_bytes=settings.max_answer_mib * MIB,
-            at_once=at_once,
+            at_once=0,
             limit_name=f"maxAnswerMiB of registry {settings.name}",
         )
 
@@ -60,7 +62,8 @@ class Servers:
     async def send(self, method: str, server: str, path: str, **request: Any) -> Reply:
         """The answer of a server, of any status. Raises SourceUnreachable and AnswerTooLarge with its address."""
         try:
-            return await self.client.send(method, server + path, **request)
+            async with self._turns:
+                return await self.client.send(method, server + path, **request)
         except SourceError as error:
             raise error.with_context(server) from error
 

@@ -57,7 +57,9 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class _Opened(NamedTuple):
+class Opened(NamedTuple):
+    """The content of an access's files; `tls` only where it was asked for."""
+
     stamp: tuple[tuple[int, int, int], ...]
     """Inode, time and size of each file."""
     headers: Mapping[str, str]
@@ -84,7 +86,7 @@ class Client:
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._limit_name = limit_name
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
         self._connector = aiohttp.TCPConnector(limit=at_once)
         self._http = aiohttp.ClientSession(
             connector=self._connector,
@@ -120,7 +122,9 @@ class Client:
                     headers={**opened.headers, **(headers or {})},
                     **content,
                 ) as answer:
-                    return Reply(answer.status, answer.headers, await self._read(answer))
+                    return Reply(
+                        answer.status, answer.headers, await read_body(answer, self._max_bytes, self._limit_name)
+                    )
         except TimeoutError as error:
             raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -131,26 +135,46 @@ class Client:
         await self._connector.close(abort_ssl=True)
         await self._http.close()
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        chunks, size = [], 0
-        async for chunk in answer.content.iter_any():
-            size += len(chunk)
-            if size > self._max_bytes:
-                limit = f"{self._max_bytes / MIB:g}"
-                if not self._limit_name:
-                    raise AnswerTooLarge(f"the answer is larger than {limit} MiB")
-                raise AnswerTooLarge(
-                    f"the answer is larger than {self._limit_name} ({limit}): ask for less, or raise that limit"
-                )
-            chunks.append(chunk)
-        return b"".join(chunks)
-
-    async def _open(self, *, secure: bool) -> _Opened:
+    async def _open(self, *, secure: bool) -> Opened:
         """The credentials, read again in a thread where a file has changed."""
         opened = self._opened
         if opened is None or opened.stamp or (secure and opened.tls is None):
-            self._opened = opened = await asyncio.to_thread(_open, self._access, opened, secure)
+            self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
         return opened
+
+
+async def read_body(answer: aiohttp.ClientResponse, max_bytes: int, limit_name: str = "") -> bytes:
+    """The whole body, unpacked. Raises AnswerTooLarge as soon as more than `max_bytes` have arrived."""
+    chunks, size = [], 0
+    async for chunk in answer.content.iter_any():
+        size += len(chunk)
+        if size > max_bytes:
+            limit = f"{max_bytes / MIB:g}"
+            if not limit_name:
+                raise AnswerTooLarge(f"the answer is larger than {limit} MiB")
+            raise AnswerTooLarge(f"the answer is larger than {limit_name} ({limit}): ask for less, or raise that limit")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
+    """Headers and TLS (if `secure`) from the files of an access; `opened` itself where no file has changed.
+
+    Reads files. Raises SourceUnreachable.
+    """
+    files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
+    values = (*access.secret_headers.values(), *access.header_files.values())
+    try:
+        states = [os.stat(file) for file in (*files, *values) if file]  # noqa: PTH116  follows a Secret's symlinks
+        stamp = tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+        if opened is not None and opened.stamp == stamp and (opened.tls is not None or not secure):
+            return opened
+        return Opened(stamp, credentials(access), tls_context(access) if secure else None)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise _unusable(str(error)) from error
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
@@ -166,12 +190,15 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def secret(file: str) -> str:
-    """The secret in a file, without surrounding white space. Raises OSError, and ValueError where it is too large."""
+    """The secret in a file, without surrounding white space. Raises OSError, and ValueError for what is no secret."""
     with Path(file).open("rb") as opened:
         content = opened.read(LARGEST_SECRET + 1)
     if len(content) > LARGEST_SECRET:
         raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
-    return content.decode().strip()
+    try:
+        return content.decode().strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no UTF-8 text; write the value alone into it") from error
 
 
 def credentials(access: Access) -> dict[str, str]:
@@ -185,44 +212,22 @@ def credentials(access: Access) -> dict[str, str]:
     for name, file in access.secret_headers.items():
         headers[name] = secret(file)
     for name, file in access.header_files.items():
-        where = f"headerFiles, {name}"
         try:
             headers[name] = value = secret(file)
         except OSError as error:
-            raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+            raise ValueError(f"headerFiles, {name}: cannot use {file}: {error.strerror or error}") from error
         except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
+            raise ValueError(f"headerFiles, {name}: {error}") from error
         if not value or not value.isascii() or not value.isprintable():
             # The value is not shown: it may be a secret.
             fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
-            raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
+            raise ValueError(f"headerFiles, {name}: {file} {fault}; write the header's value alone into it")
     return headers
 
 
 def error_text(error: Exception) -> str:
     """The text of a connection's error, equal for equal errors; never empty."""
     return _TLS.sub("", str(error)) or type(error).__name__
-
-
-def _open(access: Access, opened: _Opened | None, secure: bool) -> _Opened:
-    """Headers and TLS from the files of an access; `opened` itself where none has changed. Reads files."""
-    files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
-    values = (*access.secret_headers.values(), *access.header_files.values())
-    try:
-        states = [os.stat(file) for file in (*files, *values) if file]  # noqa: PTH116  follows a Secret's symlinks
-        stamp = tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
-        if opened is not None and opened.stamp == stamp and (opened.tls is not None or not secure):
-            return opened
-        return _Opened(stamp, credentials(access), tls_context(access) if secure else None)
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise _unusable("a file with a secret is no UTF-8 text") from error
-    except ValueError as error:
-        raise _unusable(str(error)) from error
 
 
 def _unusable(why: str) -> SourceUnreachable:

@@ -179,22 +179,19 @@ class NacosRegistry(HttpAsked):
         return access_of(self.tls)
 
 
-class EurekaRegistry(HttpAsked):
+class EurekaRegistry(PolledRegistry):
     """Eureka, of Netflix or Spring Cloud. An instance's `hostName` and `instanceId` count as metadata here."""
 
     type: Literal["Eureka"]
     """`Eureka`."""
-    max_answer_mib: Mebibytes = Field(default=64, alias="maxAnswerMiB")
-    """How large an answer may be, in MiB after unpacking. It lists all services at once; an instance takes about 830
-    bytes."""
     servers: tuple[str, ...] = Field(min_length=1)
     """Addresses of the peers, with the prefix: `http://eureka-0:8761/eureka`. After a failure the next one is asked."""
     username: str = ""
     """User for HTTP basic authentication; empty: none."""
     password_file: str = ""
     """File with the user's password; read again when it changes."""
-    interval_seconds: Seconds = 1
-    """How often changes are polled, of all services in one request. A server shows them up to 30 s late unless it has
+    interval_seconds: Seconds = 2
+    """How often each application is polled. A server shows changes up to 30 s late unless it has
     `eureka.server.use-read-only-response-cache: false`."""
 
 

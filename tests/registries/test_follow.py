@@ -238,3 +238,24 @@ async def test_error_about_one_service_keeps_its_last_list(error: Exception) -> 
         listed = cache.instances(WEB)
         assert listed is not None
         assert (listed.valid, listed.instances) == (True, LISTED.instances)
+
+
+async def test_slow_registry_is_polled_less_often_and_does_not_fail() -> None:
+    async def slowly(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        return web.json_response({"service": request.query["service"], "complete": True, "instances": []})
+
+    app = web.Application()
+    app.router.add_get("/", slowly)
+    keys = [ServiceKey("own", f"web-{number}") for number in range(300)]  # 32 at a time take 2 s for all of them
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=0.5, timeout_seconds=1.5)
+        changes = Changes()
+        cache = InstanceCache(settings, changes, Clock(), Metrics())
+        follower = Follower(open_source(settings), cache)
+        follower.follow(keys)
+        await changes.until(lambda: all(cache.instances(key) for key in keys))
+        troubles = [cache.trouble(key) for key in keys]
+        await follower.close()
+    assert not any(troubles)

@@ -38,7 +38,7 @@ def named(namespace: str, *services: str, registry: str = "one") -> list[Claim[S
     return [Claim(namespace, (f"{age:03}", one), ServiceKey(registry, one)) for age, one in enumerate(services)]
 
 
-async def test_service_that_no_policy_may_name_is_never_asked_for() -> None:
+async def test_a_service_that_no_policy_may_name_is_never_asked_for() -> None:
     rules = [{"namespaces": ["shop"], "services": ["own"]}]
     registry = {"name": "first", "type": "HTTP", "interval_seconds": 0.05, "allow": rules}
     async with standing() as stand:
