@@ -224,6 +224,15 @@ class TestCredentials:
             nacos.login_fault = 0
             await followed.until(lambda: not any(map(followed.error_of, services)))
 
+    async def test_a_login_without_an_answer_is_an_error_of_every_service_soon(
+        self, nacos: FakeNacos, user: dict[str, str]
+    ) -> None:
+        nacos.login_fault = "hang"
+        services = [ServiceKey("nacos", f"service-{number}") for number in range(50)]
+        async with following(polling(nacos, timeout_seconds=1, **user), *services) as followed:
+            async with asyncio.timeout(10):
+                await followed.until(lambda: all("no answer" in followed.error_of(key) for key in services))
+
     async def test_no_service_waits_for_a_login_while_the_token_is_valid(
         self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:

@@ -102,7 +102,7 @@ class TestPullingOut:
 
     @pytest.mark.parametrize("what", ["disabled: true", "weight: 0"])
     @pytest.mark.parametrize("layout", [INTERFACE, APPLICATION])
-    async def test_a_rule_for_the_application_takes_an_instance_out_until_it_is_removed(
+    async def test_an_application_rule_takes_an_instance_out_until_its_removal(
         self, zookeeper: ZooKeeper, client: Any, layout: str, what: str
     ) -> None:
         pods = Processes(client, layout)
@@ -118,7 +118,7 @@ class TestPullingOut:
             await pods.remove(node)
             await followed.until(everyone_serves(followed))
 
-    async def test_a_rule_for_the_interface_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
+    async def test_an_interface_rule_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
         pods = Processes(client, INTERFACE)
         await pods.register()
         node = f"{RULES}/{pods.service}::.configurators"

@@ -112,16 +112,16 @@ class Login:
 
     async def _login(self, server: str) -> None:
         """Gets a new token. For a time after a failure every request fails as the login did."""
-        error, until = self._failed.pop(server, (None, 0.0))
+        error, until = self._failed.get(server, (None, 0.0))
         loop = asyncio.get_running_loop()
+        if error is not None and loop.time() < until:
+            raise copy.copy(error)  # each with a traceback of its own
         try:
-            if error is not None and loop.time() < until:
-                raise copy.copy(error)  # each with a traceback of its own
-            until = loop.time() + LOGIN_PAUSE_SECONDS
             token = await self._ask_for_token(server)
         except SourceError as failure:
-            self._failed[server] = copy.copy(failure), until
+            self._failed[server] = copy.copy(failure), loop.time() + LOGIN_PAUSE_SECONDS
             raise
+        self._failed.pop(server, None)
         self._token, self._logged_in_at = token.access_token, self._clock()
         # Before the token expires, but at most once a second, so that not every request logs in.
         self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)

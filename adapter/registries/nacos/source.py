@@ -142,6 +142,8 @@ class NacosSource:
                     if self._log_once.is_new(str(error)):
                         text = "push connection failed, services are polled"
                         _log.warning(text, registry=self._settings.name, error=str(error))
+                except Exception:  # noqa: BLE001  after any fault services are polled, and pushes are tried again
+                    _log.exception("push connection failed", registry=self._settings.name)
                 finally:
                     for watch in self._all_watches():
                         watch.is_pushed = False
