@@ -119,11 +119,11 @@ class ConsulSource:
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
             params = {**self._where(key), "index": str(seen), "wait": f"{wait * 1000:.0f}ms"}
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
-            waited_for = _headers(await self._query(server, key, params, deadline), server).index
+            waited_for = _headers(await self._query(server, key, params, deadline), server).revision
         async with self._list_slots:
             reply = await self._query(server, key, self._where(key))
         headers = _headers(reply, server)
-        if headers.index < 1:
+        if headers.revision < 1:
             raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
         if headers.filtered:
             raise NotAllowed(
@@ -139,7 +139,7 @@ class ConsulSource:
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
-        index = 0 if waited_for < seen else max(headers.index, waited_for)
+        index = 0 if waited_for < seen else max(headers.revision, waited_for)
         return server, index, answer
 
     async def _query(
@@ -161,11 +161,11 @@ class ConsulSource:
 class _Headers(NamedTuple):
     """The headers of an answer.
 
-    `index`: 0 if the header is missing or not a number. `filtered`: the token may not see all of the list.
+    `revision`: the index; 0 if the header is missing or not a number. `filtered`: the token may not see all of the list.
     `default_deny`: services that no token allows are hidden, without a sign of it in answers to requests without token.
     """
 
-    index: int
+    revision: int
     filtered: bool
     default_deny: bool
 
@@ -188,7 +188,7 @@ def _headers(reply: Reply, server: str) -> _Headers:
         raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
     index = values.get("X-Consul-Index", "")
     return _Headers(
-        index=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
+        revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
         filtered=values.get("X-Consul-Results-Filtered-By-ACLs") == "true",
         default_deny=values.get("X-Consul-Default-ACL-Policy") == "deny",
     )

@@ -219,8 +219,10 @@ class _Missing:
         self._error = error
 
     async def instances(self, _key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        answers: tuple[Answer, ...] = ()
+        for answer in answers:
+            yield answer
         raise self._error
-        yield Answer(())
 
     async def close(self) -> None:
         pass
