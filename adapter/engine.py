@@ -29,8 +29,8 @@ from adapter.kube.session import Session
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
+from adapter.registries.follow import RegistryManager
 from adapter.registries.kubernetes import Endpoints, decode_listing
-from adapter.registries.manager import RegistryManager
 from adapter.runtime.work_queue import DelayQueue
 from adapter.settings import Settings
 from adapter.snapshot import Key, SnapshotStore
@@ -95,7 +95,7 @@ class Engine:
             silence=self._freshness.policy,
             resources=self._resource_metrics.samples,
             query=self._prometheus.samples,
-            roster=self.registries.roster,
+            roster=self.registries.instances,
             registry_refusal=self.registries.refusal,
             registry_crowded=self.registries.over_limit_message,
             endpoint_serving=self._endpoints.endpoint_serving,

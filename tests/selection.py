@@ -43,7 +43,6 @@ SERVERS = (
         r"e2e/test_counts\.py::test_memory_is_compared",
         "usage/test_real_metrics_server.py reads memory, and vectors compare it with its limit",
     ),
-    Left(r"registries/test_consul_real\.py::.*test_what_stays_critical", "Consul waits for a minute at least"),
     Left(
         r"registries/test_contract\.py::test_the_delay",
         "e2e/test_registries.py times the whole way from a registry to the answer",
@@ -130,8 +129,8 @@ SERVERS = (
         keep=2,
     ),
     Left(
-        r"registries/test_consul_real\.py::.*test_(a_node_that_is_just_back|failed_agents_of_every)",
-        "they wait for half a minute each; a failed agent and restarted checks run, test_consul.py has a fake's others",
+        r"registries/test_consul_real\.py::.*test_failed_agents_of_every",
+        "it waits for half a minute; a failed agent runs, and test_consul.py has a fake's others",
     ),
 )
 """Tests of real servers."""

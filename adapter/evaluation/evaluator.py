@@ -30,7 +30,7 @@ from adapter.policy.linking import (
     selector_fault,
     target_pods,
 )
-from adapter.registries.roster import ServiceKey, service_of
+from adapter.registries.source import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.snapshot import Key, PolicyView, Problem
 

@@ -25,7 +25,7 @@ from adapter.policy.linking import (
     target_ref,
 )
 from adapter.policy.watermark_policy import parse_policy
-from adapter.registries.roster import ServiceKey, service_of
+from adapter.registries.source import ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.slots import Claim

@@ -15,7 +15,7 @@ import promql_parser
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.policy.conditions import ConditionType, Reason
-from adapter.registries.roster_cache import INSTANCE_STATES
+from adapter.registries.cache import INSTANCE_STATES
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import MODES, VERDICTS
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from adapter.hpa.controller import Controller
-from adapter.load.decide import Limited
+from adapter.load.assessment import Limited
 from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 from adapter.policy.behavior import count_metric, hpa_manifest

@@ -25,8 +25,8 @@ from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, Flaw, Wiring, flaws
 from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa
 from adapter.policy.linking import Links, reference_faults
-from adapter.registries.roster import service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.registries.source import service_of
 from adapter.runtime.faults import closest
 from adapter.settings import Settings
 from adapter.usage.query_catalog import WorkloadQuery
