@@ -161,7 +161,7 @@ class ConsulSource:
 class _Headers(NamedTuple):
     """The headers of an answer.
 
-    `revision`: the index; 0 if the header is missing or not a number. `filtered`: the token may not see the whole list.
+    `revision`: the index; 0 if the header is missing or not a number. `filtered`: the token may not see all of it.
     `default_deny`: services that no token allows are hidden, without a sign of it in answers to requests without token.
     """
 
