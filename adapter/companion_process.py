@@ -22,7 +22,13 @@ class CompanionProcess:
         options = settings.companion
         self._companion = Companion(
             session,
-            LeaderElector(session, options.namespace, options.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
+            LeaderElector(
+                session,
+                options.namespace,
+                options.lease,
+                f"{socket.gethostname()}_{uuid.uuid4()}",
+                options.lease_seconds,
+            ),
             self.engine.snapshots,
             self.engine.hpa,
             self.engine.neighbours,

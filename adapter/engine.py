@@ -29,8 +29,8 @@ from adapter.kube.session import Session
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
+from adapter.registries.follow import RegistryManager
 from adapter.registries.kubernetes import Endpoints, decode_listing
-from adapter.registries.manager import RegistryManager
 from adapter.runtime.work_queue import DelayQueue
 from adapter.settings import Settings
 from adapter.snapshot import Key, SnapshotStore
@@ -62,8 +62,9 @@ class Engine:
         )
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._index.endpoint_changed)
-        self._reflectors = self._new_reflectors(namespaces, Fraction(settings.kubernetes.hpa_tolerance))
-        self._targets = Targets(session, namespaces, self._index.target_changed, self._kind_changed, metrics)
+        silence = settings.kubernetes.watch_silence_seconds
+        self._reflectors = self._new_reflectors(namespaces, Fraction(settings.kubernetes.hpa_tolerance), silence)
+        self._targets = Targets(session, namespaces, self._index.target_changed, self._kind_changed, metrics, silence)
         self._freshness = Freshness(
             self._reflectors, lambda: self._targets.watches, self._index.mark_namespace, self._kind_changed, metrics
         )
@@ -94,7 +95,7 @@ class Engine:
             silence=self._freshness.policy,
             resources=self._resource_metrics.samples,
             query=self._prometheus.samples,
-            roster=self.registries.roster,
+            roster=self.registries.instances,
             registry_refusal=self.registries.refusal,
             registry_crowded=self.registries.over_limit_message,
             endpoint_serving=self._endpoints.endpoint_serving,
@@ -105,7 +106,7 @@ class Engine:
         metrics.registry_rows = self.registries.rows
         metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now(), self._wiring)
 
-    def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction) -> list[Reflector[Any]]:
+    def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction, silence: float) -> list[Reflector[Any]]:
         kinds: tuple[tuple[GroupVersionResource, Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
             (WATERMARK_POLICIES, decode_policy, self._policy_changed),
             (HPAS, partial(decode_hpa, tolerance=tolerance), self._index.hpa_changed),
@@ -120,6 +121,7 @@ class Engine:
                 name=resource.plural,
                 namespace=namespace,
                 on_event=on_event,
+                silence=silence,
                 metrics=self._metrics,
             )
             for resource, decode, on_event in kinds

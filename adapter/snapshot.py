@@ -7,9 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from adapter.kube.selectors import LabelSelector
 from adapter.load.assessment import Assessment, AssessmentInputs, MetricAssessment
-from adapter.load.conditions import Reason
 from adapter.load.pods import Pod
 from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.policy.conditions import Reason
 from adapter.runtime.concurrency import Slices
 from adapter.usage.series import NamedQueryResult
 

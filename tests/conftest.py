@@ -45,11 +45,12 @@ NEEDS = {
 
 
 AMOUNTS = {
-    "EFFECTIVE_LOAD_LOOPS": ("12", "300"),
+    "EFFECTIVE_LOAD_DOCUMENTS": ("4000", "20000"),
+    "EFFECTIVE_LOAD_EXAMPLES": ("300", "2000"),
     "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
     "EFFECTIVE_LOAD_STRANGE_EVERY": ("8", "1"),
 }
-"""Random loops, decisions of the real controller in
+"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, decisions of the real controller in
 `tests/replay/hpa`, and which of the strange values and drawn cases of `tests/fuzz` are tried, without and with
 `--exhaustive`."""
 

@@ -1,69 +1,43 @@
-"""Serves the document of a policy's decision: everything that the count which the HPA gets is decided from.
+"""The document of a policy's decision: everything that the count which the HPA gets is decided from.
 
 `GET …/namespaces/NAMESPACE/watermarkpolicies.effective-load.io/NAME/decision` of custom.metrics.k8s.io, authorized as
-a metric of that policy is. It is written in slices, one at a time for each user, and bounded in size.
+a metric of that policy is. The inputs are written as the Kubernetes objects that `decide` reads, in a thread.
+
+Without secrets: an instance of a registry keeps only the metadata that names its pod, and nothing of the settings is in
+it but what a policy's conditions and errors say too.
 """
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from adapter.apiserver import document_writer
-from adapter.apiserver.policy_figures import require_assessment
-from adapter.apiserver.provider import LiveDecision, MetricsProvider
+from adapter.apiserver.policy_metrics import name_of, require_assessment
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
-from adapter.load.quantity import milli_text
-from adapter.runtime.concurrency import Slices
+from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
+from adapter.load.assessment import AssessmentInputs
+from adapter.load.pods import Container, Pod, PodCondition
+from adapter.load.quantity import NANO, milli_text, nano_text
+from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
+from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.policy import status_memory
+from adapter.policy.behavior import hpa_manifest
+from adapter.policy.hpa import DIRECTIONS, CrossVersionReference
+from adapter.policy.instance_json import instance_object, list_object
+from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
+from adapter.runtime.times import format_micro_time
 from adapter.telemetry.metrics import package_version
 
 DECISION = "decision"
 """The pseudo-metric under which decisions are served."""
-KIND = "PolicyDecision"
 MOST_ITEMS = 5000
 """The pods and instances of a document: as many as `decide` reads within two seconds."""
-MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
-"""As large as a document that `decide` reads."""
 
-
-class DecisionDocuments:
-    """Writes the documents of decisions."""
-
-    def __init__(self, provider: MetricsProvider) -> None:
-        self._provider = provider
-
-    async def answer(self, info: RequestInfo) -> bytearray:
-        """The decision at this moment and its document, as JSON.
-
-        Raises StatusError: as a request for `desired_replicas` does, and 413 for a document that would be too large. A
-        decision that is an error is no StatusError.
-        """
-        if info.labels is not None or info.series is not None:
-            raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
-        live = await self._provider.live_decision(info)
-        view, inputs = live.view, live.view.inputs
-        require_assessment(view)
-        if inputs is None or inputs.target is None or not view.spec:
-            raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
-        policy, counts = view.policy, {"pods": len(inputs.pods)}
-        if inputs.roster is not None:
-            counts["registered instances"] = len(inputs.roster.instances)
-        for what, count in counts.items():
-            if count > MOST_ITEMS:
-                message = f"has {count} {what}; a document has at most {MOST_ITEMS} of them"
-                message = f"WatermarkPolicy {policy.namespace}/{policy.name} {message}"
-                raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
-        slices = Slices()
-        for piece in document_writer.pieces(inputs, view.spec, live.scale, live.now):
-            body += piece
-            if len(body) > MAX_DOCUMENT_BYTES:
-                message = f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
-                raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-            await slices.breathe()
-        body += b"}"
-        return body
+Object = dict[str, Any]
 
 
 def is_decision(info: RequestInfo) -> bool:
@@ -71,10 +45,27 @@ def is_decision(info: RequestInfo) -> bool:
     return info.kind is RequestKind.POLICY and info.metric == DECISION and info.name != ALL_OBJECTS
 
 
-def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:
-    decision, policy = live.decision, live.view.policy
-    return {
-        "kind": KIND,
+async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
+    """The decision at this moment and its document, as JSON.
+
+    Raises StatusError: as a request for `desired_replicas` does, and 413 for a document that would be too large. A
+    decision that is an error is no StatusError.
+    """
+    if info.labels is not None or info.series is not None:
+        raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
+    live = await provider.live_decision(info)
+    inputs, policy = live.view.inputs, live.view.policy
+    require_assessment(live.view)
+    if inputs is None or inputs.target is None or not live.view.spec:
+        raise unavailable(f"the inputs of {name_of(live.view)} are not kept")
+    instances = inputs.roster.instances if inputs.roster is not None else ()
+    for what, count in (("pods", len(inputs.pods)), ("registered instances", len(instances))):
+        if count > MOST_ITEMS:
+            message = f"{name_of(live.view)} has {count} {what}; a document has at most {MOST_ITEMS} of them"
+            raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+    decision = live.decision
+    envelope = {
+        "kind": "PolicyDecision",
         "apiVersion": f"{info.group}/{info.version}",
         "metadata": {"namespace": policy.namespace, "name": policy.name},
         "server": {"version": package_version()},
@@ -88,4 +79,214 @@ def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:
             "lowerBound": decision.lower_bound,
             "upperBound": decision.upper_bound,
         },
+    }
+    return await asyncio.to_thread(
+        lambda: msgspec.json.encode({**envelope, "document": document(inputs, live.view.spec, live.scale, live.now)})
+    )
+
+
+def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -> Object:
+    """The document that `decide` reads.
+
+    `inputs` are those of the assessment, with a target; `spec` is the policy's (JSON), `scale` the live one, `now` the
+    time of the decision.
+    """
+    policy, samples, roster = inputs.policy, inputs.samples, inputs.roster
+    assert inputs.target is not None
+    held = None if policy.hold_until is None else {HOLD_UNTIL: format_micro_time(policy.hold_until)}
+    metadata = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
+    metadata |= _present(uid=policy.uid or None, annotations=held)
+    silent = any(pod.endpoints_silent for pod in inputs.pods) or None
+    written: Object = {
+        "now": format_micro_time(now),
+        "policy": {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.Raw(spec)},
+        "hpa": _hpa(policy, inputs.target, inputs.bounds),
+        "target": _target(inputs.target, policy.namespace),
+        "scale": _scale(scale),
+        "assessed": _present(at=format_micro_time(inputs.now), endpointSlicesSilent=silent, scale=_scale(inputs.scale)),
+        "endpointSlices": [_endpoint_slice(inputs.pods, policy.namespace)],
+        "pods": [pod_object(pod) for pod in inputs.pods],
+    }
+    if any(metric.resource for metric in policy.metrics):
+        usages = ((pod.name, samples.resources.pods.get(pod.name)) for pod in inputs.pods)
+        written["usage"] = [_usage(name, usage) for name, usage in usages if usage is not None]
+        written["usageSource"] = _source(samples.resources)
+    written["samples"] = {name: _query(inputs, query) for name, query in samples.queries.items()}
+    if roster is not None:
+        key = policy.registry.pod_name_key if policy.registry is not None else ""
+        instances = [instance_object(instance, key) for instance in roster.instances]
+        written["instances"] = {**list_object(roster), "instances": instances}
+    return written | {"memory": {**status_memory.to_status(inputs.memory), "observed": inputs.memory}}
+
+
+def _source(samples: ResourceSamples | QuerySamples) -> Object:
+    """When a source last answered, how long its samples count, and why its last answer failed."""
+    return _present(
+        maxAgeSeconds=samples.max_age,
+        intervalSeconds=samples.interval,
+        answeredAt=_time(samples.fetched_at),
+        error=samples.error or None,
+    )
+
+
+def _query(inputs: AssessmentInputs, samples: QuerySamples) -> Object:
+    """The samples of a query metric, of the target's pods only."""
+    names = [pod.name for pod in inputs.pods]
+    by_pod = samples.by_pod if samples.by_pod is not None or not samples.pods else True
+    points = {name: _point(samples.pods[name]) for name in names if name in samples.pods}
+    return {
+        **_source(samples),
+        "windowSeconds": samples.window,
+        "offsetSeconds": samples.behind,
+        **_present(
+            byPod=by_pod,
+            total=None if samples.total is None else _point(samples.total),
+            readsPods=[name for name in names if name in samples.reads] or None,
+            pods=None if by_pod is None else points,
+        ),
+    }
+
+
+def _point(point: Point) -> Object:
+    value = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
+    return value | _present(count=point.count, full=point.full)
+
+
+def _present(**values: Any) -> Object:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else format_micro_time(at)
+
+
+def _hpa(policy: Policy, target: Target, bounds: Bounds) -> Object:
+    """The HPA with its target, bounds, effective tolerance and last scaling. It asks for the policy's count."""
+    # HPAs hold tolerances as quantities, so nano-units are exact.
+    behavior = {
+        direction: {"tolerance": nano_text(ratio * NANO)}
+        for direction, ratio in zip(DIRECTIONS, bounds.tolerance or (), strict=False)
+    }
+    reference = CrossVersionReference(target.api_version, target.kind, target.name)
+    metadata = {"name": policy.hpa, "namespace": policy.namespace}
+    status = {"status": _present(lastScaleTime=_time(bounds.last_scale))}
+    return hpa_manifest(metadata, policy.name, reference, bounds, behavior) | status
+
+
+def _target(target: Target, namespace: str) -> Object:
+    """The scale target with its rollout."""
+    conditions = []
+    if target.progressing:
+        progressing = {"type": "Progressing", "status": "True", "reason": target.progressing}
+        conditions = [progressing | _present(lastUpdateTime=_time(target.progressing_since))]
+    metadata = {"name": target.name, "namespace": namespace, "uid": target.uid}
+    head = {"apiVersion": target.api_version, "kind": target.kind, "metadata": metadata}
+    return head | {"status": {"conditions": conditions}}
+
+
+def _scale(scale: Scale) -> Object:
+    status = {"replicas": scale.status_replicas, "selector": scale.selector}
+    return {"spec": {"replicas": scale.replicas}, "status": status}
+
+
+def pod_object(pod: Pod) -> Object:
+    """A pod with the fields that a decision uses."""
+    owner = pod.owner
+    owners = owner and [{"controller": True, "kind": owner.kind, "name": owner.name, "uid": owner.uid}]
+    marks = {PULLED_OUT_ANNOTATION: pod.pulled_out_annotation and "true", DELETION_COST_ANNOTATION: pod.deletion_cost}
+    created = format_micro_time(pod.created_at)
+    metadata = _present(
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        creationTimestamp=created,
+        labels=dict(pod.labels),
+        deletionTimestamp=created if pod.deleting else None,
+        ownerReferences=owners,
+        annotations={name: str(value) for name, value in marks.items() if value} or None,
+    )
+    containers = [
+        {"name": container.name, "resources": _resources(container.requests, container.limits)}
+        | _present(ports=[{"containerPort": port} for port in container.ports] or None)
+        for container in pod.containers
+    ]
+    spec = _present(
+        containers=containers,
+        readinessGates=[{"conditionType": gate} for gate in pod.gates] or None,
+        hostNetwork=pod.host_network or None,
+        resources=_resources(pod.pod_requests, pod.pod_limits) or None,
+    )
+    conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
+    if pod.containers_ready:
+        conditions.append(_condition("ContainersReady", PodCondition(status=True)))
+    given_types = {condition["type"] for condition in conditions}
+    conditions += [
+        _condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in given_types
+    ]
+    status = _present(
+        phase=pod.phase,
+        conditions=conditions,
+        containerStatuses=list(_states(pod.containers, pod.restarted_at)),
+        startTime=_time(pod.started_at),
+        podIPs=[{"ip": ip} for ip in pod.ips] or None,
+        hostIP=pod.host_ip or None,
+        resources=_resources(pod.pod_requests_in_force or {}, pod.pod_limits_in_force or {}) or None,
+    )
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object:
+    return {
+        key: {name: nano_text(amount) for name, amount in amounts.items()}
+        for key, amounts in (("requests", requests), ("limits", limits))
+        if amounts
+    }
+
+
+def _condition(kind: str, condition: PodCondition) -> Object:
+    data = {"type": kind, "status": "True" if condition.status else "False"}
+    return data | _present(lastTransitionTime=_time(condition.since))
+
+
+def _states(containers: Iterable[Container], restarted_at: float | None) -> Iterable[Object]:
+    """The statuses of the containers that have one, those that run with the last restart."""
+    running: Object = {"running": {}}
+    restarts: Object = {}
+    if restarted_at is not None:
+        running, restarts = {"running": {"startedAt": format_micro_time(restarted_at)}}, {"restartCount": 1}
+    for container in containers:
+        in_force = {}
+        if container.requests_in_force is not None or container.limits_in_force is not None:
+            in_force = {"resources": _resources(container.requests_in_force or {}, container.limits_in_force or {})}
+        if container.crash_looping:
+            yield {"name": container.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}} | in_force
+        elif container.running is not None:
+            state = {"name": container.name, "state": running if container.running else {}}
+            yield state | in_force | (restarts if container.running else {})
+
+
+def _endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:
+    """An EndpointSlice with the pods that no slice has as serving."""
+    endpoints = [
+        {
+            "conditions": {"ready": False, "serving": False},
+            "targetRef": {"kind": "Pod", "namespace": namespace, "name": pod.name, "uid": pod.uid},
+        }
+        for pod in pods
+        if pod.endpoint_serving is False
+    ]
+    return {"metadata": {"name": "not-serving", "namespace": namespace}, "endpoints": endpoints}
+
+
+def _usage(name: str, usage: Usage) -> Object:
+    """A pod's PodMetrics."""
+    containers = [
+        {"name": container, "usage": {resource: nano_text(amount) for resource, amount in amounts.items()}}
+        for container, amounts in usage.containers.items()
+    ]
+    return {
+        "metadata": {"name": name},
+        "timestamp": format_micro_time(usage.at),
+        "window": f"{usage.window:.9f}s",
+        "containers": containers,
     }

@@ -6,93 +6,107 @@ one has both: all of ours are namespaced, and the others, which an upstream adap
 first metric.
 """
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
-from adapter.apiserver.request_info import CUSTOM, EXTERNAL, PODS_RESOURCE, POLICIES_RESOURCE, SERVED_VERSIONS
+from adapter.apiserver.request_info import (
+    CUSTOM,
+    EXTERNAL,
+    PODS_RESOURCE,
+    POLICIES_RESOURCE,
+    SERVED_VERSIONS,
+    RequestInfo,
+    RequestKind,
+)
+from adapter.load.pods import PodState
+from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.snapshot import SnapshotIndex
+from adapter.telemetry.metrics import package_version
 
-_USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
+EFFECTIVE_PREFIX, RAW_PREFIX = "effective_", "raw_"
+"""Of the two metrics that each metric of a policy makes: `effective_cpu`, `raw_cpu`."""
+POD_COUNTS: Mapping[str, PodState] = {"effective_pods": PodState.SERVING, "pulled_out_pods": PodState.PULLED_OUT}
+COMMON_METRICS = (DESIRED_REPLICAS, *POD_COUNTS)
+"""Metrics that every policy has."""
 LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
 MOST_NAMES = 10_000
 """Names of policies' metrics, and of an upstream's, that one version lists, about; all are served, listed or not. The
 API server and every client hold them, and a tenant may name 10,000 metrics, and 20 kinds of targets that have them."""
+_USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 
 Listed = Callable[[str, str], Mapping[str, bool]]
 """The metrics of a group and version that an upstream adapter adds: whether each is namespaced, by full name."""
 
 
+def is_reserved(metric: str) -> bool:
+    """Whether metrics of policies alone may have this name."""
+    return metric in COMMON_METRICS or metric.startswith((EFFECTIVE_PREFIX, RAW_PREFIX))
+
+
 class Discovery:
-    """Builds the documents and caches them until the names in them change; it keeps no reference to the snapshot."""
+    """Builds the documents; the longest takes 15 ms, and the API server asks once in half a minute."""
 
     def __init__(self, upstream: Listed = lambda _group, _version: {}) -> None:
         self._upstream = upstream
-        self._lists: dict[tuple[str, str], tuple[object, bytes]] = {}
-        """The list of each version, with what its names were made from."""
 
-    def groups(self) -> bytes:
-        """`/apis`: the APIGroupList."""
-        groups = [_group(group, versions) for group, versions in SERVED_VERSIONS.items()]
-        return msgspec.json.encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    def document(self, info: RequestInfo, index: SnapshotIndex) -> bytes | None:
+        """The document that is requested; None for what is not served, such as OpenAPI."""
+        group, versions = info.group, SERVED_VERSIONS.get(info.group, ())
+        match info.kind:
+            case RequestKind.GROUPS:
+                groups = [_group(*each) for each in SERVED_VERSIONS.items()]
+                return msgspec.json.encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+            case RequestKind.GROUP if versions:
+                return msgspec.json.encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)})
+            case RequestKind.RESOURCES if info.version in versions:
+                return self._resources(index, group, info.version)
+            case RequestKind.VERSION:
+                return _version()
+            case _:
+                return None
 
-    def group(self, group: str) -> bytes | None:
-        """`/apis/<group>`; None if the group is not served."""
-        if group not in SERVED_VERSIONS:
-            return None
-        return msgspec.json.encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, SERVED_VERSIONS[group])})
-
-    def resources(self, index: SnapshotIndex, group: str, version: str) -> bytes | None:
-        """`/apis/<group>/<version>`, which the aggregator also probes; None if it is not served."""
-        if version not in SERVED_VERSIONS.get(group, ()):
-            return None
+    def _resources(self, index: SnapshotIndex, group: str, version: str) -> bytes:
+        """`/apis/<group>/<version>`, which the aggregator also probes."""
         queries = {name: query.by_pod for name, query in sorted(index.snapshot.queries.items())}
-        theirs = self._upstream(group, version)
-        sources = (index.metric_names, index.target_resources, queries, theirs)
-        kept = self._lists.get((group, version))
-        if kept is not None and kept[0] == sources:
-            return kept[1]
-        ours = _custom_names(index, queries) if group == CUSTOM else _external_names(index, queries)
-        names = dict.fromkeys(ours, True)
-        scopes = dict.fromkeys((_parent(name) for name in names), True)
-        for name, namespaced in theirs.items():
-            if group != CUSTOM or scopes.setdefault(_parent(name), namespaced) == namespaced:
+        names = dict.fromkeys(_names(index, group, queries), True)
+        scopes = dict.fromkeys((name.partition("/")[0] for name in names), True)
+        for name, namespaced in self._upstream(group, version).items():
+            if group != CUSTOM or scopes.setdefault(name.partition("/")[0], namespaced) == namespaced:
                 names.setdefault(name, namespaced)
-        kind = LIST_KINDS[group]
         resources = [
-            {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
+            {"name": name, "singularName": "", "namespaced": namespaced, "kind": LIST_KINDS[group], "verbs": ["get"]}
             for name, namespaced in names.items()
         ]
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
-        body = msgspec.json.encode({**head, "resources": resources})
-        self._lists[group, version] = sources, body
-        return body
+        return msgspec.json.encode({**head, "resources": resources})
 
 
-def _custom_names(index: SnapshotIndex, queries: Mapping[str, bool]) -> list[str]:
+def _names(index: SnapshotIndex, group: str, queries: Mapping[str, bool]) -> list[str]:
+    """Our names of a group: `<resource>/<metric>`, of External the metrics alone."""
+    if group == EXTERNAL:
+        return [*_policy_metrics(index.metric_names[: MOST_NAMES // 2]), *queries]
     parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *index.target_resources})
     listed = index.metric_names[: MOST_NAMES // (2 * len(parents))]
-    metrics = _policy_metrics(listed)
-    on_pods = {EFFECTIVE_PREFIX + name for name in listed} | {name for name in queries if queries[name]}
-    return [f"{parent}/{metric}" for parent in parents for metric in metrics] + [
-        f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods)
-    ]
-
-
-def _external_names(index: SnapshotIndex, queries: Mapping[str, bool]) -> list[str]:
-    return [*_policy_metrics(index.metric_names[: MOST_NAMES // 2]), *queries]
+    on_pods = {EFFECTIVE_PREFIX + name for name in listed} | {name for name, by_pod in queries.items() if by_pod}
+    of_policies = [f"{parent}/{metric}" for parent in parents for metric in _policy_metrics(listed)]
+    return of_policies + [f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods)]
 
 
 def _policy_metrics(names: Sequence[str]) -> list[str]:
     return [*COMMON_METRICS, *(prefix + name for name in names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))]
 
 
-def _parent(name: str) -> str:
-    return name.partition("/")[0]
-
-
 def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
     items = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
     return {"name": group, "versions": items, "preferredVersion": items[0]}
+
+
+def _version() -> bytes:
+    release = package_version()
+    major, minor, _ = f"{release}..".split(".", 2)
+    program = {"compiler": platform.python_implementation(), "platform": f"{platform.system()}/{platform.machine()}"}
+    empty = dict.fromkeys(("gitCommit", "gitTreeState", "buildDate", "goVersion"), "")
+    return msgspec.json.encode({"major": major, "minor": minor, "gitVersion": f"v{release}", **empty, **program})

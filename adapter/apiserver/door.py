@@ -11,27 +11,27 @@ import asyncio
 import collections
 import contextlib
 import errno
-import functools
-import os
+import re
 import socket
 import ssl
-import sys
-import tempfile
 import weakref
 from collections.abc import Callable
 
 from aiohttp import web
 
-from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.certificates import KeyPair, load_pair
 from adapter.apiserver.status import CertificateError
 from adapter.runtime.sockets import listening
 
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
 HANDSHAKE_SECONDS = 5.0
+"""For a handshake. As long may a client of the CA that is not the front proxy wait for its 401, in the same place."""
 _SHUTDOWN_SECONDS = 5.0
 _REST_SECONDS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
+"""A certificate in PEM, whatever its label: OpenSSL reads several."""
 _GROUP = "prime256v1"
 """The only group for key exchange. All clients support it, also in FIPS mode; OpenSSL's default list lets a client
 choose ffdhe8192, which costs 120 ms of the event loop."""
@@ -52,40 +52,28 @@ def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
     # As Go verifies: any certificate of the bundle is an anchor, and CAs of managed clouds lack key identifiers.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    load_pair(context, pair)
     try:
-        _load_pair(context, pair)
         context.load_verify_locations(cadata=authority)
-    except (ssl.SSLError, ValueError, OSError) as error:
-        raise CertificateError(f"certificates cannot be loaded: {error}") from None
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateError(f"the front proxy's CA cannot be loaded: {error}") from None
     return context
-
-
-def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
-    """Load the PEM texts. OpenSSL reads them from files only; on Linux that file is in memory."""
-    content = f"{pair.certificate}\n{pair.key}".encode()
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("serving")
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - there is no path
-            file.write(content)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    else:
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(content)
-            file.flush()
-            context.load_cert_chain(file.name)
 
 
 class Door:
     """Accepts connections for an HTTP server. Until `use` is called, no handshake begins."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, is_front_proxy: Callable[[ssl.SSLObject], bool]) -> None:
         self._where = (address, port)
+        self._is_front_proxy = is_front_proxy
         self._listener: socket.socket | None = None
+        self.in_use: tuple[KeyPair, str] | None = None
+        """The certificate that new connections get, and the CA that their clients need."""
         self._context: ssl.SSLContext | None = None
-        self._admitting: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
+        self._authorities: weakref.WeakKeyDictionary[ssl.SSLContext, frozenset[str]] = weakref.WeakKeyDictionary()
+        """The CAs of each context whose connections may be open."""
         self._pending: collections.Counter[str] = collections.Counter()
-        self._handshakes: dict[asyncio.Task[asyncio.Transport | None], socket.socket] = {}
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._exhausted = asyncio.Event()
         self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
@@ -99,21 +87,19 @@ class Door:
         """The number of handshakes that have not ended."""
         return self._pending.total()
 
-    def use(self, context: ssl.SSLContext | None, *, same_authority: bool) -> None:
-        """Use this context for new handshakes (None: every connection is closed).
-
-        With another authority than before, the connections of earlier contexts are not admitted any more.
-        """
-        self._context = context
-        if not same_authority:
-            self._admitting.clear()
-        if context is not None:
-            self._admitting.add(context)
+    async def use(self, pair: KeyPair, authority: str) -> None:
+        """Serve this pair from now on, to clients of this CA (PEM; empty: to nobody). Raises CertificateError."""
+        self._context = await asyncio.to_thread(server_context, pair, authority) if authority else None
+        if self._context is not None:
+            self._authorities[self._context] = frozenset(_BLOCK.findall(authority) or [authority])
+        self.in_use = (pair, authority)
 
     def tls_of(self, request: web.BaseRequest) -> ssl.SSLObject | None:
-        """The TLS of the request's connection; None if that has ended, or if its authority was removed."""
+        """The TLS of the request's connection; None if that has ended, or if a CA of its context was removed since."""
         tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
-        return tls if tls is not None and tls.context in self._admitting else None
+        if tls is None or self._context is None:
+            return None
+        return tls if self._authorities[tls.context] <= self._authorities[self._context] else None
 
     def listen(self) -> None:
         """Open the port. Raises OSError if it is taken."""
@@ -122,28 +108,24 @@ class Door:
     async def run(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol."""
         assert self._listener is not None
-        loop = asyncio.get_running_loop()
+        listener, loop = self._listener, asyncio.get_running_loop()
         try:
             while True:
                 self._exhausted.clear()
-                loop.add_reader(self._listener, self._accept, protocol)
+                # Not sock_accept: one that is cancelled loses a connection that it has accepted in the same pass.
+                loop.add_reader(listener, self._accept, listener, protocol)
                 await self._exhausted.wait()
-                loop.remove_reader(self._listener)
+                loop.remove_reader(listener)
                 await asyncio.sleep(_REST_SECONDS)
         finally:
-            self.close()
+            loop.remove_reader(listener)
+            listener.close()
+            self._listener = None
             # A handshake that is cancelled would say TLS's farewell for seconds; one without a connection fails now.
             for connection in self._handshakes.values():
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
             await asyncio.gather(*self._handshakes)
-
-    def close(self) -> None:
-        """Stop listening."""
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._listener.close()
-            self._listener = None
 
     async def end_connections(self) -> None:
         """Cut what is still open, such as a connection whose client does not answer TLS's farewell."""
@@ -151,49 +133,56 @@ class Door:
             connection.abort()
         await asyncio.sleep(0)  # until the loop has closed them
 
-    def _accept(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    def _accept(self, listener: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
-        assert self._listener is not None
         try:
-            connection, (peer, *_) = self._listener.accept()
+            connection, (peer, *_) = listener.accept()
         except OSError as error:  # the client has gone, or no file is left
             if error.errno in _EXHAUSTED:
                 self._exhausted.set()
             return
-        if self._context is None or self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES:
+        full = self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES
+        if self._context is None or full:
             connection.close()
             return
         connection.setblocking(False)
         self._pending[peer] += 1
-        task = asyncio.create_task(_greet(connection, self._context, protocol))
-        self._handshakes[task] = connection
-        task.add_done_callback(functools.partial(self._ended, peer))
+        handshake = asyncio.create_task(self._greet(connection, peer, self._context, protocol))
+        self._handshakes[handshake] = connection
+        handshake.add_done_callback(self._handshakes.pop)
 
-    def _ended(self, peer: str, task: "asyncio.Task[asyncio.Transport | None]") -> None:
-        connection = self._handshakes.pop(task)
+    async def _greet(
+        self,
+        connection: socket.socket,
+        peer: str,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Shake hands; where that succeeds, the protocol has the connection then."""
+        loop = asyncio.get_running_loop()
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                protocol,
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+            )
+        except OSError as error:  # TLS errors and time-outs among them
+            error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
+            connection.close()
+            self._leave(peer)
+            return
+        self._open.add(transport)
+        if self._is_front_proxy(transport.get_extra_info("ssl_object")):
+            self._leave(peer)
+        else:
+            loop.call_later(HANDSHAKE_SECONDS, self._leave, peer, transport)
+
+    def _leave(self, peer: str, transport: asyncio.Transport | None = None) -> None:
+        """Give the place of a pending handshake to others, and cut the connection that had it, if any."""
+        if transport is not None:
+            transport.abort()
         self._pending[peer] -= 1
         if not self._pending[peer]:
             del self._pending[peer]
-        transport = None if task.cancelled() else task.result()
-        if transport is None:
-            connection.close()
-        else:
-            self._open.add(transport)
-
-
-async def _greet(
-    connection: socket.socket, context: ssl.SSLContext, protocol: Callable[[], asyncio.BaseProtocol]
-) -> asyncio.Transport | None:
-    """The transport of a connection whose handshake succeeded, which the protocol has then."""
-    try:
-        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-            protocol,
-            connection,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-        )
-    except OSError as error:  # TLS errors and time-outs among them
-        error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
-        return None
-    return transport

@@ -1,4 +1,4 @@
-"""Pods metrics of policies: values with which the HPA's own sum over pods is right.
+"""Metrics of pods: of policies, with which the HPA's own sum over pods is right, and of the settings' queries.
 
 Serving and doubtful pods have their measured value. A pulled-out pod is reported at the target average T of the HPA:
 its ceil((Σ serving + P·T) / T) is then the pods needed plus the P pulled-out pods. If they were omitted, the HPA would
@@ -9,121 +9,102 @@ are omitted: the HPA's own conservative estimate is right for them.
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from adapter.apiserver.policy_figures import (
-    EFFECTIVE_PREFIX,
+from adapter.apiserver.discovery import EFFECTIVE_PREFIX
+from adapter.apiserver.policy_metrics import (
     base_metric,
+    is_selected,
+    known_metrics,
     require_assessment,
     require_metric,
-    selected,
-    series_labels,
+    sampled_at,
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
-from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
-from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.apiserver.wire import Row, Value, custom_row, described, external_row, in_slices
+from adapter.load.assessment import MetricAssessment
 from adapter.load.pod_samples import MetricReader
-from adapter.load.pods import Pod, PodAssessment, PodState
+from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.runtime.concurrency import Slices
-from adapter.snapshot import Key, PodStore, PolicyView, Snapshot, SnapshotIndex
+from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
 
-async def of_policies(index: SnapshotIndex, request: RequestInfo, slices: Slices) -> list[MetricValue] | None:
-    """The pods' values of `effective_<metric>`, computed in slices; None if no policy of the namespace has that metric.
-
-    Raises StatusError: 503 if the metric is in error, 404 if no requested pod has a value.
-    """
-    if not request.metric.startswith(EFFECTIVE_PREFIX):
-        return None
-    if request.name == ALL_OBJECTS and request.labels is not None:
-        snapshot = index.snapshot
-        owners = snapshot.by_pods.get(request.namespace)
-        keys = sorted(await owners.select(request.labels, slices)) if owners is not None else ()
-        views = [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, request)]
-        items, _ = await _of_views(index, views, request, slices)
-        if items:
-            return list(items.values())
-    # No value among the policies that own a selected pod: look at every policy for other pods, or for the error.
-    every = await selected(index.policies(request.namespace), lambda view: _serves(view, request))
-    if not every:
-        return None
-    items, unknown = await _of_views(index, every, request, slices)
-    if not items:
-        raise unknown or _no_value(request, every)
-    return list(items.values())
+async def on_pods(index: SnapshotIndex, request: RequestInfo, now: float) -> list[Row]:
+    """The values of a metric by pod, of policies or of a query. Raises StatusError 503 and 404."""
+    if not request.namespace:
+        raise not_found("pods have metrics in a namespace only")
+    query = index.snapshot.queries.get(request.metric)
+    if query is not None and query.by_pod:
+        return await _of_query(index, query, request, now)
+    rows: list[Row] = []
+    if request.metric.startswith(EFFECTIVE_PREFIX):
+        views: Iterable[PolicyView] = index.policies(request.namespace)
+        owners = index.snapshot.by_pods.get(request.namespace)
+        if request.name == ALL_OBJECTS and request.labels is not None and owners is not None:
+            keys = sorted(await owners.select(request.labels, Slices()))
+            views = [index.snapshot.policies[key] for key in keys if key in index.snapshot.policies]
+        rows = await in_slices(_of_policies(index, views, request))
+    if not rows:
+        raise _no_value(index, request)
+    return rows
 
 
-async def _of_views(
-    index: SnapshotIndex, views: Iterable[PolicyView], request: RequestInfo, slices: Slices
-) -> tuple[dict[str, MetricValue], StatusError | None]:
-    """The items of all views by pod, and the first error of a view without assessment.
-
-    Raises StatusError 503 if a metric is in error.
-    """
-    items: dict[str, MetricValue] = {}
-    unknown: StatusError | None = None
+def _of_policies(index: SnapshotIndex, views: Iterable[PolicyView], request: RequestInfo) -> Iterator[Row | None]:
+    """The rows of the policies that have the metric; None for what has no row. Raises StatusError 503."""
+    seen: set[str] = set()
     for view in views:
-        try:
-            assessment = require_assessment(view)
-        except StatusError as error:  # its pods are not known
-            unknown = unknown or error
+        if view.problem is not None or view.assessment is None or not _serves(view, request):
+            yield None
             continue
-        pods = []
-        for pod in assessment.pods:
-            is_all = request.name == ALL_OBJECTS and (request.labels is None or request.labels.matches(pod.pod.labels))
-            if is_all or pod.pod.name == request.name:
-                pods.append(pod)
-            await slices.breathe()
-        for item in _items(index, view, assessment, pods, request):
-            items.setdefault(item.described.name, item)
-            await slices.breathe()
-        await slices.breathe()
-    return items, unknown
-
-
-def pod_reference(pod: Pod) -> DescribedObject:
-    """The reference of a value to its pod."""
-    return DescribedObject("Pod", pod.namespace, pod.name, "v1")
+        for row in _of_policy(index, view, request):
+            name = "" if row is None else row["describedObject"]["name"]
+            yield None if name in seen else row
+            seen.add(name)
 
 
 def _serves(view: PolicyView, request: RequestInfo) -> bool:
-    if base_metric(view, request.metric) is None:
-        return False
-    return request.series is None or request.series.matches(series_labels(view, request.metric))
+    return base_metric(view, request.metric) is not None and is_selected(view, request.metric, request.series)
 
 
-def _items(
-    index: SnapshotIndex, view: PolicyView, assessment: Assessment, pods: list[PodAssessment], request: RequestInfo
-) -> Iterator[MetricValue]:
-    if not pods:
-        return
-    name = base_metric(view, request.metric) or ""
-    result = require_metric(view, assessment, name)
+def _of_policy(index: SnapshotIndex, view: PolicyView, request: RequestInfo) -> Iterator[Row | None]:
+    assessment, name = require_assessment(view), base_metric(view, request.metric) or ""
     metric = next(metric for metric in view.policy.metrics if metric.name == name)
-    some_out = any(pod.state is PodState.PULLED_OUT for pod in pods)
-    pulled_out_value = _pulled_out_value(index, view, result, request.metric) if some_out else None
     reader = MetricReader(metric, Samples(), assessment.at)
-    for pod in assessment.with_usage(pods):
-        nano: Fraction | int | None = pod.usage.get(name) if pod.state in _MEASURED else None
+    chosen = []
+    for pod in assessment.pods:
+        is_any = request.name == ALL_OBJECTS and (request.labels is None or request.labels.matches(pod.pod.labels))
+        if is_any or pod.pod.name == request.name:
+            chosen.append(pod)
+        yield None
+    for pod in assessment.with_usage(chosen):
+        result = require_metric(view, name)
+        nano: Fraction | int | None = None
         if pod.state is PodState.PULLED_OUT:
-            nano = pulled_out_value
-        elif nano is not None and metric.relative_to is not None:  # a utilization: divided by the pod's own capacity
+            nano = _pulled_out_value(index, view, result, request.metric)
+        elif pod.state in _MEASURED:
+            nano = pod.usage.get(name)
+        if (
+            nano is not None and pod.state in _MEASURED and metric.relative_to is not None
+        ):  # divided by the pod's own capacity
             sizes = reader.basis(pod.pod)[0]
             nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
-        if nano is not None:
-            at = assessment.at if result.sampled_at is None else result.sampled_at
-            value = Value(text=nano_text(nano), at=at, window=result.window)
-            yield MetricValue(described=pod_reference(pod.pod), metric=request.metric, value=value)
+        if nano is None:
+            yield None
+        else:
+            yield _row(request, pod.pod, Value(nano_text(nano), sampled_at(view, result), result.window))
+
+
+def _row(request: RequestInfo, pod: Pod, value: Value) -> Row:
+    return custom_row(request.version, described("Pod", pod.namespace, pod.name, "v1"), request.metric, value)
 
 
 def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAssessment, metric: str) -> Fraction | None:
     """The value reported for a pulled-out pod in nano-units: the HPA's target average, else the effective average."""
-    snapshot = index.snapshot
-    key = Key(view.policy.namespace, view.policy.name)
+    snapshot, key = index.snapshot, Key(view.policy.namespace, view.policy.name)
     targets = [
         target
         for target in snapshot.pods_metric_targets.get(key.namespace, ())
@@ -131,90 +112,77 @@ def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAsse
     ]
     if not targets:
         return result.usage
-    preferred = min(targets, key=lambda target: (target.hpa != view.policy.hpa, target.hpa))
-    return Fraction(preferred.average)
+    return Fraction(min(targets, key=lambda target: (target.hpa != view.policy.hpa, target.hpa)).average)
 
 
-def _no_value(request: RequestInfo, views: Iterable[PolicyView]) -> StatusError:
-    for view in views:
-        result = (
-            require_assessment(view).metric(base_metric(view, request.metric) or "") if view.problem is None else None
-        )
+def _no_value(index: SnapshotIndex, request: RequestInfo) -> StatusError:
+    """The error of a policy that may have the values, else 404 with what is missing."""
+    metric, views = request.metric, index.policies(request.namespace)
+    where = f"in namespace {request.namespace}"
+    having = [view for view in views if metric.startswith(EFFECTIVE_PREFIX) and base_metric(view, metric)]
+    serving = [view for view in having if is_selected(view, metric, request.series)]
+    if not having:
+        queries = (name for name, query in index.snapshot.queries.items() if query.by_pod)
+        names = (EFFECTIVE_PREFIX + one.name for view in views for one in view.policy.metrics)
+        return not_found(f"no metric {metric} on pods {where}; {known_metrics([*queries, *names])}", name=metric)
+    if not serving:
+        return not_found(f"metricLabelSelector {request.series} selects no policy with {metric}")
+    for view in serving:
+        result = require_assessment(view).metric(base_metric(view, metric) or "")
         if result is not None and result.total:
-            return not_found(
-                f"{request.metric} is one number for the whole service, no pod has one of its own; "
-                f"read it from WatermarkPolicy {view.policy.name}"
-            )
+            sentence = f"{metric} is one number for the whole service, no pod has one of its own"
+            return not_found(f"{sentence}; read it from WatermarkPolicy {view.policy.name}")
     if request.name != ALL_OBJECTS:
-        return not_found(
-            f"pod {request.name} has no value of {request.metric}: no policy counts it, or it does not serve"
-        )
+        return not_found(f"pod {request.name} has no value of {metric}: no policy counts it, or it does not serve")
     chosen = f" that {str(request.labels)!r} selects" if request.labels else ""
-    return not_found(f"no pod{chosen} in namespace {request.namespace} has a value of {request.metric}")
+    return not_found(f"no pod{chosen} {where} has a value of {metric}")
 
 
-async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[MetricValue] | None:
-    """The values of a query by pod; None if there is no such query. Raises StatusError 503 and 404."""
-    query = snapshot.queries.get(request.metric)
-    if query is None or not query.by_pod:
-        return None
+async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
     _refuse_stale(query, now)
     series = query.series.get(request.namespace, SeriesList())
     _refuse_ambiguous(query, series, request, now)
-    items: list[MetricValue] = []
-    slices = Slices()
-    pods = snapshot.pods.get(request.namespace, PodStore())
+    pods = index.snapshot.pods.get(request.namespace, PodStore())
+    chosen = [pods[request.name]] if request.name in pods else []
     if request.name == ALL_OBJECTS:
-        chosen = await pods.select(request.labels, slices)
-    else:
-        chosen = [pods[request.name]] if request.name in pods else []
-    for pod in chosen:
-        # at most one series of a pod counts
-        items.extend(
-            MetricValue(
-                described=pod_reference(pod), metric=query.name, value=Value(text=nano_text(each.value), at=each.at)
-            )
-            for each in series.of_pod(pod.name)
-            if now - each.at <= query.max_age and (request.series is None or request.series.matches(each.labels))
-        )
-        await slices.breathe()
-    if not items:
+        chosen = await pods.select(request.labels, Slices())
+
+    def rows() -> Iterator[Row | None]:
+        for pod in chosen:
+            for each in series.of_pod(pod.name):  # at most one of a pod counts
+                if now - each.at <= query.max_age and (request.series is None or request.series.matches(each.labels)):
+                    yield _row(request, pod, Value(nano_text(each.value), each.at))
+            yield None
+
+    found = await in_slices(rows())
+    if not found:
         raise _no_sample(query, request, "pod")
-    return items
+    return found
 
 
-async def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> list[ExternalMetricValue] | None:
-    """The series of a query in the namespace; None if there is no such query. Raises StatusError 503 and 404."""
-    query = snapshot.queries.get(request.metric)
-    if query is None:
-        return None
+async def as_external(query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
+    """The series of a query in the namespace. Raises StatusError 503 and 404."""
     _refuse_stale(query, now)
-    slices = Slices()
-    chosen = await query.series.get(request.namespace, SeriesList()).select(request.labels, slices)
+    chosen = await query.series.get(request.namespace, SeriesList()).select(request.labels, Slices())
     if not chosen:
         raise _no_sample(query, request, "series")
     oldest = min(series.at for series in chosen)
     if now - oldest > query.max_age:
         raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
-    items = []
-    for series in chosen:
-        value = Value(text=nano_text(series.value), at=series.at)
-        items.append(ExternalMetricValue(metric=query.name, labels=series.labels, value=value))
-        await slices.breathe()
-    return items
+    return await in_slices(
+        external_row(query.name, series.labels, Value(nano_text(series.value), series.at)) for series in chosen
+    )
 
 
 def _refuse_stale(query: NamedQueryResult, now: float) -> None:
     if query.fetched_at is None:
-        why = f": {query.error}" if query.error else ""
-        raise unavailable(f"query {query.name} has not been answered yet{why}")
+        raise unavailable(f"query {query.name} has not been answered yet{f': {query.error}' if query.error else ''}")
     if now - query.fetched_at > query.max_age:
         raise _too_old(query, f"query {query.name} was last answered at {time_text(query.fetched_at)}")
 
 
 def _too_old(query: NamedQueryResult, event: str) -> StatusError:
-    why = f"; {query.error}" if query.error else ""
-    return unavailable(f"{event}, the limit is {query.max_age:g} s{why}")
+    return unavailable(f"{event}, the limit is {query.max_age:g} s{f'; {query.error}' if query.error else ''}")
 
 
 def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: RequestInfo, now: float) -> None:

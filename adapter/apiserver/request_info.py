@@ -25,10 +25,8 @@ PODS_RESOURCE = "pods"
 POLICIES_RESOURCE = WATERMARK_POLICIES.name
 ALL_OBJECTS = "*"
 
-MAX_QUERY = 32 * 1024
-"""Characters of a target's encoded query: enough for two selectors of many hundred values."""
-MAX_PATH = 2048
-"""Characters of a target's encoded path: enough for a namespace, a resource, a name and a metric."""
+MAX_TARGET = 32 * 1024
+"""Characters of an encoded target: enough for two selectors of many hundred values."""
 _MAX_PARAMETERS = 32
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -47,6 +45,9 @@ class RequestKind(StrEnum):
     EXTERNAL = "external"
     UPSTREAM = "upstream"  # a metric that is not ours, whatever its resource
     OTHER = "other"
+
+
+_KINDS = {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}
 
 
 class Attributes(NamedTuple):
@@ -74,65 +75,62 @@ class RequestInfo:
     segments: tuple[str, ...] = ()
     group: str = ""
     version: str = ""
-    namespace: str = ""
-    resource: str = ""
-    name: str = ""
     metric: str = ""
     labels: LabelSelector | None = None
     series: LabelSelector | None = None
 
     @property
-    def policy(self) -> str | None:
-        """The policy whose External series are requested; None: those of any."""
-        return None if self.labels is None else self.labels.value("policy")
+    def namespace(self) -> str:
+        """The namespace of the requested objects or series."""
+        return self.attributes.namespace
 
     @property
-    def is_list(self) -> bool:
-        """Whether all pods, policies or series of a namespace are looked at."""
-        is_any = self.policy is None if self.kind is RequestKind.EXTERNAL else self.kind is RequestKind.PODS
-        return is_any or self.name == ALL_OBJECTS
+    def resource(self) -> str:
+        """The resource that the metric describes (`deployments.apps`); of External, the metric itself."""
+        return self.attributes.resource
+
+    @property
+    def name(self) -> str:
+        """The described object, or ALL_OBJECTS."""
+        return self.attributes.name
 
 
 def parse_target(target: str) -> RequestInfo:
     """Parse a target (`/path?query`). Raises StatusError for one that is invalid."""
+    if len(target) > MAX_TARGET:
+        message = f"the request target has {len(target)} characters, at most {MAX_TARGET} are read: select by less"
+        raise StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, message)
     path, _, query = target.partition("?")
-    segments = _decode(path)
-    parameters = _parameters(query)
-    group, version = (*segments[1:3], "", "")[:2]
-    attributes = None
-    if len(segments) > 3 and segments[0] == "apis" and version in SERVED_VERSIONS.get(group, ()) and all(segments):
-        attributes = _resource_attributes(group, version, segments[3:])
-    if attributes is not None:
-        if parameters.get("watch", "") not in {"", "0", "false"}:
-            raise not_allowed("watch is not supported: metrics can only be read")
-        if parameters.get("fieldSelector"):
-            raise bad_request("fieldSelector is not supported; use labelSelector")
-        resources = {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}
-        of_custom = resources.get(attributes.resource, RequestKind.TARGET)
-        return RequestInfo(
-            kind=RequestKind.EXTERNAL if group == EXTERNAL else of_custom,
-            attributes=attributes,
-            segments=segments,
-            group=group,
-            version=version,
-            namespace=attributes.namespace,
-            resource=attributes.resource,
-            name=attributes.name,
-            metric=attributes.subresource or segments[-1],
-            labels=_selector(parameters, "labelSelector"),
-            series=_selector(parameters, "metricLabelSelector"),
-        )
-    kind = RequestKind.OTHER
-    if segments[0] == "apis" and len(segments) <= 3 and all(segments):
-        kind = (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
-    elif segments == ("version",):
-        kind = RequestKind.VERSION
-    elif segments[0] == "openapi":
-        kind = RequestKind.OPENAPI
-    elif segments[0] == "apis" and group in SERVED_VERSIONS:
+    segments = _segments(path)
+    root, group, version = (*segments, "", "", "")[:3]
+    on_path = Attributes(path="/" + "/".join(segments))
+    if root != "apis" or group not in SERVED_VERSIONS or len(segments) <= 3:
+        kind = RequestKind.OTHER
+        if root == "apis" and len(segments) <= 3 and all(segments):
+            kind = (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
+        elif segments == ("version",):
+            kind = RequestKind.VERSION
+        elif root == "openapi":
+            kind = RequestKind.OPENAPI
+        return RequestInfo(kind=kind, attributes=on_path, segments=segments, group=group, version=version)
+    attributes = _resource_attributes(group, version, segments[3:])
+    if attributes is None or version not in SERVED_VERSIONS[group] or not all(segments):
         raise bad_request("invalid request path")
-    attributes = Attributes(path="/" + "/".join(segments))
-    return RequestInfo(kind=kind, attributes=attributes, segments=segments, group=group, version=version)
+    parameters = _parameters(query)
+    if parameters.get("watch", "") not in {"", "0", "false"}:
+        raise not_allowed("watch is not supported: metrics can only be read")
+    if parameters.get("fieldSelector"):
+        raise bad_request("fieldSelector is not supported; use labelSelector")
+    return RequestInfo(
+        kind=RequestKind.EXTERNAL if group == EXTERNAL else _KINDS.get(attributes.resource, RequestKind.TARGET),
+        attributes=attributes,
+        segments=segments,
+        group=group,
+        version=version,
+        metric=segments[-1],
+        labels=_selector(parameters, "labelSelector"),
+        series=_selector(parameters, "metricLabelSelector"),
+    )
 
 
 def _resource_attributes(group: str, version: str, rest: tuple[str, ...]) -> Attributes | None:
@@ -151,10 +149,8 @@ def _resource_attributes(group: str, version: str, rest: tuple[str, ...]) -> Att
     return None
 
 
-def _decode(path: str) -> tuple[str, ...]:
-    if len(path) > MAX_PATH:
-        message = f"the path has {len(path)} characters, at most {MAX_PATH} are read"
-        raise StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, message)
+def _segments(path: str) -> tuple[str, ...]:
+    """The decoded segments of a path, none of which can be taken for another path."""
     if not path.startswith("/") or _BAD_ESCAPE.search(path):
         raise bad_request("invalid request path")
     try:
@@ -162,18 +158,13 @@ def _decode(path: str) -> tuple[str, ...]:
         segments = tuple(unquote(part, errors="strict") for part in path[1:].removesuffix("/").split("/"))
     except UnicodeError:
         raise bad_request("invalid request path: not UTF-8") from None
-    if any(part in {".", ".."} for part in segments):
-        raise bad_request("invalid request path: no segment may be '.' or '..'")
-    if any("/" in part for part in segments):
-        raise bad_request("invalid request path: no segment may contain '/'")
+    if any(part in {".", ".."} or "/" in part for part in segments):
+        raise bad_request("invalid request path: no segment may be '.' or '..', or contain '/'")
     return segments
 
 
 def _parameters(query: str) -> dict[str, str]:
     """Query parameters; `+` is a space. A repeated one is an error: the aggregator sorts and re-encodes them."""
-    if len(query) > MAX_QUERY:
-        message = f"the query has {len(query)} characters, at most {MAX_QUERY} are read: select by less"
-        raise StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, message)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError:
@@ -185,11 +176,10 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
-    text = parameters.get(name, "")
-    if not text:
+    if not parameters.get(name):
         return None
     try:
-        selector = parse_selector(text)
+        selector = parse_selector(parameters[name])
     except SelectorError as error:
         raise bad_request(f"invalid {name}: {error}") from None
     if len(selector.requirements) > MAX_SELECTOR_REQUIREMENTS:

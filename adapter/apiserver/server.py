@@ -1,22 +1,30 @@
-"""The aggregated API server: connects its parts and keeps TLS, front-proxy configuration and heartbeat up to date."""
+"""The aggregated API server: one handler for all requests, and what keeps TLS and the front proxy up to date.
+
+A request is authenticated, parsed, authorized and answered, in this order. Nothing of a request is read before its
+user is known, and what is authorized is what is answered.
+"""
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
+from adapter.apiserver import decision_document
 from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
-from adapter.apiserver.authorization import Authorizer, ReviewClient
-from adapter.apiserver.certificates import CertificateManager, KeyPair
+from adapter.apiserver.authorization import Authorizer
+from adapter.apiserver.certificates import CertificateManager
 from adapter.apiserver.discovery import Discovery
-from adapter.apiserver.door import Door, server_context
-from adapter.apiserver.handler import Handler
+from adapter.apiserver.door import Door
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.status import CertificateError
-from adapter.apiserver.upstream import Upstreams
+from adapter.apiserver.request_info import SERVED_VERSIONS, RequestInfo, RequestKind, parse_target
+from adapter.apiserver.status import CertificateError, StatusError, encode_status, not_allowed, not_found
+from adapter.apiserver.upstream import Upstreams, refuse_loop
+from adapter.kube.api import JSON
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
@@ -24,13 +32,20 @@ from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
-_log = structlog.get_logger(__name__)
 LINE_BYTES = 64 * 1024
 """Limit for one header, and for the request line: a selector of a few thousand values."""
 MOST_HEADERS = 2048
 """A user's identity may have hundreds of groups."""
 IDLE_SECONDS = 90.0
 """As long as the API server keeps an idle connection."""
+_HEADERS = {"Content-Type": JSON, "Server": "effective-load"}
+_PRIVATE = {**_HEADERS, "Cache-Control": "no-store"}
+"""For what only those may see who may ask for it."""
+_METRIC_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS, RequestKind.EXTERNAL})
+_LOGGED_CHARACTERS = 256
+"""Characters of a target that are logged."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +65,7 @@ class ApiServer:
 
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
     of the namespace. `unsynced_reason` says which caches are still being filled. `upstreams` answer the metrics that
-    are not ours; None: nobody does. `ready` and `warnings` are checks for `/readyz`.
+    are not ours. `ready` and `warnings` are checks for `/readyz`.
     """
 
     def __init__(
@@ -63,45 +78,38 @@ class ApiServer:
         unsynced_reason: Callable[[], str],
         metrics: Metrics,
         settings: ServerSettings,
+        upstreams: Upstreams,
         timing: Timing = Timing(),
-        upstreams: Upstreams | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started = asyncio.Event()
-        self._grace_seconds = timing.grace
-        self._errors = metrics.errors
-        self._tls_changed = asyncio.Event()
-        self.in_use: tuple[KeyPair, str] | None = None
-        self._requestheader = RequestheaderWatch(session, metrics, self._apply_config, seconds=timing.requestheader)
-        reviews = ReviewClient(session)
-        self._authenticator = Authenticator(metrics, wall, monotonic)
-        self._authorizer = Authorizer(reviews, metrics, monotonic)
         self.certificates = CertificateManager(
             session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
         )
-        self.door = Door(settings.address, settings.port)
-        self.handler = Handler(
-            self.door.tls_of,
-            self._authenticator,
-            self._authorizer,
-            MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now),
-            Discovery(upstreams.listed) if upstreams else Discovery(),
-            metrics,
-            external=settings.external_metrics,
-            upstreams=upstreams,
-        )
+        self._requestheader = RequestheaderWatch(session, metrics, self._apply_config, seconds=timing.requestheader)
+        self._authenticator = Authenticator(metrics, wall)
+        self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
+        self._authorizer = Authorizer(session, metrics, monotonic)
+        self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
+        self._discovery = Discovery(upstreams.listed)
+        self._upstreams = upstreams
+        self._external = settings.external_metrics
+        self._tls_changed = asyncio.Event()
+        self._grace_seconds = timing.grace
+        self._errors = metrics.errors
+        self._duration = functools.cache(metrics.api_requests.labels)
         self.ready: dict[str, Check] = {
             "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
             "certificate": self.certificates.check,
             "authentication": self._requestheader.check,
             "tls": self._tls_check,
         }
-        self.warnings: dict[str, Check] = {"authorization": reviews.check}
+        self.warnings: dict[str, Check] = {"authorization": self._authorizer.warning}
 
     def apply_settings(self, settings: ServerSettings) -> None:
         """Serve external metrics or not, and publish the CA in the APIServices, as these say; the rest stays."""
-        self.handler.external = settings.external_metrics
+        self._external = settings.external_metrics
         self.certificates.publish_in(settings.api_services)
 
     @property
@@ -112,8 +120,9 @@ class ApiServer:
     async def run(self) -> None:
         """Serve until cancelled; then stop accepting and give requests in flight `timing.grace` seconds."""
         http = web.Server(
-            self.handler,
+            self._handle,
             handler_cancellation=True,
+            auto_decompress=False,  # no body is read
             access_log=None,
             max_headers=MOST_HEADERS,
             max_line_size=LINE_BYTES,
@@ -134,6 +143,54 @@ class ApiServer:
             await self.door.end_connections()
             await self._authorizer.close()
 
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer a request. Raises only on cancellation."""
+        began = time.perf_counter()
+        group, kind = "", RequestKind.OTHER  # without them it is not authenticated
+        try:
+            identity = self._authenticator.identity(self.door.tls_of(request), request.raw_headers)
+            info = parse_target(request.raw_path)
+            group, kind = info.group if info.group in SERVED_VERSIONS else "", info.kind
+            _refuse_unserved(request)
+            await self._authorizer.check(identity, info.attributes)
+            is_metric = kind in _METRIC_KINDS and (self._external or kind is not RequestKind.EXTERNAL)
+            upstream = self._upstreams.of(info) if is_metric else None
+            if upstream is not None:
+                kind = RequestKind.UPSTREAM
+                refuse_loop(request.headers.getall("Via", ()))
+                body = await upstream.fetch(info)
+            else:
+                body = await self._body(info, is_metric=is_metric)
+            answer = web.Response(body=body, headers=_PRIVATE if decision_document.is_decision(info) else _HEADERS)
+        except StatusError as error:
+            answer = self._error(error)
+        except Exception as error:  # noqa: BLE001 - logged, and answered as a Status
+            _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
+            message = f"Internal error occurred: {type(error).__name__}"
+            answer = self._error(StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, message))
+        if request.method != "GET" or request.version != HttpVersion11:
+            answer.force_close()  # the body of a CONNECT would be taken for the next request
+        self._duration(group, kind, str(answer.status)).observe(time.perf_counter() - began)
+        return answer
+
+    async def _body(self, info: RequestInfo, *, is_metric: bool) -> bytes:
+        """The body of our own answer, as JSON. Raises StatusError."""
+        if decision_document.is_decision(info):
+            return await decision_document.answer(self._provider, info)
+        if is_metric:
+            return await self._provider.answer(info)
+        document = self._discovery.document(info, self._provider.index)
+        if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
+            raise not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
+        return document
+
+    def _error(self, error: StatusError) -> web.Response:
+        self._errors.labels(error.reason).inc()
+        answer = web.Response(body=encode_status(error), status=int(error.code), headers=_HEADERS)
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            answer.force_close()  # its certificate may have expired, or its CA been removed, while the connection lives
+        return answer
+
     def _apply_config(self, config: RequestheaderConfig) -> None:
         self._authenticator.config = config
         self._tls_changed.set()
@@ -144,19 +201,30 @@ class ApiServer:
             await self._tls_changed.wait()
             self._tls_changed.clear()
             pair, authority = self.certificates.current, self._authenticator.config.authority
-            before = self.in_use
-            if pair is None or (pair, authority) == before:
-                continue
-            try:
-                context = await asyncio.to_thread(server_context, pair, authority) if authority else None
-            except CertificateError as error:
-                self._errors.labels("certificate").inc()
-                _log.error("tls_context_failed", error=str(error))
-                continue
-            self.door.use(context, same_authority=before is not None and before[1] == authority)
-            self.in_use = (pair, authority)
+            if pair is not None and (pair, authority) != self.door.in_use:
+                try:
+                    await self.door.use(pair, authority)
+                except CertificateError as error:
+                    self._errors.labels("certificate").inc()
+                    _log.error("tls_context_failed", error=str(error))
 
     def _tls_check(self) -> str | None:
         """Why new connections do not yet get the current certificate and CA; None when they do."""
-        desired = (self.certificates.current, self._authenticator.config.authority)
-        return None if desired == self.in_use else "the serving certificate and the front proxy's CA are not in use yet"
+        wanted = (self.certificates.current, self._authenticator.config.authority)
+        return (
+            None
+            if wanted == self.door.in_use
+            else "the serving certificate and the front proxy's CA are not in use yet"
+        )
+
+
+def _refuse_unserved(request: web.BaseRequest) -> None:
+    """Raises StatusError for another protocol, for a method that is not served, and where JSON is not accepted."""
+    if request.version != HttpVersion11:
+        raise StatusError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
+    if request.method != "GET":
+        raise not_allowed(f"{request.method} is not supported: metrics can only be read")
+    accept = request.headers.get("Accept", "")
+    types = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    if accept and types.isdisjoint({JSON, "application/*", "*/*"}):
+        raise StatusError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served")

@@ -10,30 +10,21 @@ class ServingError(Exception):
 
     ServingError
     ├── StatusError                an error answer: code, reason, message
-    └── CertificateError           a certificate, key or CA cannot be used
+    └── CertificateError           a certificate, key or CA cannot be used; the message says which and why
     """
 
 
+class CertificateError(ServingError):
+    """A certificate, key or CA cannot be used; the message says which and why."""
+
+
 REASONS = {
-    HTTPStatus.BAD_REQUEST: "BadRequest",
-    HTTPStatus.UNAUTHORIZED: "Unauthorized",
-    HTTPStatus.FORBIDDEN: "Forbidden",
-    HTTPStatus.NOT_FOUND: "NotFound",
-    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
-    HTTPStatus.NOT_ACCEPTABLE: "NotAcceptable",
-    HTTPStatus.CONFLICT: "Conflict",
-    HTTPStatus.GONE: "Gone",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
-    HTTPStatus.REQUEST_URI_TOO_LONG: "RequestURITooLong",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
-    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
-    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
-    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
-    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HTTPVersionNotSupported",
-    HTTPStatus.LOOP_DETECTED: "LoopDetected",
-}
-"""The reason that belongs to a code."""
+    400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed",
+    406: "NotAcceptable", 409: "Conflict", 410: "Gone", 413: "RequestEntityTooLarge", 414: "RequestURITooLong",
+    422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+    505: "HTTPVersionNotSupported", 508: "LoopDetected",
+}  # fmt: skip
+"""The reason that belongs to a code. No other code is answered: codes are labels of a metric."""
 
 
 class StatusError(ServingError):
@@ -47,15 +38,9 @@ class StatusError(ServingError):
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.reason = reason or REASONS[HTTPStatus(code)]
+        self.reason = reason or REASONS[code]
         self.message = message
-        self.kind = kind
-        self.group = group
-        self.name = name
-
-
-class CertificateError(ServingError):
-    """A certificate, key or CA cannot be used; the message says which and why."""
+        self.details = {key: text for key, text in (("name", name), ("group", group), ("kind", kind)) if text}
 
 
 def bad_request(message: str) -> StatusError:
@@ -81,8 +66,6 @@ def unavailable(message: str) -> StatusError:
 
 def encode_status(error: StatusError) -> bytes:
     """The Status as JSON, never with `retryAfterSeconds`: client-go would retry inside the HPA controller."""
-    details = {"name": error.name, "group": error.group, "kind": error.kind}
-    causes = [{"reason": error.reason, "message": error.message}]
     return msgspec.json.encode(
         {
             "kind": "Status",
@@ -91,7 +74,7 @@ def encode_status(error: StatusError) -> bytes:
             "status": "Failure",
             "message": error.message,
             "reason": error.reason,
-            "details": {key: text for key, text in details.items() if text} | {"causes": causes},
+            "details": {**error.details, "causes": [{"reason": error.reason, "message": error.message}]},
             "code": int(error.code),
         }
     )

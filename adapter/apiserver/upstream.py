@@ -10,20 +10,19 @@ header or `retryAfterSeconds`.
 """
 
 import asyncio
+import functools
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 import structlog
 from yarl import URL
 
-from adapter.apiserver.discovery import LIST_KINDS, MOST_NAMES
-from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
+from adapter.apiserver.discovery import LIST_KINDS, MOST_NAMES, is_reserved
+from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.request_info import (
     CUSTOM,
     EXTERNAL,
@@ -34,11 +33,9 @@ from adapter.apiserver.request_info import (
 )
 from adapter.apiserver.status import REASONS, StatusError, unavailable
 from adapter.kube.objects import Status
-from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import LogOnce
-from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.outbound import Client, Reply
+from adapter.runtime.http import MIB, Client, Reply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.settings import Upstream as UpstreamSettings
@@ -47,10 +44,8 @@ from adapter.usage.promql import uses_variables
 
 AT_ONCE = 16
 """Requests to one upstream at a time."""
-REFRESH_SECONDS, RETRY_SECONDS = 30.0, 5.0
-"""Between two readings of an upstream's names, after an answer and after a failure."""
-RETIRE_SECONDS = 31.0
-"""A replaced upstream is closed after once to twice this time: longer than any of its requests takes."""
+REFRESH_SECONDS = 30.0
+"""Between two readings of an upstream's names."""
 _SELF = "effective-load"
 """The pseudonym of this program in the header `Via`."""
 _VIA = {"Via": f"1.1 {_SELF}"}
@@ -60,12 +55,6 @@ _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})", re.ASCII)
 _LONGEST_METRIC = 256
 _LONGEST_MESSAGE = 1024
 _SHOWN = 200
-_PASSING = REASONS.keys() - {
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.REQUEST_URI_TOO_LONG,
-    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
-}
-"""The codes that pass: they and their reasons are labels of metrics, so the upstream does not choose them."""
 
 _log = structlog.get_logger(__name__)
 
@@ -75,24 +64,14 @@ class _Described(msgspec.Struct):
 
 
 class _MetricValue(msgspec.Struct, rename="camel"):
-    described_object: _Described
     value: str | int | float
+    described_object: _Described | None = None  # External series have none
 
 
-class _ExternalMetricValue(msgspec.Struct):
-    value: str | int | float
-
-
-class _CustomList(msgspec.Struct, rename="camel"):
+class _MetricList(msgspec.Struct, rename="camel"):
     kind: str = ""
     api_version: str = ""
     items: list[_MetricValue] | None = None
-
-
-class _ExternalList(msgspec.Struct, rename="camel"):
-    kind: str = ""
-    api_version: str = ""
-    items: list[_ExternalMetricValue] | None = None
 
 
 class _Resource(msgspec.Struct):
@@ -106,213 +85,182 @@ class _ResourceList(msgspec.Struct, rename="camel"):
     resources: list[_Resource] | None = None
 
 
-_CUSTOM_LIST = Decoder(_CustomList)
-_EXTERNAL_LIST = Decoder(_ExternalList)
-_RESOURCE_LIST = Decoder(_ResourceList)
-_STATUS = Decoder(Status)
+_METRIC_LIST, _RESOURCE_LIST, _STATUS = Decoder(_MetricList), Decoder(_ResourceList), Decoder(Status)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnNames:
-    """The reserved names on every resource, and the named queries where they are served: on pods, as External."""
+Scopes = Mapping[str, str]
+"""The scope of each named query that is served, by its name: `Pods` or `Service`."""
 
-    on_pods: frozenset[str] = frozenset()
-    external: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, queries: Iterable[NamedQuery]) -> Self:
-        """The names of the settings' queries that are served: those without variables."""
-        scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
-        return cls(frozenset(name for name, scope in scopes.items() if scope == "Pods"), frozenset(scopes))
+def scopes_of(queries: Iterable[NamedQuery]) -> Scopes:
+    """The settings' queries that are served: those without variables."""
+    return {query.name: query.scope for query in queries if not uses_variables(query.query)}
 
-    def includes(self, group: str, resource: str, metric: str) -> bool:
-        """Whether a metric of a resource (External: any text) is ours."""
-        if metric in COMMON_METRICS or metric.startswith((EFFECTIVE_PREFIX, RAW_PREFIX)):
-            return True
-        if group != CUSTOM:
-            return metric in self.external
-        return resource == POLICIES_RESOURCE or (resource == PODS_RESOURCE and metric in self.on_pods)
+
+def is_ours(group: str, resource: str, metric: str, queries: Scopes) -> bool:
+    """Whether a metric of a resource (External: any text) is this adapter's own."""
+    if group != CUSTOM:
+        return is_reserved(metric) or metric in queries
+    of_query = resource == PODS_RESOURCE and queries.get(metric) == "Pods"
+    return is_reserved(metric) or resource == POLICIES_RESOURCE or of_query
 
 
 class UpstreamAdapter:
     """The adapter behind this one for a group."""
 
-    def __init__(
-        self,
-        group: str,
-        settings: UpstreamSettings,
-        own_names: OwnNames,
-        metrics: Metrics,
-        *,
-        names: Mapping[str, Mapping[str, bool]] | None = None,
-    ) -> None:
-        """`names`: those of an earlier connection to the same server, by version."""
-        self.group = group
+    def __init__(self, group: str, settings: UpstreamSettings, queries: Scopes, metrics: Metrics) -> None:
         self.settings = settings
-        self.own = own_names
-        self.names: dict[str, Mapping[str, bool]] = dict(names or {})
+        self.queries = queries
+        self.names: dict[str, Mapping[str, bool]] = {}
         """The names that it lists in each version and that are not ours: whether each is namespaced."""
-        self.problem: str | None = None
-        """Why it did not answer which metrics it has; None if it did, or was not asked yet."""
+        self._group = group
         self._client = Client(
             settings.access,
             timeout=settings.timeout_seconds,
-            source=f"upstream/{group}",
-            at_once=AT_ONCE + 1,  # one more for discovery
-            limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of the upstream for {group}"),
+            max_bytes=settings.max_answer_mib * MIB,
+            at_once=AT_ONCE,
+            limit_name=f"maxAnswerMiB of the upstream for {group}",
         )
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self.close = self._client.close
         self._log_once = LogOnce()
         self._metrics = metrics
 
     async def fetch(self, request: RequestInfo) -> bytes:
         """The upstream's list for an authorized request. Raises StatusError, within the settings' time."""
         began = time.perf_counter()
-        code: int | None = None  # of a request that is cancelled
         selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
-        url = self._address(request.segments, {name: str(selector) for name, selector in selectors.items() if selector})
         try:
-            async with asyncio.timeout(self.settings.timeout_seconds), self._places:
-                reply = await self._client.send("GET", url, headers=_VIA)
+            reply = await self._get(request.segments, {name: str(one) for name, one in selectors.items() if one})
             answer = metric_list(reply, request)
-            code = HTTPStatus.OK
-        except (SourceError, TimeoutError) as error:
-            status = self._status(error)
-            code = status.code
-            raise status from error
         except StatusError as error:
-            code = error.code
+            self._observe(error.code, began)
             raise
-        finally:
-            if code is not None:
-                duration = self._metrics.upstream_requests.labels(self.group, str(int(code)))
-                duration.observe(time.perf_counter() - began)
-        self._log_once.clear("request")
+        except SourceError as error:
+            status = self._status(error)
+            self._observe(status.code, began)
+            raise status from error
+        self._observe(HTTPStatus.OK, began)
+        self._log_once.clear()
         return answer
 
-    def _address(self, segments: tuple[str, ...], query: Mapping[str, str]) -> URL:
-        path = "/".join(quote(segment, safe=_SEGMENT_CHARACTERS) for segment in segments)
-        asked = f"?{urlencode(query)}" if query else ""
-        return URL(f"{self.settings.url.rstrip('/')}/{path}{asked}", encoded=True)
-
-    def _status(self, error: SourceError | TimeoutError) -> StatusError:
-        """The error for the client, without addresses; it is counted, and logged when it is a new one."""
-        whose = f"the upstream adapter for {self.group}"
-        if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
-            reason, cause = "timeout", f"gave no answer within {self.settings.timeout_seconds:g} s"
-            status = StatusError(HTTPStatus.GATEWAY_TIMEOUT, f"{whose} {cause}")
-        else:
-            reason, cause = error.reason, str(error)
-            status = unavailable(f"{whose}: {error.public}")
-        self._metrics.upstream_errors.labels(self.group, reason).inc()
-        if self._log_once.is_new(cause, "request"):
-            _log.warning("upstream_request_failed", group=self.group, error=cause)
-        return status
-
-    async def refresh(self) -> bool:
-        """Asks which metrics it has; returns whether any version was answered. The others keep their names."""
+    async def refresh(self) -> None:
+        """Ask which metrics it has; a version without an answer keeps its names. Raises SourceError if all are."""
         faults: list[str] = []
-        for version in SERVED_VERSIONS[self.group]:
+        for version in SERVED_VERSIONS[self._group]:
             try:
-                reply = await self._client.send("GET", self._address(("apis", self.group, version), {}), headers=_VIA)
-                self.names[version] = listed_names(reply, self.group, version, self.own)
+                reply = await self._get(("apis", self._group, version), {})
+                self.names[version] = listed_names(reply, self._group, version, self.queries)
             except (StatusError, SourceError) as error:
                 faults.append(f"{version}: {error}")
-        if len(faults) < len(SERVED_VERSIONS[self.group]):
-            self.problem = None
-            if self._log_once.clear("discovery"):
-                _log.info("upstream_discovery_succeeded", group=self.group)
-            return True
-        self.problem = f"the upstream adapter for {self.group} does not answer discovery: {faults[0]}"
-        if self._log_once.is_new(faults[0], "discovery"):
-            _log.warning("upstream_discovery_failed", group=self.group, error=faults[0])
-        return False
+        if len(faults) == len(SERVED_VERSIONS[self._group]):
+            raise SourceError(f"the upstream adapter for {self._group} does not answer discovery: {faults[0]}")
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+    async def _get(self, segments: tuple[str, ...], query: Mapping[str, str]) -> Reply:
+        path = "/".join(quote(segment, safe=_SEGMENT_CHARACTERS) for segment in segments)
+        asked = f"?{urlencode(query)}" if query else ""
+        url = URL(f"{self.settings.url.rstrip('/')}/{path}{asked}", encoded=True)
+        return await self._client.send("GET", url, headers=_VIA)
+
+    def _observe(self, code: int, began: float) -> None:
+        duration = self._metrics.upstream_requests.labels(self._group, str(int(code)))
+        duration.observe(time.perf_counter() - began)
+
+    def _status(self, error: SourceError) -> StatusError:
+        """The error for the client, without addresses; it is counted, and logged when it is a new one."""
+        reason, whose = error.reason, f"the upstream adapter for {self._group}"
+        status = unavailable(f"{whose}: {error.public}")
+        if isinstance(error.__cause__, TimeoutError):
+            message = f"{whose} gave no answer within {self.settings.timeout_seconds:g} s"
+            reason, status = "timeout", StatusError(HTTPStatus.GATEWAY_TIMEOUT, message)
+        self._metrics.upstream_errors.labels(self._group, reason).inc()
+        if self._log_once.is_new(str(error)):
+            _log.warning("upstream_request_failed", group=self._group, error=str(error))
+        return status
 
 
 class Upstreams:
-    """The adapters behind this one, by group; `apply_settings` changes them while running."""
+    """The adapters behind this one, by group; `apply_settings` changes them while running.
 
-    def __init__(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery], metrics: Metrics) -> None:
+    `seconds`: how often their names are read.
+    """
+
+    def __init__(
+        self,
+        settings: UpstreamsSettings,
+        queries: Iterable[NamedQuery],
+        metrics: Metrics,
+        *,
+        seconds: float = REFRESH_SECONDS,
+    ) -> None:
         self._metrics = metrics
-        self.by_group: dict[str, UpstreamAdapter] = {}
-        self._retired: list[UpstreamAdapter] = []
-        self._closing: list[UpstreamAdapter] = []
-        self._changed = {group: asyncio.Event() for group in SERVED_VERSIONS}
+        self._by_group: dict[str, UpstreamAdapter] = {}
+        self._replaced: list[UpstreamAdapter] = []
+        self._refreshers = {
+            group: Refresher(
+                functools.partial(self._refresh, group),
+                seconds,
+                "upstream_discovery_failed",
+                functools.partial(self._show, group, up=False),
+                group=group,
+            )
+            for group in SERVED_VERSIONS
+        }
         self.apply_settings(settings, queries)
 
     def apply_settings(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery]) -> None:
-        """Replaces the upstreams whose settings changed; requests under way end with the old ones."""
-        own_names = OwnNames.of(queries)
+        """Replace the upstreams whose settings changed; the connections of the old ones are closed."""
+        scopes = scopes_of(queries)
         for group, wanted in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
-            current = self.by_group.get(group)
-            names = None
-            if current is not None:
-                if (wanted, own_names) == (current.settings, current.own):
-                    continue
-                self._retired.append(self.by_group.pop(group))
-                if wanted is not None and (wanted.url, own_names) == (current.settings.url, current.own):
-                    names = current.names
-            if wanted is not None:
-                self.by_group[group] = UpstreamAdapter(group, wanted, own_names, self._metrics, names=names)
-            elif current is not None:
-                self._metrics.upstream_up.remove_by_labels({"group": group})
-            else:
+            current = self._by_group.pop(group, None)
+            if current is not None and (wanted, scopes) == (current.settings, current.queries):
+                self._by_group[group] = current
                 continue
-            self._changed[group].set()
+            if wanted is not None:
+                self._by_group[group] = upstream = UpstreamAdapter(group, wanted, scopes, self._metrics)
+                if current is not None and (wanted.url, scopes) == (current.settings.url, current.queries):
+                    upstream.names = current.names
+            else:
+                self._metrics.upstream_up.remove_by_labels({"group": group})
+            self._replaced += [current] if current is not None else []
+            self._refreshers[group].wake()
 
     def of(self, request: RequestInfo) -> UpstreamAdapter | None:
         """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""
-        upstream = self.by_group.get(request.group)
-        if upstream is None or upstream.own.includes(request.group, request.resource, request.metric):
+        upstream = self._by_group.get(request.group)
+        if upstream is None or is_ours(request.group, request.resource, request.metric, upstream.queries):
             return None
         return upstream
 
     def listed(self, group: str, version: str) -> Mapping[str, bool]:
         """The names that an upstream adds to discovery: whether each is namespaced."""
-        upstream = self.by_group.get(group)
+        upstream = self._by_group.get(group)
         return upstream.names.get(version, {}) if upstream is not None else {}
 
     def warning(self) -> str | None:
         """Which upstream does not answer, and why; None if all do."""
-        return "; ".join(upstream.problem for upstream in self.by_group.values() if upstream.problem) or None
+        errors = (refresher.error for group, refresher in self._refreshers.items() if group in self._by_group)
+        return "; ".join(error for error in errors if error) or None
 
     async def run(self) -> None:
         """Refresh the names until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for group in SERVED_VERSIONS:
-                    tasks.create_task(self._follow(group), name=f"upstream {group}")
-                tasks.create_task(self._close_retired(), name="retired upstreams")
+                for group, refresher in self._refreshers.items():
+                    tasks.create_task(refresher.run(), name=f"upstream {group}")
         finally:
-            for upstream in (*self.by_group.values(), *self._retired, *self._closing):
+            for upstream in (*self._by_group.values(), *self._replaced):
                 await upstream.close()
 
-    async def _follow(self, group: str) -> None:
-        changed = self._changed[group]
-        while True:
-            changed.clear()
-            seconds = None
-            if (upstream := self.by_group.get(group)) is not None:
-                try:
-                    answered = await upstream.refresh()
-                except Exception:  # noqa: BLE001 - logged; our own metrics do not depend on it, and its names stay
-                    _log.exception("upstream_refresh_failed", group=group)
-                    answered = False
-                if self.by_group.get(group) is upstream:  # else its settings changed meanwhile
-                    self._metrics.upstream_up.labels(group).set(answered)
-                seconds = REFRESH_SECONDS if answered else RETRY_SECONDS
-            await wait_for_event(changed, seconds)
+    async def _refresh(self, group: str) -> None:
+        while self._replaced:
+            await self._replaced.pop().close()
+        if group in self._by_group:
+            await self._by_group[group].refresh()
+            self._show(group, up=True)
 
-    async def _close_retired(self) -> None:
-        while True:
-            await asyncio.sleep(RETIRE_SECONDS)
-            for upstream in self._closing:
-                await upstream.close()
-            self._closing, self._retired = self._retired, []
+    def _show(self, group: str, *, up: bool) -> None:
+        if group in self._by_group:  # it may have been removed meanwhile
+            self._metrics.upstream_up.labels(group).set(up)
 
 
 def refuse_loop(via: Sequence[str]) -> None:
@@ -321,30 +269,27 @@ def refuse_loop(via: Sequence[str]) -> None:
         raise StatusError(508, "the upstream adapter of this adapter is this adapter; check upstreams")
 
 
-def listed_names(reply: Reply, group: str, version: str, own_names: OwnNames) -> Mapping[str, bool]:
+def listed_names(reply: Reply, group: str, version: str, queries: Scopes) -> Mapping[str, bool]:
     """The metrics that the upstream lists and that are not ours, sorted. Raises StatusError and SourceError."""
     _refuse_error(reply)
     try:
         answer = _RESOURCE_LIST.decode(reply.body)
     except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"discovery: {error}", public="its discovery document cannot be read") from error
+        raise WrongAnswer(f"its discovery document cannot be read: {error}") from error
     if (answer.kind, answer.group_version) != ("APIResourceList", f"{group}/{version}"):
-        raise WrongAnswer(
-            f"discovery: no APIResourceList of {group}/{version}",
-            public="its discovery document is not of this group",
-        )
-    listed = {one.name: one.namespaced for one in answer.resources or [] if _is_listed(one.name, group, own_names)}
+        raise WrongAnswer(f"its discovery document is no APIResourceList of {group}/{version}")
+    listed = {one.name: one.namespaced for one in answer.resources or [] if _is_listed(one.name, group, queries)}
     return {name: listed[name] for name in sorted(listed)[:MOST_NAMES]}
 
 
-def _is_listed(name: str, group: str, own_names: OwnNames) -> bool:
+def _is_listed(name: str, group: str, queries: Scopes) -> bool:
     resource, metric = "", name
     if group == CUSTOM:
         resource, _, metric = name.partition("/")
         if not _RESOURCE.fullmatch(resource):
             return False
     is_name = bool(metric) and metric.isprintable() and "/" not in metric and len(metric) <= _LONGEST_METRIC
-    return is_name and not own_names.includes(group, resource, metric)
+    return is_name and not is_ours(group, resource, metric, queries)
 
 
 def metric_list(reply: Reply, request: RequestInfo) -> bytes:
@@ -354,51 +299,43 @@ def metric_list(reply: Reply, request: RequestInfo) -> bytes:
     """
     _refuse_error(reply)
     kind, version = LIST_KINDS[request.group], f"{request.group}/{request.version}"
-    answer: _CustomList | _ExternalList
     try:
-        answer = (_CUSTOM_LIST if request.group == CUSTOM else _EXTERNAL_LIST).decode(reply.body)
+        answer = _METRIC_LIST.decode(reply.body)
     except msgspec.MsgspecError as error:
-        text = f"{error}: {_beginning(reply.body)}"
-        raise WrongAnswer(text, public="the answer is no list of metrics") from error
+        raise WrongAnswer(f"{error}: {_beginning(reply)}", public="the answer is no list of metrics") from error
     if (answer.kind, answer.api_version) != (kind, version):
         received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
         raise WrongAnswer(f"{received} came instead of {kind} of {version}", public=f"the answer is no {kind}")
-    if isinstance(answer, _CustomList) and request.namespace not in {"", "*"}:
-        for item in answer.items or ():
-            namespace = item.described_object.namespace
-            if namespace and namespace != request.namespace:
-                message = f"an item of namespace {namespace[:_SHOWN]!r} came, {request.namespace!r} was requested"
-                raise WrongAnswer(message, public="the answer has items of another namespace")
+    for item in answer.items or ():
+        namespace = item.described_object.namespace if item.described_object is not None else None
+        if namespace and request.namespace not in {"", "*", namespace}:
+            message = f"an item of namespace {namespace[:_SHOWN]!r} came, {request.namespace!r} was requested"
+            raise WrongAnswer(message, public="the answer has items of another namespace")
     return reply.body
 
 
 def _refuse_error(reply: Reply) -> None:
     """Raises the error of any answer but 200: StatusError where the upstream explains itself, SourceError otherwise."""
-    code = reply.status
+    code, text = reply.status, f"HTTP {reply.status}: {_beginning(reply)}"
     if code == HTTPStatus.OK:
         return
-    text = reply.body
     if code == HTTPStatus.UNAUTHORIZED:
-        raise NotAuthenticated(f"HTTP {code}: {_beginning(text)}")
+        raise NotAuthenticated(text)
     if code == HTTPStatus.FORBIDDEN:
-        public = "the adapter's account lacks the right to this metric there"
-        raise NotAllowed(f"HTTP {code}: {_beginning(text)}", public=public)
-    if code < HTTPStatus.BAD_REQUEST:
-        is_redirect = code >= HTTPStatus.MULTIPLE_CHOICES
-        cause = "redirects are not followed" if is_redirect else "only answers of status 200 are read"
-        raise WrongAnswer(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}: {cause}")
+        raise NotAllowed(text, public="the adapter's account lacks the right to this metric there")
     try:
-        status = _STATUS.decode(text)
+        status = _STATUS.decode(reply.body)
     except msgspec.MsgspecError:
         status = Status()
-    if status.kind != "Status":
-        kind = SourceFailing if code >= HTTPStatus.INTERNAL_SERVER_ERROR else WrongAnswer
-        raise kind(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}, and no Kubernetes Status that explains it")
-    if code not in _PASSING:
-        code = HTTPStatus.INTERNAL_SERVER_ERROR if code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.BAD_REQUEST
-    message = f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {reply.status}'}"
+    is_failing = code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if code < HTTPStatus.BAD_REQUEST or status.kind != "Status":
+        kind = SourceFailing if is_failing else WrongAnswer
+        raise kind(text, public=f"HTTP {code}, and no Kubernetes Status that explains it")
+    message = f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {code}'}"
+    if code not in REASONS:  # codes and reasons are labels of metrics, so the upstream does not choose them
+        code = HTTPStatus.INTERNAL_SERVER_ERROR if is_failing else HTTPStatus.BAD_REQUEST
     raise StatusError(code, message)
 
 
-def _beginning(text: bytes) -> str:
-    return text[:_SHOWN].decode(errors="replace")
+def _beginning(reply: Reply) -> str:
+    return reply.body[:_SHOWN].decode(errors="replace")

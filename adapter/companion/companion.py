@@ -17,8 +17,8 @@ from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
-from adapter.load.conditions import Reason
 from adapter.load.decide import decide
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.decoding import Decoder
@@ -28,8 +28,6 @@ from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
-RESYNC_SECONDS = 10.0
-"""Every policy is planned for once in this time, also one that has not changed."""
 SYNC_POLL_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """How long after its watches are filled a replica waits for samples and registries before it campaigns."""
@@ -147,11 +145,11 @@ class Companion:
                 self._read.add(key)
 
     async def _resync(self) -> None:
-        """Queues every policy every RESYNC_SECONDS, behind those that have changed."""
+        """Queues every policy once in `statusIntervalSeconds`, behind those that have changed."""
         while True:
             self._urgent.add(self._snapshots.current.policies, resync=True)
             self._steady.add(self._snapshots.current.policies, resync=True)
-            await asyncio.sleep(RESYNC_SECONDS)
+            await asyncio.sleep(self.settings.status_interval_seconds)
 
     async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""

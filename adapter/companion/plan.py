@@ -34,7 +34,7 @@ from adapter.companion.features import (
     versions,
 )
 from adapter.companion.state import Context, PolicyCondition, State
-from adapter.load.conditions import ConditionType
+from adapter.policy.conditions import ConditionType
 
 
 class Feature(NamedTuple):

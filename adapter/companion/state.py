@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from adapter.load.assessment import Decision
-from adapter.load.conditions import ConditionType, Reason
 from adapter.policy.behavior import ReplicaChange
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings

@@ -14,16 +14,23 @@ from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.load.assess import assess
 from adapter.load.assessment import AssessmentInputs
-from adapter.load.conditions import Reason
-from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
-from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
-from adapter.registries.roster import ServiceKey, service_of
+from adapter.policy.conditions import Reason
+from adapter.policy.linking import (
+    NO_SCALE,
+    Link,
+    TargetRef,
+    owns_its_pods,
+    reference_faults,
+    selector_fault,
+    target_pods,
+)
+from adapter.registries.source import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.snapshot import Key, PolicyView, Problem
 
@@ -58,7 +65,7 @@ class Inputs:
 
 
 class Evaluator:
-    """Turns a policy into its view, and keeps the memory of each policy. `now` is the API server's clock (seconds).
+    """Turns a policy into its view, and keeps the memory of each policy. `now` is the time in epoch seconds.
 
     Policies with more than `few_pods` candidates are assessed in a thread.
     """

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.field_reader import PolicyMetadata, PolicyObject
@@ -22,10 +21,11 @@ from adapter.policy.linking import (
     Neighbours,
     TargetRef,
     discard,
+    owns_its_pods,
     target_ref,
 )
 from adapter.policy.watermark_policy import parse_policy
-from adapter.registries.roster import ServiceKey, service_of
+from adapter.registries.source import ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.slots import Claim

@@ -5,11 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.decide import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Wiring, flaws
 from adapter.snapshot import Snapshot
 from adapter.telemetry.series import MetricRow, PolicyRow
@@ -18,7 +18,7 @@ from adapter.telemetry.series import MetricRow, PolicyRow
 def policy_rows(
     snapshot: Snapshot, now: float, wiring: Callable[[Policy], Wiring | None] = lambda _: None
 ) -> Iterator[PolicyRow]:
-    """The metric values of each policy, by its watched scale. `now` is the API server's clock (seconds).
+    """The metric values of each policy, by its watched scale. `now` is the time in epoch seconds.
 
     `wiring` gives a policy with its HPA; None where there is no HPA.
     """

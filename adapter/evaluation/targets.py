@@ -174,6 +174,7 @@ class Targets:
         on_change: Callable[[TargetRef], None],
         on_kind: Callable[[KindKey], None],
         metrics: Metrics,
+        silence: float | None = None,
     ) -> None:
         self._session = session
         self._resources = RestMapper(session)
@@ -181,6 +182,7 @@ class Targets:
         self._on_change = on_change
         self._on_kind = on_kind
         self._metrics = metrics
+        self._silence = silence
         self._kinds: dict[KindKey, KindWatcher] = {}
         self._running: dict[KindKey, asyncio.Task[None]] = {}
         self._excluded: set[KindKey] = set()
@@ -226,6 +228,7 @@ class Targets:
             name=resource.name,
             namespace=namespace,
             on_event=partial(self._target_changed, key),
+            silence=self._silence,
             metrics=self._metrics,
         )
 

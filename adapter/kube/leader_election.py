@@ -25,7 +25,7 @@ from adapter.runtime.times import format_micro_time
 DURATION_SECONDS = 10
 """A lease that was not renewed for this long may be taken."""
 BELIEVED_SECONDS = 5.0
-"""A holder acts for this long after it requested the last granted renewal."""
+"""A holder acts for this long after it requested the last granted renewal; of a longer duration, for the same share."""
 RETRY_SECONDS = 2.0
 AGAIN_SECONDS = 0.5
 """The wait after a failed renewal: one request that hangs must not end the leadership."""
@@ -43,20 +43,25 @@ DECODER = Decoder(Lease)
 
 
 class LeaderElector:
-    """One candidate for one lease. `identity` names this process and is unique."""
+    """One candidate for one lease. `identity` names this process and is unique.
 
-    def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
+    `seconds` is the lease's duration, at least 10. A holder believes in itself for half of it, so that a longer one
+    leaves more time between its last write and a rival's first.
+    """
+
+    def __init__(
+        self, session: Session, namespace: str, name: str, identity: str, seconds: int = DURATION_SECONDS
+    ) -> None:
         self._session = session
         self._collection = LEASES.collection(namespace)
         self._path = LEASES.path(namespace, name)
         self._new = {"metadata": {"name": name, "namespace": namespace}}
-        self._identity = identity
+        self._name, self._identity, self._duration = name, identity, seconds
         self._held: Lease | None = None
         self._believed_until = 0.0
         self._version, self._since = "", 0.0
         """The last version of the lease, and when this process first saw it (monotonic seconds)."""
         self._log_once = LogOnce()
-        self._log = _log.bind(lease=name)
 
     @property
     def leads(self) -> bool:
@@ -73,7 +78,7 @@ class LeaderElector:
             while True:
                 while not await self._ask():  # noqa: ASYNC110  another process changes the lease
                     await asyncio.sleep(RETRY_SECONDS)
-                self._log.info("leader_elected", identity=self._identity)
+                _log.info("leader_elected", lease=self._name, identity=self._identity)
                 working = asyncio.ensure_future(work())
                 try:
                     await self._renew_while_leading(working)
@@ -81,7 +86,7 @@ class LeaderElector:
                         await working
                 finally:
                     await _ended(working)
-                self._log.warning("leadership_lost", identity=self._identity)
+                _log.warning("leadership_lost", lease=self._name, identity=self._identity)
         finally:  # so that the next candidate leads at once
             self._held = None
             try:
@@ -91,7 +96,7 @@ class LeaderElector:
                         spec = {**_spec(lease), "leaseDurationSeconds": 1, "renewTime": self._now()}
                         await self._send("PUT", lease, **{**spec, "holderIdentity": None, "acquireTime": None})
             except _TROUBLE as error:
-                self._log.warning("lease_release_failed", error=str(error) or "no answer")
+                _log.warning("lease_release_failed", lease=self._name, error=str(error) or "no answer")
 
     async def _renew_while_leading(self, working: asyncio.Future[None]) -> None:
         wait = RETRY_SECONDS
@@ -113,11 +118,11 @@ class LeaderElector:
             granted = self._held = None
         except _TROUBLE as error:
             if self._log_once.is_new(type(error).__name__):
-                self._log.warning("lease_request_failed", error=str(error) or "no answer")
+                _log.warning("lease_request_failed", lease=self._name, error=str(error) or "no answer")
             return self.leads
         self._log_once.clear()
         if granted is not None:
-            self._held, self._believed_until = granted, began + BELIEVED_SECONDS
+            self._held, self._believed_until = granted, began + self._duration * BELIEVED_SECONDS / DURATION_SECONDS
         return granted is not None
 
     async def _take(self, began: float) -> Lease | None:
@@ -131,14 +136,14 @@ class LeaderElector:
         lease = await self._read()
         if lease is None:
             # It may have existed a moment ago, and its holder still acts.
-            if not self._unchanged(_GONE, DURATION_SECONDS, began):
+            if not self._unchanged(_GONE, self._duration, began):
                 return None
             method, lease, transitions = "POST", self._new, 0
         else:
             spec = _spec(lease)
             holder = spec.get("holderIdentity")
             ours = holder == self._identity  # by a request without an answer
-            over = max(spec.get("leaseDurationSeconds") or 0, DURATION_SECONDS)
+            over = max(spec.get("leaseDurationSeconds") or 0, self._duration)
             stale = self._unchanged(lease["metadata"]["resourceVersion"], over, began)
             if holder and not ours and not stale:
                 return None
@@ -148,7 +153,7 @@ class LeaderElector:
             method,
             lease,
             holderIdentity=self._identity,
-            leaseDurationSeconds=DURATION_SECONDS,
+            leaseDurationSeconds=self._duration,
             acquireTime=now,
             renewTime=now,
             leaseTransitions=transitions,

@@ -329,6 +329,17 @@ class AccessReview(KubeObject, frozen=True):
     status: _AccessReviewStatus = _AccessReviewStatus()
 
 
+class ApiGroupList(KubeObject, frozen=True):
+    """The served API groups with their versions, without the core group."""
+
+    groups: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+    @property
+    def group_versions(self) -> frozenset[str]:
+        """All of them as `group/version`."""
+        return frozenset(version["groupVersion"] for group in self.groups for version in group["versions"])
+
+
 class ApiResource(KubeObject, frozen=True):
     """One resource (`deployments`) or subresource (`deployments/scale`) of a discovery document."""
 

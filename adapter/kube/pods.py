@@ -31,6 +31,10 @@ _SHARED_AT_MOST = 4096
 """Templates whose parts are kept: 2,000 services of 25 pods with rollouts under way."""
 _LONGEST_SHARED = 8 * 1024
 """Bytes of a part that is kept: one pod, rewritten again and again, would fill memory with larger ones."""
+_LONGEST = 64 * 1024
+"""Bytes of labels, owners, or a container's resources or ports, and `_MOST` containers or gates. A user may write
+1.5 MB of each, which takes ten times as much memory decoded; such a pod has no labels, or no known containers."""
+_MOST = 256
 _COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 
 _DECODER = Decoder(WirePod)
@@ -67,7 +71,7 @@ class PodDecoder:
         annotations = meta.annotations or PodAnnotations()
         # As the ReplicaSet controller reads it: 0 for anything but a 32-bit integer.
         cost = int(annotations.deletion_cost) if _COST.fullmatch(annotations.deletion_cost) else 0
-        labels = self._labels(bytes(meta.labels))
+        labels = self._labels(_bounded(meta.labels))
         ips = tuple(each.get("ip", "") for each in status.pod_ips or ())
         restarts = (
             at
@@ -75,7 +79,9 @@ class PodDecoder:
             if each.restart_count and each.state and each.state.running
             if (at := parse_time(each.state.running.get("startedAt"))) is not None
         )
-        gates = {name: name in true for each in spec.readiness_gates or () if (name := each.get("conditionType"))}
+        gates = {
+            name: name in true for each in (spec.readiness_gates or [])[:_MOST] if (name := each.get("conditionType"))
+        }
         return Pod(
             namespace=shared(meta.namespace),
             name=meta.name,
@@ -94,7 +100,7 @@ class PodDecoder:
             ips=ips or ((status.pod_ip,) if status.pod_ip else ()),
             host_ip=shared(status.host_ip or ""),
             host_network=bool(spec.host_network),
-            owner=self._owner(bytes(meta.owner_references)),
+            owner=self._owner(_bounded(meta.owner_references)),
             template_hash=next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""),
             labels=labels,
             containers=self._containers(_raw_containers(spec, status)),
@@ -123,6 +129,12 @@ def _once(make: Callable[[K], V], length: Callable[[K], int]) -> Callable[[K], V
     return lambda key: cached(key) if length(key) <= _LONGEST_SHARED else make(key)
 
 
+def _bounded(body: msgspec.Raw) -> bytes:
+    """A piece of JSON; null where it is longer than `_LONGEST`."""
+    part = bytes(body)
+    return part if len(part) <= _LONGEST else b"null"
+
+
 def _labels(body: bytes) -> Mapping[str, str]:
     return {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}
 
@@ -137,7 +149,7 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
     sidecars = [container for container in spec.init_containers or () if container.restart_policy == "Always"]
     raws = []
     for containers, statuses in (
-        (spec.containers or (), status.container_statuses),
+        ((spec.containers or [])[: _MOST + 1], status.container_statuses),
         (sidecars, status.init_container_statuses),
     ):
         by_name = {each.name: each for each in statuses or ()}
@@ -149,14 +161,14 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
                 _RawContainer(
                     name=container.name,
                     image=container.image,
-                    resources=bytes(container.resources),
-                    in_force=bytes(known.resources) if known is not None else b"null",
-                    ports=bytes(container.ports),
+                    resources=_bounded(container.resources),
+                    in_force=_bounded(known.resources) if known is not None else b"null",
+                    ports=_bounded(container.ports),
                     running=None if state is None else state.running is not None,
                     crash_looping=waiting.get("reason") == "CrashLoopBackOff",
                 )
             )
-    return tuple(raws)
+    return tuple(raws) if len(raws) <= _MOST else ()
 
 
 def _length(raws: tuple[_RawContainer, ...]) -> int:

@@ -180,7 +180,7 @@ class Reflector(Generic[T]):
             return meta.resource_version, self._decode(raw)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
-            _log.warning("object_cannot_be_read", resource=self.name, key=meta.key, error=str(error))
+            _log.warning("object_unreadable", resource=self.name, key=meta.key, error=str(error))
             return None if before is None else (before, self._items[meta.key])
 
     # --- watch ---

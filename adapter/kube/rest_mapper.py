@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from cachetools import TLRUCache
+from cachetools import TLRUCache, TTLCache
 
 from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, NotFound, UnknownKind, decode_answer
-from adapter.kube.objects import ApiResourceList, CustomResourceDefinition
+from adapter.kube.objects import ApiGroupList, ApiResourceList, CustomResourceDefinition
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
@@ -18,10 +18,16 @@ MISS_SECONDS = 30.0
 HIT_SECONDS = 600.0
 """A kind that was found is looked up again after this."""
 
+LISTING_SECONDS = 10.0
+"""Kinds share a discovery document for this long, so that many unknown kinds cost no more requests than a few."""
+
 _MOST_KINDS = 1000
+_MISSING = b"missing"
+_CERTAIN = {"v1", "apps/v1"}
+"""Served by every API server."""
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
 _BUILT_IN = {"replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps"}
-_RESOURCES = Decoder(ApiResourceList)
+_GROUPS, _RESOURCES = Decoder(ApiGroupList), Decoder(ApiResourceList)
 _CRD = Decoder(CustomResourceDefinition)
 
 
@@ -59,6 +65,7 @@ class RestMapper:
             timer=session.monotonic,
         )
         self._flights: SingleFlight[tuple[str, str], RestMapping | str] = SingleFlight()
+        self._documents: TTLCache[str, bytes | None] = TTLCache(_MOST_KINDS, LISTING_SECONDS, timer=session.monotonic)
 
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """The mapping of a kind; `anew`: not a cached one.
@@ -84,12 +91,12 @@ class RestMapper:
 
     def forget(self, api_version: str, kind: str) -> None:
         """Drops a kind: it may be gone, or served in another way."""
-        self._known.pop((api_version, kind), None)
+        if self._known.pop((api_version, kind), None) is not None:
+            self._documents.clear()
 
     async def _discover(self, api_version: str, kind: str) -> RestMapping | str:
-        try:
-            body = await self._session.get(group_version(api_version))
-        except NotFound:
+        body = await self._document(group_version(api_version)) if await self._is_served(api_version) else None
+        if body is None:
             return f"the API server serves no {api_version}, which {kind} is said to be of"
         served = decode_answer(_RESOURCES.decode, body, api_version).resources
         resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
@@ -100,13 +107,26 @@ class RestMapper:
         if has_scale and GroupVersionResource(api_version, resource.name).name not in _BUILT_IN:
             paths, hint = await self._custom_paths(resource.name, api_version)
         return RestMapping(
-            api_version,
-            resource.name,
-            namespaced=resource.namespaced,
-            has_scale=has_scale,
-            paths=paths,
-            hint=hint,
+            api_version, resource.name, namespaced=resource.namespaced, has_scale=has_scale, paths=paths, hint=hint
         )
+
+    async def _is_served(self, api_version: str) -> bool:
+        """By the list of all groups: a group that a user invents is not requested by its name."""
+        if api_version in _CERTAIN:
+            return True
+        groups = await self._document("/apis") if "/" in api_version else None  # the core group has one version
+        return groups is not None and api_version in decode_answer(_GROUPS.decode, groups, "/apis").group_versions
+
+    async def _document(self, path: str) -> bytes | None:
+        """A discovery document, None where it is not there; kept for LISTING_SECONDS."""
+        body = self._documents.get(path, _MISSING)
+        if body is _MISSING:
+            try:
+                body = await self._session.get(path)
+            except NotFound:
+                body = None
+            self._documents[path] = body
+        return body
 
     async def _custom_paths(self, plural: str, api_version: str) -> tuple[ScalePaths | None, str]:
         """Where a custom resource keeps its scale by its definition, and why that is unknown."""

@@ -45,12 +45,7 @@ class Operator(StrEnum):
 
 
 _OPERATORS = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN, ">": Operator.GREATER, "<": Operator.LESS}
-_EXPRESSIONS = {
-    "In": Operator.IN,
-    "NotIn": Operator.NOT_IN,
-    "Exists": Operator.EXISTS,
-    "DoesNotExist": Operator.ABSENT,
-}
+_EXPRESSIONS = {"In": Operator.IN, "NotIn": Operator.NOT_IN, "Exists": Operator.EXISTS, "DoesNotExist": Operator.ABSENT}
 
 
 @dataclass(frozen=True, slots=True, order=True)

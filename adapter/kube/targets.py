@@ -40,6 +40,8 @@ class TargetObject:
 
 
 _OBJECT = Decoder(AnyObject)
+_MOST_LABELS = 1024
+"""A workload with more labels counts as one without: the API server admits a hundred times as many."""
 
 
 def target_decoder(
@@ -65,7 +67,7 @@ def target_decoder(
                 progressing=progressing.reason,
                 progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
             ),
-            labels=meta.labels or {},
+            labels=meta.labels if meta.labels and len(meta.labels) <= _MOST_LABELS else {},
             scale=watched_scale(item, paths),
         )
 

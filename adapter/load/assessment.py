@@ -6,7 +6,6 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.conditions import ConditionType
 from adapter.load.memory import Memory
 from adapter.load.pod_samples import PodSample
 from adapter.load.pods import Pod, PodAssessment, PodState
@@ -48,7 +47,7 @@ class HeldBy(StrEnum):
 class AssessmentInputs:
     """Everything that `assess` takes. `now` is the API server's time (seconds since the epoch).
 
-    `pods` are those of the target: it owns them (`matching.owned_by`) and its scale's selector matches. `roster` is the
+    `pods` are those of the target: it owns them (`policy.linking`) and its scale's selector matches. `roster` is the
     registry's latest answer, None where the policy names no registry or none has answered yet. `scale` is the watched
     one and only updates the memory; `decide` takes the live one. `memory` is that of the previous assessment.
     """
@@ -103,12 +102,13 @@ class Upper(NamedTuple):
     """The upper bound of one metric, after each rule that may raise it: the rule, and the count (None: no limit).
 
     The first stage is what the known load justifies, the last one the bound; without stages there is no bound. `hold`
-    keeps the count on the way down whatever the bound. `zero`: the service needs no pod.
+    keeps the count on the way down whatever the bound. `idle`: the service has no load, and needs only the pods of this
+    number that may be out.
     """
 
     stages: tuple[tuple[HeldBy | None, int | None], ...] = ()
     hold: HeldBy | None = None
-    zero: bool = False
+    idle: int | None = None
     step: StepDown | None = None
 
 
@@ -166,8 +166,7 @@ class Assessment:
 
     `target` names the scale target for sentences. `pods` are without their usage, which is in the `metrics`;
     `with_usage` adds it to the few that are shown. `windows` are the current and the next window of each schedule.
-    `conditions` are findings for the user: condition type → a sentence. `memory` belongs into the next assessment's
-    inputs.
+    `conditions` are for the user: `findings.Finding` → a sentence. `memory` belongs into the next assessment's inputs.
     """
 
     policy: Policy
@@ -177,7 +176,7 @@ class Assessment:
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     windows: tuple[Window, ...] = ()
-    conditions: Mapping[ConditionType, str] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @property
@@ -208,6 +207,13 @@ class Assessment:
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""
         return next((m for m in self.metrics if m.name == name), None)
+
+
+class Limited(NamedTuple):
+    """A count, and the last stage that changed it."""
+
+    desired: int
+    held_by: HeldBy | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,15 @@ it. The rules D1 to D5 are those of the decision's specification (docs/decision.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.assessment import Drift, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
-from adapter.load.spec import Algorithm, Converge
+from adapter.load.quantity import NANO
+from adapter.load.spec import Algorithm, Converge, Metric, Policy, Strategy
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
@@ -59,6 +60,26 @@ class Band:
         )
 
 
+def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
+    """The watermarks of a metric, or its target as both, with the tolerance around them.
+
+    By default a service total of 0 is accepted.
+    """
+    high, low = (metric.high, metric.low) if metric.target is None else (metric.target, metric.target)
+    tolerance = policy.tolerance_of(metric)
+    return Band(
+        high=high,
+        low=low,
+        beyond=None if high is None else high * (1 + tolerance),
+        under=None if low is None else low * (1 - tolerance),
+        algorithm=policy.algorithm,
+        accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
+        rounds_up=policy.strategy is not Strategy.WATERMARK,
+        saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
+        unit=1 if metric.relative_to is None or total else NANO,
+    )
+
+
 class Sums(NamedTuple):
     """Sums over the pods of a reading: `usage` (nano-units) of the `sampled` of its `pods`, and what divides it.
 
@@ -71,9 +92,11 @@ class Sums(NamedTuple):
     size: Fraction | int
     limit: int
 
-    def average(self, band: Band) -> Fraction:
-        """The usage that the watermarks are for, with the pods without a sample at 0."""
-        return Fraction(self.usage) if band.is_absolute else Fraction(self.usage * band.unit) / self.size
+    def average(self, band: Band) -> Fraction | None:
+        """The usage that the watermarks are for, with the pods without a sample at 0; None without any sample."""
+        if band.is_absolute:
+            return Fraction(self.usage) if self.sampled else None
+        return Fraction(self.usage * band.unit) / self.size if self.sampled else None
 
     @property
     def saturation(self) -> Fraction | None:
@@ -105,7 +128,7 @@ def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
 
     Saturated pods are above it whatever they use, and may need more than they show.
     """
-    usage = sums.average(band) if sums.sampled else None
+    usage = sums.average(band)
     if usage is None or band.high is None or band.beyond is None:
         return Reading(sums.pods, usage, None, replaceable)
     saturation = sums.saturation if band.saturation is not None else None
@@ -178,24 +201,12 @@ def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
     return max(least, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-def drift_of(towards: Converge, sums: Sums, loads: Loads, band: Band) -> Drift | None:
+def drift_of(towards: Converge, sums: Sums, band: Band, *, is_settled: bool) -> Drift | None:
     """A step inside the band toward a watermark; None where there may be none.
 
-    One down is only taken where nothing is missing, young, doubtful or partial, and nobody left.
+    One down is only taken where nothing is missing, young, doubtful or partial, and nothing has changed (`is_settled`).
     """
-    load = sums.average(band) * sums.pods
-    if towards is Converge.LOW:
-        return None if band.low is None else Drift(towards, sums.pods, load, band.low)
-    is_whole = not loads.gaps and not loads.doubtful and not loads.departed and loads.known == sums.usage
-    return Drift(towards, sums.pods, load, band.high) if band.high is not None and is_whole else None
-
-
-def departed_load(lasts: Sequence[int], serving: Sequence[PodSample], newcomers: Fraction | int) -> Fraction | int:
-    """The load of the pods that left since the samples began, less what is filled for those that came since then (D5).
-
-    `lasts`: the last samples of those that left (0 where unknown); the average of the serving pods is assumed at least.
-    """
-    bounds = [sample.bound for sample in serving if sample.bound is not None]
-    mean = Fraction(sum(bounds), len(bounds)) if bounds and lasts else Fraction(0)
-    gone = sum((max(mean, Fraction(last)) for last in lasts), Fraction(0))
-    return max(Fraction(0), gone - newcomers)
+    limit, usage = (band.low if towards is Converge.LOW else band.high), sums.average(band)
+    if limit is None or usage is None or not (is_settled or towards is Converge.LOW):
+        return None
+    return Drift(towards, sums.pods, usage * sums.pods, limit)

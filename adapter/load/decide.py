@@ -1,17 +1,27 @@
 """`decide`: from an assessment and the live count to the count that the policy asks for; at each request.
 
 The count moves only as far as it must to be between the lower and the upper bound of the load:
-`max(lower, min(current, upper))`. What follows the metrics may move it again, in the order of `_limited`.
+`max(lower, min(current, upper))`. What follows the metrics may move it again: `limit_rate`, then the
+HPA's bounds.
 """
 
-from dataclasses import replace
+import math
 
-from adapter.load.assessment import Assessment, Decision, Drift, HeldBy, MetricAssessment, Outcome, Reading, Verdict
+from adapter.load.assessment import (
+    Assessment,
+    Decision,
+    Drift,
+    HeldBy,
+    Limited,
+    MetricAssessment,
+    Outcome,
+    Reading,
+    Verdict,
+)
 from adapter.load.explanation import metric_errors
 from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.memory import Memory, after_scale, last_scaled
 from adapter.load.pods import GONE, PodState
-from adapter.load.rate_limits import Limited, limit_rate, raise_to_floor
 from adapter.load.schedule import ScheduleLimits, limits_at
 from adapter.load.spec import Bounds, Converge, Policy, Scale
 
@@ -30,53 +40,79 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     floor = max(floors, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
         return _decision(scale, bounds, Limited(current, HeldBy.MODE), best, outcomes)
-    open_now = limits_at(assessment.windows, now)
+    limits, scaled_at = limits_at(assessment.windows, now), last_scaled(memory, bounds, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
-        substitute = _substitute(assessment, current, open_now, now)
+        wanted = _substitute(assessment, current, limits.floor, now)
         if floor is not None and floor.proposal > current:
-            raised = _limited(assessment, memory, Limited(floor.proposal, None), current, bounds, open_now, now)
-            substitute, best = (raised, floor) if raised.desired > substitute.desired else (substitute, best)
-        if substitute.desired == current or (current == 0 and bounds.minimum > 0):
+            raised = limit_rate(Limited(floor.proposal, None), current, policy, limits, scaled_at, now)
+            wanted, best = (raised, floor) if raised.desired > wanted.desired else (wanted, best)
+        if wanted.desired == current or (current == 0 and bounds.minimum > 0):
             return Decision(error=error or "no metric has an answer", current=current, outcomes=outcomes)
-        return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
-    if current == 0 and bounds.minimum > 0:
+    elif current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Limited(0, None), best, outcomes)
-    wanted = Limited(best.proposal, best.held_by)
-    if best.proposal < current and len(deciding) < sum(not metric.floor for metric in assessment.metrics):
-        wanted = Limited(current, HeldBy.METRIC_ERROR)
-    if floor is not None and floor.proposal > wanted.desired:
-        wanted, best = Limited(floor.proposal, None), floor
-    limited = _limited(assessment, memory, wanted, current, bounds, open_now, now)
-    return _decision(scale, bounds, _bounded(limited, bounds), best, outcomes)
+    else:
+        wanted = Limited(best.proposal, best.held_by)
+        if best.proposal < current and len(deciding) < sum(not metric.floor for metric in assessment.metrics):
+            wanted = Limited(current, HeldBy.METRIC_ERROR)
+        if floor is not None and floor.proposal > wanted.desired:
+            wanted, best = Limited(floor.proposal, None), floor
+        wanted = limit_rate(wanted, current, policy, limits, scaled_at, now)
+    bounded = max(bounds.minimum, min(bounds.maximum, wanted.desired))
+    wanted = wanted if bounded == wanted.desired else Limited(bounded, HeldBy.BOUNDS)
+    return _decision(scale, bounds, wanted, best, outcomes)
 
 
 def in_error(assessment: Assessment, current: int) -> bool:
     """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
-    usable = _usable_metrics(assessment, current)
     if current and not _has_pods(assessment):
         return True
+    usable = _usable_metrics(assessment, current)
     # At zero replicas a total has an answer although no pod serves.
     return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)
 
 
+def limit_rate(
+    wanted: Limited, current: int, policy: Policy, limits: ScheduleLimits, scaled_at: float | None, now: float
+) -> Limited:
+    """Limit the change from the current to the wanted count: schedules, then velocity, then cooldown.
+
+    A schedule's floor holds regardless of velocity and cooldown. `scaled_at`: when the count last changed (seconds).
+    """
+    if limits.cap is not None and limits.cap < wanted.desired:
+        wanted = Limited(limits.cap, HeldBy.SCHEDULE)
+    wanted = _raised(wanted, limits.floor)
+    percent = policy.velocity.up if wanted.desired > current else policy.velocity.down
+    if percent is not None:
+        step = max(1, current * percent // 100) if percent else 0
+        nearest = max(current - step, min(current + step, wanted.desired))
+        wanted = wanted if nearest == wanted.desired else Limited(nearest, HeldBy.VELOCITY)
+    seconds = policy.cooldown.up if wanted.desired > current else policy.cooldown.down
+    # A scaling in the future comes from a wrong clock and counts as of now.
+    if scaled_at is not None and wanted.desired != current and seconds and now - min(scaled_at, now) < seconds:
+        wanted = Limited(current, HeldBy.COOLDOWN)
+    return _raised(wanted, limits.floor)
+
+
+def _raised(limited: Limited, floor: int | None) -> Limited:
+    """The count, or the schedules' floor where that is larger."""
+    return Limited(floor, HeldBy.SCHEDULE) if floor is not None and floor > limited.desired else limited
+
+
 def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
-    policy = assessment.policy
-    if current == 0:
-        return tuple(
-            _floor(metric, 0, policy.replica_multiple) if metric.floor else _at_zero(metric)
-            for metric in assessment.metrics
-            if metric.total_value is not None
-        )
-    starting = assessment.counts.get(PodState.STARTING, 0)
-    return tuple(
-        _floor(metric, current, policy.replica_multiple)
-        if metric.floor
-        else _outcome(policy, metric, memory, current, starting, bounds)
-        for metric in assessment.metrics
-        if metric.error is None
-    )
+    policy, starting = assessment.policy, assessment.counts.get(PodState.STARTING, 0)
+    outcomes = []
+    for metric in assessment.metrics:
+        if metric.floor and metric.error is None:
+            outcomes.append(_floor(metric, current, policy.replica_multiple))
+        elif current == 0 and metric.total_value is not None:
+            # Any load of a service that sleeps asks for one pod.
+            verdict = Verdict.ABOVE if metric.total_value else Verdict.INSIDE
+            outcomes.append(Outcome(metric=metric, proposal=int(metric.total_value > 0), verdict=verdict))
+        elif current and metric.error is None:
+            outcomes.append(_outcome(policy, metric, memory, current, starting, bounds))
+    return tuple(outcomes)
 
 
 def _outcome(
@@ -90,58 +126,37 @@ def _outcome(
     """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
     multiple, began = policy.replica_multiple, metric.began_at
     changed = began is not None and memory.changed_at is not None and memory.changed_at >= began
+    rose = began is not None and memory.rose_at is not None and memory.rose_at >= began
     lower, reading, replaced = _lower(metric, current, starting, multiple)
     upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)
     if metric.drift is not None and not changed and lower is None and upper is None:
         lower, upper = _drifted(metric.drift, current, multiple)
-    outcome = Outcome(
+    proposal, held_by = current, cause
+    if lower is not None and Verdict.ABOVE in metric.delayed:
+        held_by = HeldBy.DELAY
+    elif lower is not None:
+        by_all_in = _count(metric.lower[0], current, starting, multiple)[0]
+        is_by_doubt = reading is not None and lower > max(current, by_all_in)
+        proposal, held_by = lower, HeldBy.DOUBT if is_by_doubt else None
+    elif metric.verdict is Verdict.ABOVE:
+        held_by = HeldBy.MISSING if metric.missing else None
+    elif upper is not None and upper < current:
+        is_delayed = Verdict.BELOW in metric.delayed
+        held_by = metric.upper.hold or (HeldBy.WARMING_UP if rose else HeldBy.DELAY if is_delayed else None)
+        proposal, held_by = (upper, cause) if held_by is None else (current, held_by)
+    elif metric.verdict is Verdict.BELOW and cause is None:
+        # The known load alone asks for as many pods.
+        held_by = metric.upper.hold or (HeldBy.MISSING if metric.partial else None)
+    return Outcome(
         metric=metric,
-        proposal=current,
+        proposal=proposal,
         verdict=metric.verdict,
         lower_bound=lower,
         upper_bound=upper,
         reading=reading,
         replaced=replaced,
+        held_by=held_by,
     )
-    if lower is not None and lower >= current:
-        if Verdict.ABOVE in metric.delayed:
-            return _proposing(outcome, current, HeldBy.DELAY)
-        all_in = _count(metric.lower[0], current, starting, multiple) if metric.lower else None
-        is_by_doubt = reading is not None and lower > max(current, all_in or 0) and metric.drift is None
-        return _proposing(outcome, lower, HeldBy.DOUBT if is_by_doubt else None)
-    if metric.verdict is Verdict.ABOVE:
-        return _proposing(outcome, current, HeldBy.MISSING if metric.missing else None)
-    if upper is None or upper >= current:
-        is_kept = metric.verdict is Verdict.BELOW and cause is None
-        return _proposing(outcome, current, _why_kept(metric) if is_kept else cause)
-    hold = metric.upper.hold
-    if hold is None and began is not None and memory.rose_at is not None and memory.rose_at >= began:
-        hold = HeldBy.WARMING_UP
-    if hold is None and Verdict.BELOW in metric.delayed:
-        hold = HeldBy.DELAY
-    if hold is not None:
-        return _proposing(outcome, current, hold)
-    return _proposing(outcome, upper, cause)
-
-
-def _proposing(outcome: Outcome, proposal: int, held_by: HeldBy | None) -> Outcome:
-    return replace(outcome, proposal=proposal, held_by=held_by)
-
-
-def _drifted(drift: Drift, current: int, multiple: int) -> tuple[int | None, int | None]:
-    """The bounds that move the count to the next multiple inside the band, unless that passes the watermark."""
-    if drift.towards is Converge.LOW:
-        wanted = (current // multiple + 1) * multiple
-        pods = drift.pods + wanted - current
-        return (wanted, None) if pods > 0 and drift.load / pods >= drift.limit else (None, None)
-    wanted = (-(-current // multiple) - 1) * multiple
-    pods = drift.pods + wanted - current
-    return (None, wanted) if pods > 0 and wanted > 0 and drift.load / pods <= drift.limit else (None, None)
-
-
-def _why_kept(metric: MetricAssessment) -> HeldBy | None:
-    """What keeps the count where usage is below the low watermark, and the known load alone asks for as many pods."""
-    return metric.upper.hold or (HeldBy.MISSING if metric.partial else None)
 
 
 def _lower(
@@ -151,24 +166,20 @@ def _lower(
     above = [reading for reading in metric.lower if reading.needed is not None]
     if not above:
         return None, None, 0
-    counts = [(_count(reading, current, starting, multiple) or 0, -index) for index, reading in enumerate(above)]
-    count, index = max(counts)
-    reading = above[-index]
-    return max(current, count), reading, _replaced_pods(reading, current, starting)
+    reading = max(above, key=lambda each: _count(each, current, starting, multiple)[0])
+    count, replaced = _count(reading, current, starting, multiple)
+    return max(current, count), reading, replaced
 
 
-def _count(reading: Reading, current: int, starting: int, multiple: int) -> int | None:
-    """The count that a reading needs; None where it is not above the high watermark."""
-    if reading.needed is None:
-        return None
-    needed = reading.needed + _replaced_pods(reading, current, starting)
+def _count(reading: Reading, current: int, starting: int, multiple: int) -> tuple[int, int]:
+    """The count that a reading needs (0: it is not above the high watermark), and how many pods of it replace others.
+
+    At most as many are replaced as the count has besides the pods of the reading and those that start.
+    """
+    replaced = max(0, min(reading.replaceable, current - reading.pods - starting))
+    needed = 0 if reading.needed is None else reading.needed + replaced
     # A count that is enough is kept: rounding up what is needed must not raise it.
-    return needed if needed <= current else _rounded_up(needed, multiple)
-
-
-def _replaced_pods(reading: Reading, current: int, starting: int) -> int:
-    """How many pods that are out are replaced: at most the count less the pods of the reading and those that start."""
-    return max(0, min(reading.replaceable, current - reading.pods - starting))
+    return (needed if needed <= current else _rounded_up(needed, multiple)), replaced
 
 
 def _upper(
@@ -176,9 +187,9 @@ def _upper(
 ) -> tuple[int | None, HeldBy | None]:
     """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
     upper = metric.upper
-    needs_none = upper.zero and bounds.minimum == 0
-    if needs_none and upper.step is None:
-        return 0, None
+    needs_none = upper.idle is not None and bounds.minimum == 0
+    if upper.idle is not None and needs_none and upper.step is None:
+        return _rounded_up(upper.idle, multiple), HeldBy.DOUBT if upper.idle else None
     if upper.step is not None:
         if has_changed:
             return None, HeldBy.DEPARTED
@@ -186,24 +197,23 @@ def _upper(
         count = min(current, _rounded_up(max(least, current - upper.step.by), multiple))
         is_carried = needs_none or upper.step.serving - (current - count) >= upper.step.fewest
         return (count if is_carried else None), None
-    before, cause, rounded = current, None, None
-    for index, (rule, justified) in enumerate(upper.stages):
-        rounded = None if justified is None else _rounded_up(justified, multiple)
-        proposed = current if rounded is None else min(current, rounded)
-        if index and proposed != before:
+    cause: HeldBy | None = None
+    rounded: int | None = None
+    for rule, justified in upper.stages:
+        before, rounded = rounded, None if justified is None else _rounded_up(justified, multiple)
+        if rule is not None and (before is not None and before < current) and (rounded is None or rounded > before):
             cause = rule
-        before = proposed
     return rounded, cause
 
 
-def _rounded_up(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
-
-
-def _at_zero(metric: MetricAssessment) -> Outcome:
-    """At zero replicas any load of the service asks for one pod."""
-    verdict = Verdict.ABOVE if metric.total_value else Verdict.INSIDE
-    return Outcome(metric=metric, proposal=int(bool(metric.total_value)), verdict=verdict)
+def _drifted(drift: Drift, current: int, multiple: int) -> tuple[int | None, int | None]:
+    """The bounds that move the count to the next multiple inside the band, unless that passes the watermark."""
+    is_up = drift.towards is Converge.LOW
+    wanted = (current // multiple + 1 if is_up else -(-current // multiple) - 1) * multiple
+    pods = drift.pods + wanted - current
+    if min(pods, wanted) < 1 or (drift.load < drift.limit * pods if is_up else drift.load > drift.limit * pods):
+        return None, None
+    return (wanted, None) if is_up else (None, wanted)
 
 
 def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
@@ -215,10 +225,10 @@ def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
     one_pod = metric.high if metric.target is None else metric.target
     assert one_pod is not None
     assert metric.total_value is not None
-    needed = int(-(-metric.total_value // one_pod))
+    needed = math.ceil(metric.total_value / one_pod)
     is_above = needed > current
     if not is_above and metric.total_bound is not None:
-        needed = int(-(-metric.total_bound // one_pod))
+        needed = math.ceil(metric.total_bound / one_pod)
     rounded = _rounded_up(needed, multiple)
     return Outcome(
         metric=metric,
@@ -228,30 +238,17 @@ def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
     )
 
 
-def _limited(
-    assessment: Assessment,
-    memory: Memory,
-    wanted: Limited,
-    current: int,
-    bounds: Bounds,
-    open_now: ScheduleLimits,
-    now: float,
-) -> Limited:
-    return limit_rate(wanted, current, assessment.policy, open_now, last_scaled(memory, bounds, now), now)
+def _rounded_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
-def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Limited:
+def _substitute(assessment: Assessment, current: int, floor: int | None, now: float) -> Limited:
     """The count while no metric has an answer: the current, the fallback's or a schedule's, whichever is largest."""
-    substitute, fallback = Limited(current, None), assessment.policy.fallback
+    fallback = assessment.policy.fallback
     since = assessment.memory.error_since if in_error(assessment, current) else None  # the watched count may differ
     if fallback is not None and since is not None and now - since >= fallback.after and fallback.replicas > current:
-        substitute = Limited(fallback.replicas, HeldBy.METRIC_ERROR)
-    return raise_to_floor(substitute, open_now.floor)
-
-
-def _bounded(limited: Limited, bounds: Bounds) -> Limited:
-    bounded = max(bounds.minimum, min(bounds.maximum, limited.desired))
-    return limited if bounded == limited.desired else Limited(bounded, HeldBy.BOUNDS)
+        return _raised(Limited(fallback.replicas, HeldBy.METRIC_ERROR), floor)
+    return _raised(Limited(current, None), floor)
 
 
 def _decision(

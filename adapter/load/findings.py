@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment
-from adapter.load.conditions import ConditionType
 from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
 from adapter.load.pod_groups import PodGroups
@@ -17,6 +17,19 @@ from adapter.load.roster import Roster
 from adapter.load.samples import Samples, time_text
 from adapter.load.spec import Algorithm, Capacity, Metric, Policy, ResourceMetric
 from adapter.load.states import service_registry
+
+
+class Finding(StrEnum):
+    """What an assessment may find: the type of its condition in the status of a policy (`policy.conditions`)."""
+
+    INPUTS_FRESH = "InputsFresh"
+    REGISTRY_DATA_VALID = "RegistryDataValid"
+    UNREADY_PODS_FILL_REPLICAS = "UnreadyPodsFillReplicas"
+    FLOOR_MISSING = "FloorMissing"
+    ZERO_USAGE_IGNORED = "ZeroUsageIgnored"
+    QUERY_WINDOW_TOO_LONG = "QueryWindowTooLong"
+    WATERMARK_AT_LIMIT = "WatermarkAtLimit"
+
 
 ZERO_SECONDS = 600.0
 """A usage of exactly 0 that is ignored for longer than this is worth a condition."""
@@ -49,7 +62,7 @@ def condition_sentences(
     groups: PodGroups,
     assessed: Sequence[MetricAssessment],
     now: float,
-) -> dict[ConditionType, str]:
+) -> dict[str, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
     metrics = [metric for metric in assessed if not metric.floor]
     floors = metric_errors(policy, [metric for metric in assessed if metric.floor])
@@ -61,13 +74,13 @@ def condition_sentences(
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
         zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
     sentences = {
-        ConditionType.REGISTRY_DATA_VALID: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
-        ConditionType.INPUTS_FRESH: _joined(metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))),
-        ConditionType.UNREADY_PODS_FILL_REPLICAS: _undersized(groups.counts, metrics),
-        ConditionType.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
-        ConditionType.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
-        ConditionType.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set acceptZeroUsage: true",
-        ConditionType.QUERY_WINDOW_TOO_LONG: f"{join_clauses(late)}: shorten the range of its query" if late else "",
+        Finding.REGISTRY_DATA_VALID: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
+        Finding.INPUTS_FRESH: _joined(metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))),
+        Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups.counts, metrics),
+        Finding.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
+        Finding.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
+        Finding.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set acceptZeroUsage: true",
+        Finding.QUERY_WINDOW_TOO_LONG: f"{join_clauses(late)}: shorten the range of its query" if late else "",
     }
     return {condition: sentence for condition, sentence in sentences.items() if sentence}
 

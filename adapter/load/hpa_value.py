@@ -1,8 +1,7 @@
 """From the wanted count to the metric value that makes the stock HPA set it, whatever its tolerance."""
 
-from adapter.load.assessment import HeldBy
+from adapter.load.assessment import HeldBy, Limited
 from adapter.load.quantity import approximate_float, percent_text
-from adapter.load.rate_limits import Limited
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 
 

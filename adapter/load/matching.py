@@ -9,33 +9,10 @@ from typing import NamedTuple
 
 from adapter.load.pods import FINISHED_PHASES, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Match, Registry, Target
+from adapter.load.spec import Match, Registry
 
 CLOCK_SLACK_SECONDS = 30.0
 """How far a registry's clock may be behind the cluster's without hiding a pod that registered as soon as it started."""
-
-_BY_REPLICA_SET = {"Deployment", "Rollout"}
-_OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
-_REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
-
-
-def owns_its_pods(kind: str) -> bool:
-    """Whether pods of targets of this kind are recognized by owner; those of other kinds by selector alone."""
-    return kind in _BY_REPLICA_SET | _OWNING
-
-
-def owned_by(pod: Pod, target: Target) -> bool:
-    """Whether the pod's controller is the target, or the target's ReplicaSet of the pod's own template.
-
-    True for kinds with an unknown way of owning pods: there the selector alone decides, which callers check as well.
-    """
-    if pod.owner is None:
-        return not owns_its_pods(target.kind)
-    if pod.owner.name == target.name and pod.owner.kind == target.kind:
-        return not (pod.owner.uid and target.uid) or pod.owner.uid == target.uid
-    if pod.owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
-        return pod.owner.name == f"{target.name}-{pod.template_hash}"
-    return not owns_its_pods(target.kind)
 
 
 class Mismatch(StrEnum):

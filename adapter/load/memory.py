@@ -191,27 +191,3 @@ def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
 def lasting(since: float | None, now: float, *, holds: bool) -> float | None:
     """Since when something holds without a break (seconds); None where it does not hold now."""
     return None if not holds else now if since is None else min(since, now)
-
-
-def away_pods(memory: Memory) -> dict[str, PodMemory]:
-    """The pods that are pulled out or doubtful, by UID."""
-    return {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
-
-
-def remembering_away(away: Mapping[str, tuple[float, PodState]]) -> dict[str, PodMemory]:
-    """The memory of pods of which only is known since when they are pulled out, or doubtful.
-
-    A pulled-out pod was registered before, so that its absence stays confirmed.
-    """
-    memory = {}
-    for uid, (since, state) in away.items():
-        is_out = state is PodState.PULLED_OUT
-        memory[uid] = PodMemory(
-            state,
-            since,
-            registered=is_out,
-            absent_since=since if is_out else None,
-            was_out=is_out,
-            turned_at=since,
-        )
-    return memory

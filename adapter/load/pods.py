@@ -124,14 +124,12 @@ _NO_REASON: Mapping[str, str] = MappingProxyType({})
 class PodAssessment(NamedTuple):
     """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample counts.
 
-    `evidence` names the source of the state. `by_absence`: the registry no longer lists it, which is confirmed.
-    `missing`: metric name → why no sample of this pod counts.
+    `evidence` names the source of the state. `missing`: metric name → why no sample of this pod counts.
     """
 
     pod: Pod
     state: PodState
     reason: str
     evidence: str = ""
-    by_absence: bool = False
     usage: Mapping[str, int] = _NOTHING
     missing: Mapping[str, str] = _NO_REASON

@@ -154,7 +154,7 @@ def _absent(pod: Pod, remembered: PodMemory, registry: Registry, roster: Roster,
         doubt = "not confirmed yet"
     if doubt:
         return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
-    return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+    return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence")
 
 
 def _registered(

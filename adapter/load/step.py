@@ -10,61 +10,47 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from adapter.load.assessment import HeldBy, Reading, StepDown, Upper
-from adapter.load.bounds import Band, Loads, reading_of, sums_of
+from adapter.load.bounds import Band, Loads, Sums, reading_of
 from adapter.load.pod_samples import PodSample
 from adapter.load.spec import Step, Trigger
 
 
-def reading(
-    samples: Sequence[PodSample], serving: Sequence[PodSample], band: Band, step: Step, replaceable: int
-) -> Reading:
+def usages_of(serving: Sequence[PodSample], band: Band) -> tuple[list[Fraction], list[Fraction]]:
+    """The usages of the serving pods with a sample that are compared with the limit above, and with that below."""
+    sized = [(sample, sample.sizes) for sample in serving if sample.sizes is not None]
+    shown = [Fraction(one.usage * band.unit, sizes.larger) for one, sizes in sized if one.usage is not None]
+    return shown, [Fraction(one.bound * band.unit, sizes.smaller) for one, sizes in sized if one.bound is not None]
+
+
+def reading(sums: Sums, shown: Sequence[Fraction] | None, band: Band, step: Step, replaceable: int) -> Reading:
     """What these pods need at the target, which is both watermarks of the band, and `step.up` pods more.
 
-    One of the `serving` pods among them is enough to act, or their average must be beyond the limit.
+    One of the usages `shown` by serving pods is enough to act. For a service total (None), and with trigger Average,
+    the average is.
     """
-    sums = sums_of(samples)
     found = reading_of(sums, band, replaceable)
     if found.usage is None or band.beyond is None or band.high is None:
         return found
-    shown = [
-        Fraction(s.usage * band.unit, s.sizes.larger) for s in serving if s.usage is not None and s.sizes is not None
-    ]
-    most = max(shown, default=Fraction(0))
-    extreme = most if most > band.beyond and step.trigger is Trigger.ANY_POD else None
-    is_above = extreme is not None or found.saturation is not None
-    if not is_above and (found.needed is None or step.trigger is Trigger.ANY_POD):
+    by_one = step.trigger is Trigger.ANY_POD and shown is not None
+    peak = max(shown or (), default=Fraction(0)) if by_one else found.usage
+    if peak <= band.beyond and found.saturation is None:
         return found._replace(needed=None)
     needed = math.ceil(sums.pods * found.usage / band.high) if found.needed is None else found.needed
-    return found._replace(needed=needed + step.up, extreme=extreme)
+    return found._replace(needed=needed + step.up, extreme=peak if by_one and peak > band.beyond else None)
 
 
-def upper(serving: Sequence[PodSample], loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:
-    """The step down, where one serving pod (or the average) is below its limit and the others can carry the load."""
-    if band.under is None or band.beyond is None or not loads.serving:
+def upper(bounds: Sequence[Fraction], loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:
+    """The step down, where one serving pod (or the average) is below its limit and the others can carry the load.
+
+    `bounds`: what the serving pods may use at most.
+    """
+    if band.under is None or band.beyond is None or not bounds:
         return Upper()
-    usages = [
-        Fraction(s.bound * band.unit, s.sizes.smaller) for s in serving if s.bound is not None and s.sizes is not None
-    ]
-    if not usages:
-        return Upper()
-    average = sum(usages) / len(usages)
-    if (average if step.trigger is Trigger.AVERAGE else min(usages)) >= band.under:
+    average = sum(bounds) / len(bounds)
+    if (average if step.trigger is Trigger.AVERAGE else min(bounds)) >= band.under:
         return Upper()
     if loads.gaps or loads.doubtful or has_changed:
         cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if loads.doubtful else HeldBy.DEPARTED
         return Upper(stages=((None, 0), (cause, None)))
-    fewest = max(1, math.ceil(len(usages) * average / band.beyond))
-    return Upper(step=StepDown(step.down, step.min_pods, loads.serving, fewest))
-
-
-def upper_of_total(loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:
-    """The step down for a number for the whole service, which the serving pods share."""
-    if band.under is None or band.beyond is None or not loads.serving:
-        return Upper()
-    average = Fraction(loads.known) / loads.serving
-    if average >= band.under:
-        return Upper()
-    if loads.doubtful or has_changed:
-        return Upper(stages=((None, 0), (HeldBy.DOUBT if loads.doubtful else HeldBy.DEPARTED, None)))
-    fewest = max(1, math.ceil(Fraction(loads.known) / band.beyond))
+    fewest = max(1, math.ceil(loads.serving * average / band.beyond))
     return Upper(step=StepDown(step.down, step.min_pods, loads.serving, fewest))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Algorithm, Mode, Policy, Strategy
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, MetricSourceType, MetricTargetType, ScalingRules
 from adapter.policy.linking import Neighbours
 

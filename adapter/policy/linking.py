@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple, Protocol, TypeVar
 
-from adapter.load.matching import owned_by
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.field_reader import MAX_NAME_LENGTH
@@ -44,6 +43,11 @@ _VERSION = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """A DNS-1035 label."""
 _KIND = re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """A DNS-1035 label in letters of any case, as definitions of custom resources are held to."""
+
+
+_BY_REPLICA_SET = {"Deployment", "Rollout"}
+_OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
+_REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
 
 
 class TargetRef(NamedTuple):
@@ -241,6 +245,25 @@ def target_pods(pods: Iterable[Pod], selector: PodSelector, target: Target, *, p
         matches = selector.matches(pod.labels) or (partial and not pod.labels)
         if matches and (owned_by(pod, target) or (partial and pod.owner is None)):
             yield pod
+
+
+def owns_its_pods(kind: str) -> bool:
+    """Whether pods of targets of this kind are recognized by owner; those of other kinds by selector alone."""
+    return kind in _BY_REPLICA_SET | _OWNING
+
+
+def owned_by(pod: Pod, target: Target) -> bool:
+    """Whether the pod's controller is the target, or the target's ReplicaSet of the pod's own template.
+
+    True for kinds with an unknown way of owning pods: there the selector alone decides, which callers check as well.
+    """
+    if pod.owner is None:
+        return not owns_its_pods(target.kind)
+    if pod.owner.name == target.name and pod.owner.kind == target.kind:
+        return not (pod.owner.uid and target.uid) or pod.owner.uid == target.uid
+    if pod.owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
+        return pod.owner.name == f"{target.name}-{pod.template_hash}"
+    return not owns_its_pods(target.kind)
 
 
 def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:

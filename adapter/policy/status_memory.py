@@ -6,13 +6,13 @@ absent pod still counts as registered before, and an old doubt as old. Everythin
 
 from collections.abc import Mapping
 from heapq import nsmallest
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from adapter.load.memory import Memory, away_pods, remembering_away
-from adapter.load.pods import PodState
-from adapter.runtime.faults import shorten
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pods import AWAY, PodState
+from adapter.runtime.faults import Fault
 from adapter.runtime.times import format_micro_time, parse_time
 
 MOST_AWAY = 200
@@ -20,7 +20,17 @@ MOST_UID = 63
 
 
 class MemoryDecodeError(ValueError):
-    """The data is not a memory; the message has the path of the fault."""
+    """The data is not a memory; `fault` has the path, the value and the remedy."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(str(fault))
+
+    @classmethod
+    def of_type(cls, error: msgspec.ValidationError) -> Self:
+        """The error for a value of a wrong type, whose message ends with its path."""
+        advice, _, place = str(error).rstrip("`").partition(" - at `$")
+        return cls(Fault(place.lstrip("."), None, advice))
 
 
 class _Away(msgspec.Struct):
@@ -35,7 +45,7 @@ class _StatusMemory(msgspec.Struct, rename="camel"):
 
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status; the longest away where there are too many."""
-    away = away_pods(memory)
+    away = {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
     kept = nsmallest(MOST_AWAY, away, key=lambda uid: (away[uid].since, uid))
     data: dict[str, Any] = {
         uid: {
@@ -54,22 +64,28 @@ def from_status(data: Mapping[str, Any]) -> Memory:
     try:
         memory = msgspec.convert(data, _StatusMemory)
     except msgspec.ValidationError as error:
-        raise MemoryDecodeError(str(error)) from error
+        raise MemoryDecodeError.of_type(error) from error
     if len(memory.away) > MOST_AWAY:
-        raise MemoryDecodeError(f"away has {len(memory.away)} items; at most {MOST_AWAY} are read")
-    away = {}
+        raise MemoryDecodeError(Fault("away", None, f"has {len(memory.away)} items; at most {MOST_AWAY} are read"))
+    pods = {}
     for uid, pod in memory.away.items():
-        if pod.state not in {PodState.PULLED_OUT, PodState.DOUBTFUL}:
-            raise MemoryDecodeError(
-                f"away.{uid[:MOST_UID]}.state is {shorten(pod.state)}; it must be pulledOut or doubtful"
-            )
-        away[uid] = _time(f"away.{uid[:MOST_UID]}.since", pod.since), PodState(pod.state)
+        if pod.state not in AWAY:
+            raise MemoryDecodeError(Fault(f"away.{uid[:MOST_UID]}.state", pod.state, "must be pulledOut or doubtful"))
+        since, is_out = _time(f"away.{uid[:MOST_UID]}.since", pod.since), pod.state == PodState.PULLED_OUT
+        pods[uid] = PodMemory(
+            PodState(pod.state),
+            since,
+            registered=is_out,  # so its absence stays confirmed
+            absent_since=since if is_out else None,
+            was_out=is_out,
+            turned_at=since,
+        )
     error_since = None if memory.error_since is None else _time("errorSince", memory.error_since)
-    return Memory(pods=remembering_away(away), error_since=error_since)
+    return Memory(pods=pods, error_since=error_since)
 
 
 def _time(path: str, text: str) -> float:
     seconds = parse_time(text)
     if seconds is None:
-        raise MemoryDecodeError(f"{path} is {shorten(text)}; it must be a time such as 2026-01-01T12:00:00Z")
+        raise MemoryDecodeError(Fault(path, text, "must be a time such as 2026-01-01T12:00:00Z"))
     return seconds

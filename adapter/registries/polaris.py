@@ -1,25 +1,19 @@
-"""Polaris by its clients' HTTP discovery API: each service is polled, and mostly nothing has changed.
+"""Polaris by its discovery API: each service is polled with the revision of its last instance list.
 
-Isolated instances stay listed, which is the clearest evidence there is. A request carries the revision of the last
-answer; 500 services are 250 small requests a second at the default interval, so they go over a few connections. Its
-gRPC stream would cost more here, and Polaris 1.18 keeps every answer of a stream in memory until the stream ends.
-
-`registered_at` stays unknown: Polaris gives local times without a zone, and a registration keeps the time of the first
-one of that address.
+`isolate`, weight 0 and `healthy: false` pull an instance out.
 """
 
-from typing import NamedTuple
+from collections.abc import AsyncGenerator
+from functools import partial
 
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.client import base_urls, refusal
-from adapter.registries.polling import UNCHANGED, PollingSource, Unchanged
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
-from adapter.runtime.concurrency import Slices
-from adapter.runtime.decoding import Decoder, array, read_array
-from adapter.runtime.http1 import RawReply, Request
+from adapter.registries.poll import CONNECTIONS, Polled, poll
+from adapter.registries.servers import Servers, refusal
+from adapter.registries.source import Answer, ServiceKey
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -38,7 +32,6 @@ NO_CHANGE = 200001
 NO_SUCH_SERVICE = 400202
 API_RATE_LIMIT = 403003
 _MILLE = 1000
-_JSON = (("Content-Type", "application/json"),)
 
 
 class _Service(msgspec.Struct):
@@ -64,104 +57,86 @@ class _Answer(msgspec.Struct, rename="camel"):
     instances: list[_Instance] | None = None
 
 
-class InstanceList(NamedTuple):
-    """The registrations of a service, ordered by address, and the revision to ask with next time."""
-
-    revision: str
-    instances: tuple[Instance, ...]
-
-
 _ANSWER = Decoder(_Answer)
-_INSTANCES = Decoder(list[_Instance])
-_ARRAY = array("instances")
-_encode = msgspec.json.Encoder().encode
 
 
-async def read_answer(
-    reply: RawReply, server: str, service: str, namespace: str, pod_name_key: str
-) -> InstanceList | Unchanged | SourceError:
-    """Decode the reply about a service; an error is returned where it concerns this service alone.
+class PolarisSource:
+    """Follows services in one Polaris: a request in each interval, with the revision of the last list."""
 
-    Raises the SourceError of a server that another one may stand in for.
-    """
-    plain = reply.plain  # decoding uses the body up
+    def __init__(self, settings: PolarisRegistry) -> None:
+        self._settings = settings
+        self._servers = Servers(settings, at_once=CONNECTIONS)
+
+    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        """The instance lists of a service. Raises SourceError."""
+        return poll(
+            self._settings.interval_seconds,
+            lambda revision: self._servers.ask(partial(self._read, key, revision)),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    async def _read(self, key: ServiceKey, revision: str, server: str) -> Polled | None:
+        named = {"name": key.service, "namespace": key.namespace or self._settings.namespace, "revision": revision}
+        question = {"type": INSTANCES, "service": named}
+        reply = await self._servers.send("POST", server, "/v1/Discover", json=question)
+        try:
+            polled = read_answer(reply, key.service, named["namespace"], self._settings.pod_name_key)
+            if polled is None and not revision:
+                raise WrongRegistryAnswer("it answers 'no change' to a request for the whole list")
+        except SourceError as error:
+            raise error.with_context(server) from error
+        return polled
+
+
+def read_answer(reply: Reply, service: str, namespace: str, pod_name_key: str) -> Polled | None:
+    """The list of this service, None if the last one still holds. Raises SourceError."""
     try:
-        listed, envelope = await read_array(reply.body, _ARRAY, _INSTANCES, _ANSWER)
+        answer = _ANSWER.decode(reply.body)
     except msgspec.MsgspecError as error:
         if reply.status != 200:
-            raise refusal(plain).with_context(server) from None
-        raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
-    # For an alias Polaris names its target; an answer may also say nothing of whom it is about.
-    about = [each for each in (envelope.service, envelope.alias_for) if each is not None and each.name]
+            raise refusal(reply) from None
+        raise WrongRegistryAnswer(f"not an answer of Polaris' discovery API: {error}") from None
+    # For an alias Polaris names its target. An answer may also name no service.
+    about = [each for each in (answer.service, answer.alias_for) if each is not None and each.name]
     if about and not any(each.name == service and each.namespace in {namespace, None, ""} for each in about):
-        named = envelope.service
-        other = f"{named.name!r} in {named.namespace!r}" if named is not None else "another service"
-        return WrongRegistryAnswer(f"{server}: the answer is of {other}, not of {service!r} in {namespace!r}")
-    if envelope.code == NO_CHANGE:
-        return UNCHANGED
-    if envelope.code == SUCCESS and envelope.service is not None and envelope.instances is not None:
-        slices = Slices()
-        instances = []
-        listed += envelope.instances
-        for each in sorted(listed, key=lambda each: (each.host, each.port or 0)):  # Polaris lists them in any order
-            metadata = each.metadata or {}
-            instances.append(
-                Instance(
-                    ip=each.host,
-                    port=each.port,
-                    healthy=each.healthy is not False,
-                    weight=each.weight,
-                    isolated=each.isolate is True,
-                    pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
-                    metadata=metadata,
-                )
-            )
-            await slices.breathe()
-        return InstanceList(envelope.service.revision or "", tuple(instances))
-    return _refusal(envelope, server)
+        other = f"{about[0].name!r} in {about[0].namespace!r}"
+        raise WrongRegistryAnswer(f"the answer is of {other}, not of {service!r} in {namespace!r}")
+    if answer.code == NO_CHANGE:
+        return None
+    if answer.code != SUCCESS or answer.service is None or answer.instances is None:
+        raise _refused(answer)
+    # Polaris lists them in any order.
+    listed = sorted(answer.instances, key=lambda each: (each.host, each.port or 0))
+    return Polled(Answer(tuple(_instance(each, pod_name_key) for each in listed)), answer.service.revision or "")
 
 
-def _refusal(answer: _Answer, server: str) -> SourceError:
-    """The error of an answer without a list. Raises it where another server may stand in."""
-    info = f"{server}: Polaris answers {answer.code}: {answer.info or 'no message'}"
+def _instance(listed: _Instance, pod_name_key: str) -> Instance:
+    metadata = listed.metadata or {}
+    return Instance(
+        ip=listed.host,
+        port=listed.port,
+        healthy=listed.healthy is not False,
+        weight=listed.weight,
+        isolated=listed.isolate is True,
+        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+        metadata=metadata,
+    )
+
+
+def _refused(answer: _Answer) -> SourceError:
+    """The error of an answer without a list."""
+    info = f"Polaris answers {answer.code}: {answer.info or 'no message'}"
     public = f"Polaris answers {answer.code}"
-    if answer.code == NO_SUCH_SERVICE:
-        return UnknownService(
-            f"{server}: Polaris knows no such service there; check the service's name and its namespace"
-        )
     status = answer.code // _MILLE
+    if answer.code == NO_SUCH_SERVICE:
+        return UnknownService("Polaris knows no such service there; check the service's name and its namespace")
     if status == 429 or status >= 500 or answer.code == API_RATE_LIMIT:
-        raise SourceFailing(info, public=public)
+        return SourceFailing(info, public=public)
     if status == 401:
         return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service", public=public)
     if status == 403:
         return NotAllowed(f"{info}; give the adapter's token the right to read this service", public=public)
     return WrongRegistryAnswer(info, public=public)
-
-
-class PolarisSource(PollingSource[InstanceList]):
-    """Follows services in one Polaris."""
-
-    def __init__(self, settings: PolarisRegistry, cache: RosterCache) -> None:
-        super().__init__(settings, base_urls(settings.servers), cache)
-        self._namespace, self._pod_name_key = settings.namespace, settings.pod_name_key
-
-    def request(self, key: ServiceKey, tag: str) -> Request:
-        """The question for a service's instances; `tag` is the revision of the last answer."""
-        named = {"name": key.service, "namespace": key.namespace or self._namespace, "revision": tag}
-        return Request("POST", "/v1/Discover", _JSON, _encode({"type": INSTANCES, "service": named}))
-
-    async def read(
-        self, key: ServiceKey, tag: str, server: str, reply: RawReply
-    ) -> InstanceList | Unchanged | SourceError:
-        """The instances. Raises the SourceError of a server that another one may stand in for."""
-        namespace = key.namespace or self._namespace
-        answer = await read_answer(reply, server, key.service, namespace, self._pod_name_key)
-        if answer is UNCHANGED and not tag:
-            return WrongRegistryAnswer(f"{server}: it answers 'no change' to a request for the whole list")
-        return answer
-
-    def write(self, key: ServiceKey, answer: InstanceList) -> str:
-        """Write the instances; the tag is the list's revision."""
-        self._cache.update(key, answer.instances)
-        return answer.revision

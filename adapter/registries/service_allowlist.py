@@ -1,22 +1,18 @@
 """Which services the policies of a Kubernetes namespace may follow; decided before any registry is asked."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from adapter.registries.roster import ServiceKey
-from adapter.runtime.fairness import Claim, grant_slots
+from adapter.registries.source import ServiceKey
+from adapter.runtime.slots import Claim, grant_slots
 from adapter.settings.registries import AllowedServices, Registry
 
 
 class ServiceChoice(NamedTuple):
-    """The services to follow, by registry, each with the Kubernetes namespace that it is followed for.
+    """The services to follow, by registry; `left_out` are allowed services beyond a namespace's limit."""
 
-    `left_out` are allowed services beyond a namespace's limit.
-    """
-
-    followed: Mapping[str, Mapping[ServiceKey, str]]
+    followed: Mapping[str, frozenset[ServiceKey]]
     left_out: frozenset[ServiceKey]
 
 
@@ -72,15 +68,12 @@ class ServiceAllowlist:
         for claim in claims:
             if not self.refusal(claim.item, claim.namespace):
                 allowed.setdefault(claim.item.registry, []).append(claim)
-        followed: dict[str, dict[ServiceKey, str]] = {}
+        followed: dict[str, frozenset[ServiceKey]] = {}
         left_out: set[ServiceKey] = set()
         for name, of_one in allowed.items():
-            placed = grant_slots(of_one, self._settings[name].services_per_namespace)
-            counts = Counter(namespace for namespace, _ in placed)
-            # Of several namespaces the one with the fewest services counts: the others' claims must not slow a service.
-            ordered = sorted(placed, key=lambda slot: (-counts[slot[0]], slot[0]))
-            followed[name] = {key: namespace for namespace, key in ordered}
-            left_out |= {claim.item for claim in of_one} - followed[name].keys()
+            granted = grant_slots(of_one, self._settings[name].services_per_namespace)
+            followed[name] = frozenset(key for _, key in granted)
+            left_out |= {claim.item for claim in of_one} - followed[name]
         return ServiceChoice(followed, frozenset(left_out))
 
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
+AT_ONCE = 8
+"""Items that `for_each` works on at a time."""
 SLICE_SECONDS = 0.002
 """How long work may keep the event loop before it yields."""
 PASSES = 3
@@ -22,6 +24,17 @@ async def run_all(*coroutines: Coroutine[Any, Any, None]) -> None:
                 group.create_task(coroutine)
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
+
+
+async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -> None:
+    """Runs the action for every item, `AT_ONCE` at a time; an error is raised, and the remaining items are skipped."""
+    remaining = iter(items)
+
+    async def worker() -> None:
+        for item in remaining:
+            await action(item)
+
+    await run_all(*(worker() for _ in range(AT_ONCE)))
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
@@ -89,19 +102,3 @@ async def turn() -> None:
     """Lets the loop pass as often as it takes to answer a request."""
     for _ in range(PASSES):
         await asyncio.sleep(0)
-
-
-# --- until registries/nacos runs its own tasks ---
-
-AT_ONCE = 8
-
-
-async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -> None:
-    """Runs the action for every item, `AT_ONCE` at a time; an error is raised, and the remaining items are skipped."""
-    remaining = iter(items)
-
-    async def worker() -> None:
-        for item in remaining:
-            await action(item)
-
-    await run_all(*(worker() for _ in range(AT_ONCE)))

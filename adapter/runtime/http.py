@@ -173,8 +173,6 @@ def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise _unusable("a file with a secret is no UTF-8 text") from error
     except ValueError as error:
         raise _unusable(str(error)) from error
 
@@ -192,12 +190,15 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def secret(file: str) -> str:
-    """The secret in a file, without surrounding white space. Raises OSError, and ValueError where it is too large."""
+    """The secret in a file, without surrounding white space. Raises OSError, and ValueError for what is no secret."""
     with Path(file).open("rb") as opened:
         content = opened.read(LARGEST_SECRET + 1)
     if len(content) > LARGEST_SECRET:
         raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
-    return content.decode().strip()
+    try:
+        return content.decode().strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no UTF-8 text; write the value alone into it") from error
 
 
 def credentials(access: Access) -> dict[str, str]:
@@ -211,19 +212,16 @@ def credentials(access: Access) -> dict[str, str]:
     for name, file in access.secret_headers.items():
         headers[name] = secret(file)
     for name, file in access.header_files.items():
-        where = f"headerFiles, {name}"
         try:
             headers[name] = value = secret(file)
         except OSError as error:
-            raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+            raise ValueError(f"headerFiles, {name}: cannot use {file}: {error.strerror or error}") from error
         except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
+            raise ValueError(f"headerFiles, {name}: {error}") from error
         if not value or not value.isascii() or not value.isprintable():
             # The value is not shown: it may be a secret.
             fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
-            raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
+            raise ValueError(f"headerFiles, {name}: {file} {fault}; write the header's value alone into it")
     return headers
 
 

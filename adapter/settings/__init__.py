@@ -144,7 +144,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
-        # The path stands in the sentence: a value would be cut.
         raise SettingsError([Fault("", None, f"{path} cannot be read ({reason}); check --settings")], _TITLE) from error
 
 

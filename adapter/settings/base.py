@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel
 
 from adapter.runtime.faults import Fault
-from adapter.runtime.outbound import Access
+from adapter.runtime.http import Access
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]

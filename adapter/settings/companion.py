@@ -121,7 +121,7 @@ class Notifications(Section):
     mass_pull_out_percent: Annotated[int, Field(ge=1, le=100)] = 30
     """The share of a target's running pods that is a mass pull-out; at least two pods."""
     after_seconds: Seconds = 60
-    """How long data must be lost, or a count at the maximum, before it is notified. Lower it to be paged sooner."""
+    """How long data must be lost before it is notified; a count at the maximum and the return of data: half of it."""
 
 
 class Production(Section):
@@ -155,11 +155,11 @@ class CompanionSettings(Section):
     """Namespace of the Lease. Default: as for `server.tls.namespace`."""
     lease: str = Field(default="effective-load-companion", min_length=1)
     """Name of the Lease by which the leader is elected."""
-    lease_seconds: Annotated[float, Field(ge=4, le=60, allow_inf_nan=False)] = 10
+    lease_seconds: Annotated[int, Field(ge=10, le=120)] = 10
     """How long after the last renewal another replica leads. Raise it if a slow API server ends leaderships."""
-    status_interval_seconds: Annotated[float, Field(ge=0.5, le=600, allow_inf_nan=False)] = 10
+    status_interval_seconds: Seconds = 10
     """The shortest time between two statuses of a policy. Raise it for thousands of policies: 60."""
-    hpa_sync_seconds: Annotated[float, Field(ge=1, le=300, allow_inf_nan=False)] = 15
+    hpa_sync_seconds: Seconds = 15
     """The kube-controller-manager's `--horizontal-pod-autoscaler-sync-period`: fast scale-ups are so far apart."""
     writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 15
     """The most write requests a second, without those that scale. For more than 1,000 policies: a sixtieth of them."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from adapter.runtime.faults import Fault
-from adapter.runtime.outbound import Access
+from adapter.runtime.http import Access
 from adapter.settings.base import (
     ClientTls,
     Credentials,
@@ -139,16 +139,14 @@ class NacosRegistry(PolledRegistry, Login):
         return access_of(self.tls)
 
 
-class EurekaRegistry(HttpAsked, Login):
+class EurekaRegistry(PolledRegistry, Login):
     """Eureka, of Netflix or Spring Cloud. An instance's `hostName` and `instanceId` count as metadata here."""
 
     type: Literal["Eureka"]
-    max_answer_mib: Mebibytes = Field(default=64, alias="maxAnswerMiB")
-    """The largest answer in MiB, unpacked. It lists all services; an instance takes about 830 bytes."""
     servers: tuple[Url, ...] = Field(min_length=1)
     """Addresses of the peers with the prefix: `http://eureka-0:8761/eureka`. After a failure the next one is used."""
-    interval_seconds: Seconds = 1
-    """How often changes are polled. They are up to 30 s late unless it has `use-read-only-response-cache: false`."""
+    interval_seconds: Seconds = 2
+    """How often each application is polled. Servers lag by up to 30 s unless `use-read-only-response-cache: false`."""
 
 
 class ConsulRegistry(HttpAsked):

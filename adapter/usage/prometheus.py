@@ -52,7 +52,7 @@ class Prometheus:
     """Polls any number of Prometheus servers for policies and named queries, and keeps the last results.
 
     `on_change` is called with the users of a query when its result, or the cause of its failure, changed; named queries
-    without variables are polled without users as well. `clock` returns epoch seconds of the API server's clock; sample
+    without variables are polled without users as well. `clock` returns epoch seconds; sample
     times are those of the Prometheus servers.
     """
 

@@ -25,7 +25,7 @@ def main() -> int:
     if is_short:
         from lab.harness import short_laws
 
-        short_laws.shorten("adapter.apiserver.certificate_manager")
+        short_laws.shorten("adapter.apiserver.certificates")
     from adapter import cli
 
     real = asyncio.run

@@ -1,33 +1,24 @@
-"""Runs the command line with short laws of time, so that a test sees within seconds what takes minutes in a cluster.
+"""Runs the command line with short waits that are no settings, so that a test sees within seconds what takes a minute.
 
-`python -m lab.harness.short_laws serve ...`. What is shortened is how long a silent watch is believed, how soon
-discovery is read again, the longest wait before what was refused is tried again, how often the adapter looks at its
-certificate, how long a trouble is over before it is notified again, how often the companion looks at what has not changed, and
-how far apart its raises and its writes of a status are; the arithmetic's own times stay.
+`python -m lab.harness.short_laws serve ...`. What is shortened is how soon discovery is read again, the longest wait
+before what was refused is tried again, and how often the adapter looks at its certificate. Waits that are settings are
+in `SETTINGS`.
 """
 
 import importlib
 import sys
+from typing import Any
 
-from adapter.companion.features import notifications
-
-SILENCE_SECONDS = 12.0
-"""A watch lasts two thirds of it; a busy machine needs the room."""
-RAISES_APART_SECONDS = 4.0
-"""For an HPA that syncs as often."""
-STATUSES_APART_SECONDS = 3.0
+SETTINGS: dict[str, Any] = {
+    "kubernetes": {"watchSilenceSeconds": 12},
+    "companion": {"statusIntervalSeconds": 3, "hpaSyncSeconds": 4, "notifications": {"afterSeconds": 10}},
+}
+"""A watch is believed for 12 s, since a busy machine needs the room; the HPAs of these tests sync each 4 s."""
 LAWS: dict[str, dict[str, object]] = {
-    "adapter.kube.reflector": {"SILENCE_SECONDS": SILENCE_SECONDS},
     "adapter.runtime.backoff": {"LONGEST_SECONDS": 5.0},
     "adapter.apiserver.certificates": {"SECRET_SECONDS": 5.0},
-    "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0},
+    "adapter.kube.rest_mapper": {"MISS_SECONDS": 5.0, "LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
-    "adapter.companion.companion": {"RESYNC_SECONDS": 3.0},
-    "adapter.companion.features.fast_scale_up": {"APART_SECONDS": RAISES_APART_SECONDS},
-    "adapter.companion.features.status": {"SHORTEST_SECONDS": STATUSES_APART_SECONDS},
-    "adapter.companion.features.notifications": {
-        "TROUBLES": tuple(one._replace(fall=one.fall / 6) for one in notifications.TROUBLES)
-    },
 }
 """The constants that are replaced, by module."""
 

@@ -31,6 +31,8 @@ class Cluster:
         self.asked: collections.Counter[str] = collections.Counter()
         self.bodies: list[tuple[str, Object]] = []
         self.may: Callable[[Object], bool] = lambda _spec: True
+        self.answered: Callable[[Object], Object] | None = None
+        """Replaces the answer to a review."""
         self.waiting = asyncio.Event()
         self._version = 0
         self._changed = asyncio.Condition()
@@ -93,6 +95,8 @@ class Cluster:
             return _status(fault, "Fault", "made to fail")
         if request.method == "POST" and request.path == REVIEWS:
             review = msgspec.json.decode(body)
+            if self.answered is not None:
+                return web.json_response(self.answered(review), status=201)
             allowed = self.may(review["spec"])
             return web.json_response(
                 {**review, "status": {"allowed": allowed, "reason": "" if allowed else "no rule"}}, status=201

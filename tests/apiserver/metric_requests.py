@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.request_info import RequestKind, parse_target
+from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.hpa_value import served_value
@@ -38,9 +38,7 @@ def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -
 
 
 async def respond(answers: MetricsProvider, target: str) -> Any:
-    asked = parse_target(target)
-    body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-    return msgspec.json.decode(body)
+    return msgspec.json.decode(await answers.answer(parse_target(target)))
 
 
 async def ask(

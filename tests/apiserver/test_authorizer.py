@@ -2,12 +2,10 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
-from adapter.apiserver import authorization
 from adapter.apiserver.authentication import Identity
-from adapter.apiserver.authorization import Authorizer, ReviewClient, forbidden
+from adapter.apiserver.authorization import Authorizer, forbidden
 from adapter.apiserver.request_info import Attributes, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
@@ -32,7 +30,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 async def authorizer(session: Session, clock: Clock, metrics: Metrics) -> Authorizer:
-    return Authorizer(ReviewClient(session), metrics, clock)
+    return Authorizer(session, metrics, clock)
 
 
 async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes: Attributes = PODS) -> StatusError:
@@ -114,26 +112,21 @@ async def test_a_deny_is_cached_for_ten_seconds_and_never_used_stale(
     await authorizer.check(USER, PODS)
 
 
-async def test_a_review_that_allows_and_denies_is_a_deny(session: Session, clock: Clock, metrics: Metrics) -> None:
-    class Undecided(ReviewClient):
-        async def create(self, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  the client's own
-            return msgspec.json.encode({**msgspec.json.decode(review), "status": {"allowed": True, "denied": True}})
-
-    assert (await refusal(Authorizer(Undecided(session), metrics, clock))).code == 403
+async def test_a_review_that_allows_and_denies_is_a_deny(authorizer: Authorizer, cluster: Cluster) -> None:
+    cluster.answered = lambda review: {**review, "status": {"allowed": True, "denied": True}}
+    assert (await refusal(authorizer)).code == 403
 
 
 @pytest.mark.parametrize("other", [{"user": "admin"}, {"resourceAttributes": {"verb": "get"}}, {}], ids=str)
 async def test_an_answer_to_another_review_allows_nothing(
-    session: Session, clock: Clock, metrics: Metrics, other: dict[str, object]
+    authorizer: Authorizer, cluster: Cluster, other: dict[str, object]
 ) -> None:
     """As on a connection whose answers are one off."""
-
-    class Shifted(ReviewClient):
-        async def create(self, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  the client's own
-            spec = {**msgspec.json.decode(review)["spec"], **other} if other else {}
-            return msgspec.json.encode({"spec": spec, "status": {"allowed": True}})
-
-    assert (await refusal(Authorizer(Shifted(session), metrics, clock))).code == 503
+    cluster.answered = lambda review: {
+        "spec": {**review["spec"], **other} if other else {},
+        "status": {"allowed": True},
+    }
+    assert (await refusal(authorizer)).code == 503
 
 
 async def test_an_expired_allow_is_not_used_where_its_review_fails(
@@ -147,23 +140,9 @@ async def test_an_expired_allow_is_not_used_where_its_review_fails(
     assert (await refusal(authorizer)).code == 503
 
 
-async def test_the_cache_keeps_a_bounded_number_of_results(
-    authorizer: Authorizer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, session: Session, clock: Clock
-) -> None:
-    monkeypatch.setattr(authorization, "MAX_REVIEWS", 10)
-    few = Authorizer(ReviewClient(session), Metrics(), clock)
-    for number in range(30):
-        await few.check(USER, PODS._replace(name=f"p{number}"))
-    for number in range(20, 30):
-        await few.check(USER, PODS._replace(name=f"p{number}"))
-    assert cluster.reviews() == 30
-    await few.check(USER, PODS._replace(name="p0"))
-    assert cluster.reviews() == 31
-
-
 async def test_a_review_has_a_deadline(session: Session, cluster: Cluster, clock: Clock, metrics: Metrics) -> None:
     cluster.faults[REVIEWS] = hold = asyncio.Event()
-    error = await refusal(Authorizer(ReviewClient(session), metrics, clock, deadline=0.05))
+    error = await refusal(Authorizer(session, metrics, clock, deadline=0.05))
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()
 
@@ -197,6 +176,6 @@ def test_a_403_has_the_message_of_the_go_servers(attributes: Attributes, name: s
     error = forbidden(USER, attributes, "no rule")
     what = asked.format('in the namespace "ns"')
     assert error.message == f'{name} is forbidden: User "u" cannot {attributes.verb} {what}: no rule'
-    assert (error.code, error.reason, error.kind) == (403, "Forbidden", attributes.resource)
+    assert (error.code, error.reason, error.details["kind"]) == (403, "Forbidden", attributes.resource)
     on_path = forbidden(USER, Attributes(path="/apis"), "no rule")
     assert on_path.message == 'forbidden: User "u" cannot get path "/apis": no rule'

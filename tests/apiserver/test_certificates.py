@@ -1,11 +1,15 @@
-"""Our own CA and serving certificate: creation, validation, renewal."""
+"""The serving certificate: our own CA and leaf in one Secret for all replicas, the CA in the APIServices, or files."""
 
+import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 import socket
 import ssl
 import threading
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -16,13 +20,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.apiserver import certificates as cs
-from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair
+from adapter.apiserver.certificates import DAY, CertificateBundle, CertificateManager, KeyPair
 from adapter.apiserver.door import server_context
 from adapter.apiserver.status import CertificateError
-from adapter.settings.server import Tls
+from adapter.kube.errors import Conflict, Forbidden
+from adapter.kube.session import Session
+from adapter.settings.server import ServerSettings, Tls
+from adapter.telemetry.metrics import Metrics
+from tests.apiserver.cluster import SECRET, SECRETS, SERVICES, Cluster
 
 NOW = 1_800_000_000.0
 NAMES = Tls(namespace="ns", service="svc").names
+V2, V1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
+SETTINGS = ServerSettings(tls=Tls(namespace="adapter"))
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +44,9 @@ def span(certificate: x509.Certificate) -> tuple[float, float]:
     return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
 
 
+# --- the certificates themselves
+
+
 def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: CertificateBundle) -> None:
     for certificate, life in ((bundle.authority.leaf, 3650 * DAY), (bundle.serving.leaf, 90 * DAY)):
         key = certificate.public_key()
@@ -43,7 +56,7 @@ def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: Certifica
         assert (NOW - begin, end - NOW) == (3600, life)
 
 
-def test_the_certificate_is_for_every_name_of_the_service_for_servers_and_not_a_ca(bundle: CertificateBundle) -> None:
+def test_leaf_is_for_every_name_of_the_service_and_for_servers_only(bundle: CertificateBundle) -> None:
     leaf = bundle.serving.leaf
     assert cs.dns_names(leaf) == ["svc.ns.svc", "svc.ns", "svc", "svc.ns.svc.cluster.local"]
     assert leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
@@ -51,7 +64,7 @@ def test_the_certificate_is_for_every_name_of_the_service_for_servers_and_not_a_
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
-def test_a_strict_client_that_trusts_the_authority_trusts_the_server() -> None:
+def test_strict_client_that_trusts_the_ca_trusts_the_server() -> None:
     bundle = cs.create_bundle(NAMES, dt.datetime.now(dt.UTC).timestamp())
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -85,7 +98,7 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
 
 @given(st.floats(0, 4000 * DAY))
 @settings(max_examples=25, deadline=None)
-def test_at_any_time_the_served_certificate_is_valid_and_ends_before_its_ca(
+def test_served_certificate_is_valid_at_any_time_and_ends_before_its_ca(
     bundle: CertificateBundle, later: float
 ) -> None:
     now = NOW + later
@@ -99,57 +112,247 @@ def test_at_any_time_the_served_certificate_is_valid_and_ends_before_its_ca(
     assert cs.validated(after, now) == after
 
 
-def test_the_certificate_is_renewed_from_two_thirds_of_its_life_on_by_the_same_authority(
-    bundle: CertificateBundle,
-) -> None:
+def test_leaf_is_renewed_after_two_thirds_of_its_life_or_for_another_name(bundle: CertificateBundle) -> None:
     due = NOW + 60 * DAY
     assert cs.with_new_leaf(bundle, NAMES, due - 7200) is bundle
     after = cs.with_new_leaf(bundle, NAMES, due + 1)
     assert after.authority == bundle.authority
-    assert after.serving != bundle.serving
     assert after.serving.key != bundle.serving.key
-
-
-def test_a_new_dns_name_makes_a_new_certificate(bundle: CertificateBundle) -> None:
     assert cs.dns_names(cs.with_new_leaf(bundle, ["other"], NOW).serving.leaf) == ["other"]
     assert cs.with_new_leaf(bundle, ["svc"], NOW) is bundle
 
 
-def test_an_invalid_bundle_is_rejected_with_the_reason(bundle: CertificateBundle) -> None:
+def test_invalid_bundle_is_rejected(bundle: CertificateBundle) -> None:
     (certificate, key), other = (bundle.serving.certificate, bundle.serving.key), cs.create_bundle(NAMES, NOW)
-    cases = {
-        "no certificate can be read": replace(bundle, serving=KeyPair("", key)),
-        "private key cannot be read": replace(bundle, serving=KeyPair(certificate, "x")),
-        "does not belong to the certificate": replace(bundle, serving=KeyPair(certificate, other.serving.key)),
-        "key does not belong": replace(bundle, authority=replace(bundle.authority, key=other.authority.key)),
-        "the CA did not issue": replace(bundle, serving=other.serving),
-    }
-    for sentence, broken in cases.items():
-        with pytest.raises(CertificateError, match=sentence):
+    for broken in (
+        replace(bundle, serving=KeyPair("", key)),
+        replace(bundle, serving=KeyPair(certificate, "x")),
+        replace(bundle, serving=KeyPair(certificate, other.serving.key)),
+        replace(bundle, authority=replace(bundle.authority, key=other.authority.key)),
+        replace(bundle, serving=other.serving),
+    ):
+        with pytest.raises(CertificateError):
             cs.validated(broken, NOW)
     with pytest.raises(CertificateError, match="ends before"):
         cs.validated(bundle, NOW + 3561 * DAY)
 
 
-def test_given_pairs_are_verified_with_any_kind_of_key_and_those_that_openssl_rejects_are_certificate_errors(
-    bundle: CertificateBundle,
-) -> None:
-    for kind in (trustme.KeyType.RSA, trustme.KeyType.ECDSA):
-        leaf = trustme.CA().issue_cert("a.test", key_type=kind)
-        pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
-        assert cs.verify_pair(pair) is pair
-        server_context(pair, pair.certificate)
-    for broken in (KeyPair("", bundle.serving.key), KeyPair("no pem", bundle.serving.key)):
-        with pytest.raises(CertificateError):
-            server_context(broken, bundle.authority.certificate)
+@pytest.mark.parametrize("kind", [trustme.KeyType.RSA, trustme.KeyType.ECDSA])
+def test_given_pair_may_have_any_kind_of_key(kind: trustme.KeyType) -> None:
+    leaf = trustme.CA().issue_cert("a.test", key_type=kind)
+    pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
+    server_context(pair, pair.certificate)
+
+
+def test_context_requires_a_certificate_and_offers_no_tickets(bundle: CertificateBundle) -> None:
+    context = server_context(bundle.serving, bundle.authority.certificate)
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert (context.num_tickets, bool(context.options & ssl.OP_NO_TICKET)) == (0, True)
     with pytest.raises(CertificateError):
         server_context(bundle.serving, "no pem")
 
 
-def test_contexts_offer_no_way_to_resume_a_session_by_ticket(bundle: CertificateBundle) -> None:
-    context = server_context(bundle.serving, bundle.authority.certificate)
-    assert context.num_tickets == 0
-    assert context.options & ssl.OP_NO_TICKET
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+# --- one Secret for all replicas
+
+
+class Replica:
+    """A manager that records what it publishes."""
+
+    def __init__(self, session: Session, settings: ServerSettings = SETTINGS) -> None:
+        self.published: list[KeyPair] = []
+        self.metrics = Metrics()
+        self.manager = CertificateManager(session, settings, self.metrics, self.published.append)
+
+    def expiry(self, certificate: str) -> float:
+        name = "effective_load_certificate_expiry_timestamp_seconds"
+        return self.metrics.registry.get_sample_value(name, {"certificate": certificate}) or 0
+
+
+@pytest.fixture
+def replica(session: Session) -> Replica:
+    return Replica(session)
+
+
+def later(session: Session, seconds: float) -> None:
+    """Move the API server's clock."""
+    shown = session.now() + seconds
+    session.now = lambda: shown  # type: ignore[method-assign]
+
+
+async def test_first_replica_creates_the_secret_and_publishes_ca_and_expiry(replica: Replica, cluster: Cluster) -> None:
+    cluster.register(V2)
+    cluster.register(V1)
+    await replica.manager.sync_secret()
+    [pair] = replica.published
+    assert (pair.certificate, pair.key) == (cluster.secret("tls.crt"), cluster.secret("tls.key"))
+    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
+    assert cluster.objects[SECRET]["type"] == "Opaque"  # as the manifests have it: a type cannot be changed later
+    assert replica.expiry("serving") == pair.expires_at < replica.expiry("authority")
+
+
+async def test_nothing_is_written_while_nothing_is_due(session: Session, cluster: Cluster) -> None:
+    cluster.register(V2)
+    first, second = Replica(session), Replica(session)
+    await first.manager.sync_secret()
+    written = cluster.objects[SECRET], cluster.objects[f"{SERVICES}/{V2}"]
+    for each in (second, first):
+        await each.manager.sync_secret()
+    assert first.published == second.published
+    assert (cluster.objects[SECRET], cluster.objects[f"{SERVICES}/{V2}"]) == written
+
+
+@pytest.mark.parametrize("broken", [{"tls.crt": "!!"}, {"tls.crt": "AAAA"}, {"ca.key": "AAAA"}, {"tls.key": "/w=="}])
+async def test_invalid_secret_is_replaced(replica: Replica, cluster: Cluster, broken: dict[str, str]) -> None:
+    await replica.manager.sync_secret()
+    cluster.objects[SECRET]["data"].update(broken)
+    await replica.manager.sync_secret()
+    assert cluster.secret("tls.crt") == replica.published[1].certificate
+
+
+async def test_missing_secret_is_an_error_with_the_remedy(replica: Replica, cluster: Cluster) -> None:
+    assert replica.manager.check() == "there is no serving certificate yet"
+    cluster.faults[SECRETS] = 403  # as the manifests have it: no right to create
+    with pytest.raises(CertificateError, match="does not exist, and the server may not create it: apply the manifests"):
+        await replica.manager.sync_secret()
+
+
+async def test_replicas_that_start_together_end_with_one_certificate(session: Session, cluster: Cluster) -> None:
+    replicas = [Replica(session) for _ in range(5)]
+    await asyncio.gather(*(each.manager.sync_secret() for each in replicas))
+    assert {each.published[-1].certificate for each in replicas} == {cluster.secret("tls.crt")}
+
+
+async def test_empty_secret_of_a_manifest_keeps_its_type_and_labels(replica: Replica, cluster: Cluster) -> None:
+    cluster.put(SECRET, {"type": "Opaque", "metadata": {"labels": {"app": "x"}}})
+    await replica.manager.sync_secret()
+    found = cluster.objects[SECRET]
+    assert (found["type"], found["metadata"]["labels"]) == ("Opaque", {"app": "x"})
+    assert cluster.secret("tls.crt") == replica.published[0].certificate
+
+
+@pytest.mark.parametrize("days", [61, 100], ids=["past two thirds of its life", "expired, and a replica wakes up"])
+async def test_due_certificate_is_renewed_by_the_same_ca(
+    replica: Replica, cluster: Cluster, session: Session, days: int
+) -> None:
+    cluster.register(V2)
+    await replica.manager.sync_secret()
+    authority = cluster.bundle(V2)
+    later(session, days * DAY)
+    await replica.manager.sync_secret()
+    old, new = replica.published
+    assert new.expires_at > max(old.expires_at, session.now())
+    assert (cluster.secret("tls.crt"), cluster.bundle(V2)) == (new.certificate, authority)
+
+
+async def test_certificate_is_renewed_while_api_services_cannot_be_written(
+    replica: Replica, cluster: Cluster, session: Session
+) -> None:
+    await replica.manager.sync_secret()
+    later(session, 61 * DAY)
+    cluster.faults[f"{SERVICES}/{V2}"] = 403
+    with pytest.raises(Forbidden):
+        await replica.manager.sync_secret()
+    assert len(replica.published) == 2
+
+
+# --- the CA in the APIServices
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"annotations": {"cert-manager.io/inject-ca-from": "ns/name"}},
+        {"annotations": {"cert-manager.io/inject-ca-from-secret": "ns/name"}},
+        {"annotations": {"cert-manager.io/inject-apiserver-ca": "true"}},
+        {"service": "prometheus-adapter"},
+    ],
+    ids=str,
+)
+async def test_api_service_of_others_or_of_cert_manager_is_left_alone(
+    replica: Replica, cluster: Cluster, spec: dict[str, Any]
+) -> None:
+    cluster.register(V2, caBundle="b3RoZXI=", **spec)
+    cluster.put(f"{SERVICES}/{V1}", {"spec": {"group": "a local one"}})
+    await replica.manager.sync_secret()
+    assert cluster.bundle(V2) == "other"
+    assert "caBundle" not in cluster.objects[f"{SERVICES}/{V1}"]["spec"]
+
+
+async def test_ca_bundle_changed_by_others_is_restored(replica: Replica, cluster: Cluster) -> None:
+    cluster.register(V2, caBundle="b3RoZXI=", groupPriorityMinimum=100)
+    cluster.register(V1, insecureSkipTLSVerify=True)
+    await replica.manager.sync_secret()
+    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
+    assert cluster.objects[f"{SERVICES}/{V2}"]["spec"]["groupPriorityMinimum"] == 100
+    assert "insecureSkipTLSVerify" not in cluster.objects[f"{SERVICES}/{V1}"]["spec"]
+
+
+async def test_api_service_changed_meanwhile_is_a_conflict_not_an_overwrite(
+    replica: Replica, cluster: Cluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.register(V2)
+    request = session.request
+
+    async def raced(method: str, path: str, **more: object) -> object:
+        if method == "PATCH":
+            cluster.register(V2, caBundle="b3RoZXI=")
+        return await request(method, path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(session, "request", raced)
+    with pytest.raises(Conflict):
+        await replica.manager.sync_secret()
+    assert cluster.bundle(V2) == "other"
+
+
+# --- given files
+
+
+@dataclasses.dataclass
+class Files:
+    certificate: Path
+    key: Path
+
+    def write(self) -> KeyPair:
+        leaf = trustme.CA().issue_cert("effective-load.adapter.svc")
+        self.key.write_bytes(leaf.private_key_pem.bytes())
+        self.certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
+        return KeyPair(self.certificate.read_text(), self.key.read_text())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+
+@pytest.fixture
+def given_files(session: Session, files: Files) -> Replica:
+    tls = Tls(mode="Files", namespace="adapter", cert_file=str(files.certificate), key_file=str(files.key))
+    return Replica(session, ServerSettings(tls=tls))
+
+
+async def test_changed_files_are_served_once_the_key_fits(given_files: Replica, files: Files, cluster: Cluster) -> None:
+    first = files.write()
+    await given_files.manager.sync_files()
+    old_key = files.key.read_bytes()
+    second = files.write()
+    files.key.write_bytes(old_key)
+    with pytest.raises(CertificateError):
+        await given_files.manager.sync_files()
+    assert given_files.manager.current == first
+    files.key.write_text(second.key)
+    await given_files.manager.sync_files()
+    assert given_files.published == [first, second]
+    assert not cluster.asked
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no pem", None], ids=["empty", "bytes", "text", "gone"])
+async def test_broken_files_change_nothing(given_files: Replica, files: Files, content: bytes | None) -> None:
+    pair = files.write()
+    await given_files.manager.sync_files()
+    files.certificate.unlink()
+    if content is not None:
+        files.certificate.write_bytes(content)
+    with pytest.raises((CertificateError, OSError, ValueError)):
+        await given_files.manager.sync_files()
+    assert given_files.manager.current == pair

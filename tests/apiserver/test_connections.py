@@ -97,8 +97,8 @@ async def test_files_given_are_served_and_reloaded_under_standing_connections(
         await service.ready()
         wire = await opened(service, proxy)
         assert shown(wire) == first
-        second, served = write(), service.server.in_use
-        await eventually(lambda: service.server.in_use != served)
+        second, served = write(), service.server.door.in_use
+        await eventually(lambda: service.server.door.in_use != served)
         other = await opened(service, proxy)
         assert shown(other) == second
         assert (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200"), "it changes under standing connections"
@@ -125,9 +125,9 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     stop = asyncio.Event()
     asking = [asyncio.create_task(keep_asking(stop)) for _ in range(4)]
     for _ in range(20):
-        served = service.server.in_use
+        served = service.server.door.in_use
         service.cluster.objects.pop(SECRET, None)
-        await eventually(lambda served=served: service.server.in_use != served)  # type: ignore[misc]
+        await eventually(lambda served=served: service.server.door.in_use != served)  # type: ignore[misc]
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20
     assert lost == []
@@ -140,9 +140,9 @@ async def test_no_session_outlives_its_context(
     context = service.context(proxy)
     context.maximum_version = context.minimum_version = version
     session, _ = await asyncio.to_thread(connect, service.server.port, context, None)
-    served = service.server.in_use
+    served = service.server.door.in_use
     del service.cluster.objects[SECRET]
-    await eventually(lambda: service.server.in_use != served)
+    await eventually(lambda: service.server.door.in_use != served)
     _, reused = await asyncio.to_thread(connect, service.server.port, context, session)
     assert not reused
 

@@ -1,25 +1,24 @@
 """Discovery documents: never empty, one scope per parent, unchanged until names change."""
 
 import json
-import weakref
 from dataclasses import replace
 from typing import Any
 
-from adapter.apiserver.discovery import MOST_NAMES, Discovery
-from adapter.apiserver.policy_figures import COMMON_METRICS
+from adapter.apiserver.discovery import COMMON_METRICS, MOST_NAMES, Discovery
+from adapter.apiserver.request_info import parse_target
 from adapter.snapshot import PolicyView, Snapshot, SnapshotIndex
 from tests.apiserver.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 
 
-def read(document: bytes | None) -> Any:
-    assert document is not None
-    return json.loads(document)
+def read(discovery: Discovery, target: str, picture: Snapshot = Snapshot()) -> Any:  # noqa: B008  it is frozen
+    document = discovery.document(parse_target(target), SnapshotIndex(picture))
+    return None if document is None else json.loads(document)
 
 
 def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> list[str]:
-    found = read(Discovery().resources(SnapshotIndex(picture), group, version))
+    found = read(Discovery(), f"/apis/{group}/{version}", picture)
     return [resource["name"] for resource in found["resources"]]
 
 
@@ -61,32 +60,26 @@ def test_no_name_is_listed_twice() -> None:
 
 
 def test_what_is_not_served_is_not_found() -> None:
-    discovery, directory = Discovery(), SnapshotIndex(Snapshot())
-    assert discovery.resources(directory, EXTERNAL, "v1beta2") is None
-    assert discovery.resources(directory, CUSTOM, "v1") is None
-    assert discovery.group("metrics.k8s.io") is None
-    assert [g["name"] for g in read(discovery.groups())["groups"]] == [CUSTOM, EXTERNAL]
+    for target in (
+        f"/apis/{EXTERNAL}/v1beta2",
+        f"/apis/{CUSTOM}/v1",
+        "/apis/metrics.k8s.io",
+        "/openapi/v2",
+        "/nowhere",
+    ):
+        assert read(Discovery(), target) is None
+    assert [group["name"] for group in read(Discovery(), "/apis")["groups"]] == [CUSTOM, EXTERNAL]
 
 
 def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
-    found = read(Discovery().group(CUSTOM))
+    found = read(Discovery(), f"/apis/{CUSTOM}")
     assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", CUSTOM)
     assert [version["version"] for version in found["versions"]] == ["v1beta2", "v1beta1"]
     assert found["preferredVersion"] == {"groupVersion": f"{CUSTOM}/v1beta2", "version": "v1beta2"}
 
 
-def test_a_list_is_made_again_only_where_its_names_have_changed() -> None:
-    discovery = Discovery()
-    first = discovery.resources(SnapshotIndex(snapshot(view())), CUSTOM, "v1beta2")
-    same = SnapshotIndex(snapshot(view(assessments=[measured(usage=1)])))
-    assert discovery.resources(same, CUSTOM, "v1beta2") is first
-    other = SnapshotIndex(snapshot(view(metrics=[metric("mem")], assessments=[])))
-    assert discovery.resources(other, CUSTOM, "v1beta2") != first
-
-
-def test_discovery_keeps_no_reference_to_a_snapshot() -> None:
-    discovery, directory = Discovery(), SnapshotIndex(snapshot(view()))
-    discovery.resources(directory, CUSTOM, "v1beta2")
-    held = weakref.ref(directory)
-    del directory
-    assert held() is None, "all views of an old picture would be kept, and let go in one long step"
+def test_a_list_follows_the_names_of_policies() -> None:
+    discovery, target = Discovery(), f"/apis/{CUSTOM}/v1beta2"
+    first = read(discovery, target, snapshot(view()))
+    assert read(discovery, target, snapshot(view(assessments=[measured(usage=1)]))) == first
+    assert read(discovery, target, snapshot(view(metrics=[metric("mem")], assessments=[]))) != first

@@ -54,6 +54,10 @@ AUTHENTICATED = ("system:authenticated",)
         ([("x-user", "second"), ("X-REMOTE-USER", "u")], Identity("u", "", AUTHENTICATED)),
         ([("X-User", "second"), ("X-Remote-User", "")], Identity("second", "", AUTHENTICATED)),
         ([USER, ("X-Remote-Uid", "42")], Identity("u", "", AUTHENTICATED)),
+        (
+            [USER, ("X-Remote-Extra-a%62", "1"), ("X-Remote-Extra-ab", "2")],
+            Identity("u", "", AUTHENTICATED, (("ab", ("1", "2")),)),
+        ),
         ([("X-Remote-User", "")], None),
         ([("X-Remote-Group", "system:masters")], None),
         (

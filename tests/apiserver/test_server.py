@@ -172,8 +172,6 @@ async def test_external_metrics_have_values_only_while_enabled_and_the_group_is_
         assert (await hpa(f"{EXTERNAL}/effective_cpu")).status == (200 if enabled else 404)
         assert (await hpa("/apis/external.metrics.k8s.io/v1beta1")).status == 200
         assert (await hpa(EFFECTIVE)).status == 200
-    disabled = service.settings.model_copy(update={"external_metrics": False})
-    assert not made(service.cluster, service.session, disabled).server.handler.external
 
 
 async def test_probes_are_answered_while_the_snapshot_is_empty(service: Service, hpa: Ask) -> None:
@@ -326,9 +324,8 @@ async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
 async def test_readiness_follows_the_caches_and_the_context_in_use(service: Service) -> None:
     service.snapshot_store.swap(snapshots.snapshot(synced=False))
     assert service.unready().keys() == {"caches"}
-    in_use, service.server.in_use = service.server.in_use, None
+    service.server.door.in_use = None
     assert service.unready().keys() == {"caches", "tls"}
-    service.server.in_use = in_use
 
 
 async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Service, hpa: Ask) -> None:
@@ -339,3 +336,27 @@ async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Servi
     await service.cluster.until(lambda: service.cluster.asked[f"GET {SECRET}"] > seen)
     assert service.unready() == {}
     assert (await hpa(EFFECTIVE)).status == 200
+
+
+PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
+
+
+def many(number: int) -> str:
+    """A selector of so many characters."""
+    return ",".join(f"label-{index}" for index in range(number))[:number]
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        (f"{PODS}?labelSelector={many(40_000)}", 414, "at most 32768 are read: select by less"),
+        (f"{PODS}?labelSelector={many(20_000)}", 400, "at most 16384"),
+        (f"{PODS}?labelSelector={','.join(f'l{number}' for number in range(33))}", 400, "more than 32 requirements"),
+        (f"{PODS}?{'&'.join(f'a{number}=b' for number in range(33))}", 400, "too many parameters"),
+    ],
+)
+async def test_authorized_request_beyond_a_limit_is_answered_with_the_limit(
+    hpa: Ask, target: str, code: int, says: str
+) -> None:
+    answer = await hpa(target)
+    assert (answer.status, says in answer.message) == (code, True)

@@ -217,7 +217,7 @@ GOOD = listing(item())
         (b" " * (5 << 20), 200, {}, "the answer is larger than its limit"),
         (gzip.compress(b" " * (64 << 20)), 200, {"Content-Encoding": "gzip"}, "the answer is larger than its limit"),
         (b"\xff\xfe", 200, {"Content-Encoding": "gzip"}, "the upstream adapter for"),
-        (GOOD, 302, {"Location": "/elsewhere"}, "HTTP 302: redirects are not followed"),
+        (GOOD, 302, {"Location": "/elsewhere"}, "HTTP 302, and no Kubernetes Status"),
         (GOOD, 206, {}, "HTTP 206"),
         (b"who are you", 401, {}, "does not accept the adapter's credentials"),
         (b"no", 403, {}, "lacks the right"),

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver import upstream as upstream_module
 from adapter.apiserver.discovery import MOST_NAMES, Discovery
-from adapter.apiserver.request_info import POLICIES_RESOURCE
-from adapter.apiserver.upstream import OwnNames, UpstreamAdapter, Upstreams
+from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
+from adapter.apiserver.upstream import UpstreamAdapter, Upstreams, scopes_of
+from adapter.runtime.source_errors import SourceError
 from adapter.settings import NamedQuery, UpstreamsSettings
-from adapter.snapshot import Snapshot, SnapshotIndex
+from adapter.snapshot import SnapshotIndex
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
@@ -31,7 +31,7 @@ async def custom(upstream: FakeUpstream) -> AsyncIterator[UpstreamAdapter]:
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
     settings = upstream.settings("custom").custom
     assert settings is not None
-    made = UpstreamAdapter(CUSTOM, settings, OwnNames.of(QUERIES), Metrics())
+    made = UpstreamAdapter(CUSTOM, settings, scopes_of(QUERIES), Metrics())
     yield made
     await made.close()
 
@@ -47,18 +47,19 @@ async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
         if listed_v2:
             upstream.documents[V2] = names(CUSTOM, "v1beta2", *listed_v2)
         upstream.documents[V1] = names(CUSTOM, "v1beta1", "pods/rps")
-        assert await custom.refresh()
-        assert (listed(custom), listed(custom, "v1beta1"), custom.problem) == (listed_v2, ["pods/rps"], None)
+        await custom.refresh()
+        assert (listed(custom), listed(custom, "v1beta1")) == (listed_v2, ["pods/rps"])
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
 async def test_a_version_that_is_not_answered_keeps_its_names(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
-    assert await custom.refresh()
+    await custom.refresh()
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/depth")}
-    assert await custom.refresh()
+    await custom.refresh()
     await upstream.refuse()
-    assert not await custom.refresh()
+    with pytest.raises(SourceError):
+        await custom.refresh()
     assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
 
 
@@ -70,7 +71,7 @@ async def test_a_very_long_list_is_cut_and_an_upstream_without_a_metric_any_more
     await custom.refresh()
     assert listed(custom) == many[:MOST_NAMES]
     upstream.documents = {V2: {**names(CUSTOM, "v1beta2"), "resources": None}}
-    assert await custom.refresh()
+    await custom.refresh()
     assert listed(custom) == []
 
 
@@ -82,7 +83,7 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
     document = names(CUSTOM, "v1beta2", *ours, *none, *others)
     upstream.documents = {V2: document}
-    assert await custom.refresh()
+    await custom.refresh()
     assert listed(custom) == sorted(others)
 
 
@@ -102,18 +103,19 @@ async def test_a_document_that_cannot_be_read_keeps_the_names(
     custom: UpstreamAdapter, upstream: FakeUpstream, document: Any
 ) -> None:
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
-    assert await custom.refresh()
+    await custom.refresh()
     upstream.documents = {V2: document}
-    assert not await custom.refresh()
+    with pytest.raises(SourceError, match="does not answer discovery: v1beta2: "):
+        await custom.refresh()
     assert listed(custom) == ["pods/rps"]
-    assert "does not answer discovery: v1beta2: " in (custom.problem or "")
 
 
 def merged(theirs: dict[str, bool], group: str = CUSTOM) -> list[dict[str, Any]]:
     """The resources of the list."""
     index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
     discovery = Discovery(lambda asked, _: theirs if asked == group else {})
-    document = discovery.resources(index, group, {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group])
+    version = {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group]
+    document = discovery.document(parse_target(f"/apis/{group}/{version}"), index)
     assert document is not None
     found: list[dict[str, Any]] = json.loads(document)["resources"]
     return found
@@ -143,44 +145,23 @@ def test_external_names_are_listed_beside_ours() -> None:
 
 def test_a_list_follows_the_upstream() -> None:
     theirs: dict[str, bool] = {}
-    discovery = Discovery(lambda _group, _version: dict(theirs))
-    index = SnapshotIndex(Snapshot())
-    first = discovery.resources(index, CUSTOM, "v1beta2")
-    assert discovery.resources(index, CUSTOM, "v1beta2") is first
+    assert not any(one["name"] == "services/rps" for one in merged(theirs))
     theirs["services/rps"] = True
-    assert b'"services/rps"' in (discovery.resources(index, CUSTOM, "v1beta2") or b"")
+    assert merged(theirs)[-1]["name"] == "services/rps"
 
 
-async def test_names_are_refreshed_in_the_background_and_follow_the_settings(
-    upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upstream_module, "REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr(upstream_module, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(upstream_module, "RETIRE_SECONDS", 0.05)
-    closed = []
-    close = UpstreamAdapter.close
-
-    async def spied(adapter: UpstreamAdapter) -> None:
-        await close(adapter)
-        closed.append(adapter)
-
-    monkeypatch.setattr(UpstreamAdapter, "close", spied)
+async def test_names_are_refreshed_in_the_background_and_follow_the_settings(upstream: FakeUpstream) -> None:
     metrics = Metrics()
-    both = Upstreams(upstream.settings(), QUERIES, metrics)
+    both = Upstreams(upstream.settings(), QUERIES, metrics, seconds=0.05)
     running = asyncio.create_task(both.run())
     await eventually(lambda: "does not answer discovery" in (both.warning() or ""))
     upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
     await eventually(lambda: list(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"])
-    external = both.by_group[EXTERNAL]
-    both.apply_settings(upstream.settings("external"), QUERIES)  # custom is gone, external stays as it is
-    assert both.by_group == {EXTERNAL: external}
     both.apply_settings(upstream.settings("external", timeout_seconds=1), QUERIES)
-    assert both.by_group[EXTERNAL] is not external
-    assert list(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"]  # no gap
+    assert list(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"], "another time-out leaves no gap"
     both.apply_settings(upstream.settings("external"), ())
     # `depth` is no query of ours any more.
     await eventually(lambda: len(list(both.listed(EXTERNAL, "v1beta1"))) == 2)
-    await eventually(lambda: external in closed)
     both.apply_settings(UpstreamsSettings(), ())
     assert (both.listed(EXTERNAL, "v1beta1"), both.warning()) == ({}, None)
     assert "effective_load_upstream_up{" not in (await metrics.exposition()).decode()

@@ -1,9 +1,9 @@
 """Metric lists as JSON: exact shapes, canonical quantities, timestamps."""
 
 import asyncio
+import datetime as dt
 import json
 import re
-from collections.abc import Coroutine
 from fractions import Fraction
 from typing import Any
 
@@ -11,16 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver import wire
-from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
+from adapter.apiserver.wire import Row, Value, custom_row, external_row, metric_list
 from adapter.load.quantity import milli_text, nano_text, parse_quantity
 
 DESCRIBED = {"kind": "Pod", "namespace": "d", "name": "p0", "apiVersion": "v1"}
 
 
-def item(text: str = "1500m", at: float = 1_795_224_000.9, window: float | None = 60) -> MetricValue:
-    described = DescribedObject("Pod", "d", "p0", "v1")
-    return MetricValue(described=described, metric="eff", value=Value(text=text, at=at, window=window))
+CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
+AT = 1_795_224_000.9
+
+
+def read(group: str, version: str, *rows: Row) -> Any:
+    return json.loads(asyncio.run(metric_list(group, version, rows)))
+
+
+def item(text: str = "1500m", at: float = AT) -> Any:
+    """One value as it is read from a list."""
+    [found] = read(CUSTOM, "v1beta2", custom_row("v1beta2", DESCRIBED, "eff", Value(text, at)))["items"]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,8 @@ def test_a_list_of_each_version_has_exactly_this_shape_without_a_window_that_is_
     version: str, name: dict[str, Any], window: str
 ) -> None:
     one = {"describedObject": DESCRIBED, **name, "timestamp": "2026-11-21T01:20:00Z", "value": "1500m"}
-    assert read(wire.metric_value_list(version, [item(), item(window=None)])) == {
+    values = Value("1500m", AT, 60), Value("1500m", AT)
+    assert read(CUSTOM, version, *(custom_row(version, DESCRIBED, "eff", value) for value in values)) == {
         "kind": "MetricValueList",
         "apiVersion": f"custom.metrics.k8s.io/{version}",
         "metadata": {},
@@ -43,25 +52,18 @@ def test_a_list_of_each_version_has_exactly_this_shape_without_a_window_that_is_
 
 
 def test_an_external_list_carries_its_labels() -> None:
-    value = Value(text="3", at=1_795_224_000, window=15.4)
-    [found] = read(wire.external_metric_value_list([ExternalMetricValue(metric="m", labels={"a": "b"}, value=value)]))[
-        "items"
-    ]
+    [found] = read(EXTERNAL, "v1beta1", external_row("m", {"a": "b"}, Value("3", AT, 15.4)))["items"]
     labelled = {"metricName": "m", "metricLabels": {"a": "b"}}
     assert found == {**labelled, "timestamp": "2026-11-21T01:20:00Z", "window": 15, "value": "3"}
-    assert read(wire.external_metric_value_list([]))["items"] == []
+    assert read(EXTERNAL, "v1beta1")["items"] == []
 
 
 CANONICAL = re.compile(r"0|[1-9][0-9]*[numkMGTPE]?")
 
 
-def read(encoded: Coroutine[Any, Any, bytes]) -> Any:
-    return json.loads(asyncio.run(encoded))
-
-
 @given(st.integers(0, 2**63 - 1))
 def test_a_whole_number_of_milli_units_is_written_canonically_and_read_back_exactly(milli: int) -> None:
-    [found] = read(wire.metric_value_list("v1beta2", [item(text=milli_text(milli))]))["items"]
+    found = item(text=milli_text(milli))
     assert CANONICAL.fullmatch(found["value"])
     assert parse_quantity(found["value"]) == Fraction(milli, 1000)
     assert not re.search(r"000[num]?$", found["value"])
@@ -69,7 +71,7 @@ def test_a_whole_number_of_milli_units_is_written_canonically_and_read_back_exac
 
 @given(st.fractions(0, 10**15))
 def test_a_load_loses_less_than_a_nano_unit_on_the_wire(load: Fraction) -> None:
-    [found] = read(wire.metric_value_list("v1beta2", [item(text=nano_text(load * 10**9))]))["items"]
+    found = item(text=nano_text(load * 10**9))
     assert CANONICAL.fullmatch(found["value"])
     assert 0 <= load - parse_quantity(found["value"]) < Fraction(1, 10**9)
 
@@ -79,16 +81,12 @@ def test_a_load_loses_less_than_a_nano_unit_on_the_wire(load: Fraction) -> None:
     st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"))),
 )
 def test_any_text_is_escaped_as_json_wants_it(name: str, labels: dict[str, str]) -> None:
-    answer = read(
-        wire.external_metric_value_list([ExternalMetricValue(metric=name, labels=labels, value=item().value)])
-    )
-    assert (answer["items"][0]["metricName"], answer["items"][0]["metricLabels"]) == (name, labels)
+    [found] = read(EXTERNAL, "v1beta1", external_row(name, labels, Value("3", AT)))["items"]
+    assert (found["metricName"], found["metricLabels"]) == (name, labels)
 
 
 @given(st.integers(0, 4_000_000_000), st.floats(0, 0.999))
 def test_a_timestamp_is_the_samples_own_second_in_utc(second: int, fraction: float) -> None:
-    import datetime as dt
-
-    [found] = read(wire.metric_value_list("v1beta2", [item(at=second + fraction)]))["items"]
+    found = item(at=second + fraction)
     assert found["timestamp"].endswith("Z")
     assert dt.datetime.fromisoformat(found["timestamp"]).timestamp() == second

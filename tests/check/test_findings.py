@@ -14,9 +14,9 @@ from adapter.commands.check.findings import (
 from adapter.commands.check.report import ReportSection, all_ok
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
+from adapter.registries.cache import Trouble
 from adapter.registries.probe import ProbeResult
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import Trouble
+from adapter.registries.source import ServiceKey
 from adapter.settings.registries import ConsulRegistry
 from tests.load.kit import NOW, REGISTRY, TARGET, pod
 
@@ -26,11 +26,11 @@ CONSUL = ConsulRegistry(name="main", type="Consul", servers=("http://a",))
 
 def heard(*instances: Instance, server: str = "http://a", protected: bool = False) -> ProbeResult:
     roster = Roster(at=NOW, instances=instances, protected=protected)
-    return ProbeResult(server=server, rosters={KEY: roster}, troubles={})
+    return ProbeResult(server=server, instances={KEY: roster}, troubles={})
 
 
 def failed(reason: str, server: str = "http://a", words: str = "its own words") -> ProbeResult:
-    return ProbeResult(server=server, rosters={}, troubles={KEY: Trouble(reason, words, "")})
+    return ProbeResult(server=server, instances={}, troubles={KEY: Trouble(reason, words, "")})
 
 
 def text(section: ReportSection) -> list[str]:
@@ -69,7 +69,7 @@ class TestRegistry:
     def test_an_invented_service_may_be_unknown_and_what_answers_it_has_to_be_a_registry(self) -> None:
         def asked(reason: str) -> ReportSection:
             trouble = {ServiceKey("main", PROBE_SERVICE): Trouble(reason, "no such service", "")}
-            return registry_section(CONSUL, [ProbeResult(server="http://a", rosters={}, troubles=trouble)])
+            return registry_section(CONSUL, [ProbeResult(server="http://a", instances={}, troubles=trouble)])
 
         assert text(asked("unknown"))[1].startswith("note: http://a was asked about a service that does not exist")
         assert not all_ok([asked("malformed")])
@@ -94,7 +94,7 @@ class TestService:
             ),
             pytest.param(failed("unreachable"), "wrong: no server gave a valid answer about it", id="no answer"),
             pytest.param(
-                ProbeResult(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={}),
+                ProbeResult(server="http://a", instances={KEY: Roster(at=NOW, absence_counts=False)}, troubles={}),
                 "ok: it is known, and no pod is listed, so all of them serve",
                 id="no instance where absence does not count",
             ),

@@ -138,7 +138,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
                 if planned is not None:
                     monkeypatch.setattr(plan, name, planned)
             if resync:
-                monkeypatch.setattr(module, "RESYNC_SECONDS", resync)
+                settings["status_interval_seconds"] = resync
             case = Case(api, session, CompanionSettings(**settings))
             case.policies(count)
             running.append(asyncio.create_task(case.companion.run()))
@@ -192,7 +192,7 @@ async def test_what_the_answer_about_the_tolerance_allows_does_not_wait_for_the_
 
     case = make(1, steady=steady)
     case.api.answers[HPA] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
-    await case.until(lambda: bool(case.names), module.RESYNC_SECONDS / 2)
+    await case.until(lambda: bool(case.names), CompanionSettings().status_interval_seconds / 2)
 
 
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:

@@ -43,6 +43,7 @@ EXTERNAL = replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, matc
 FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 60),))
 LONG_AGO = NOW - 3600.0
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(fast_scale_up=True))
+SLOW = CompanionSettings(features=CompanionFeatures(fast_scale_up=True), hpa_sync_seconds=30)
 
 
 def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
@@ -158,6 +159,10 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
         pytest.param({"seen": watched(since=NOW - 15)}, 8, id="before it is raised"),
         pytest.param({"raised": LastRaise(at=NOW - 14.9)}, None, id="a target is raised once"),
         pytest.param({"raised": LastRaise(at=NOW - 15)}, 8, id="in 15 s"),
+        pytest.param(
+            {"raised": LastRaise(at=NOW - 15), "settings": SLOW}, None, id="or in the sync period of the settings"
+        ),
+        pytest.param({"raised": LastRaise(at=NOW - 30), "settings": SLOW}, 8, id="which may be 30 s"),
         pytest.param({"raised": LastRaise(at=NOW + 0.5)}, None, id="also where the clock was put back a little"),
         pytest.param({"raised": LastRaise(at=NOW + 3600)}, 8, id="but not for an hour"),
         pytest.param({"seen": watched(4, ReplicaChange(NOW - 14, 1))}, None, id="after another rise it waits as long"),

@@ -12,7 +12,7 @@ from adapter.companion import plan
 from adapter.companion.actions import Action
 from adapter.companion.plan import FEATURES
 from adapter.evaluation.policy_metrics import policy_rows
-from adapter.load.conditions import ConditionType, Reason
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Problem, Snapshot
 from tests.companion.kit import KEY, Leader, context

@@ -63,6 +63,16 @@ def test_lost_data_are_notified_once_after_a_minute_and_when_they_are_back() -> 
     assert [topics(leader.notices(at(seconds))) for seconds in (610, 630, 641, 651)] == [[], [], ["dataRecovered"], []]
 
 
+def test_data_lost_for_after_seconds_are_notified() -> None:
+    brief = CompanionSettings(notifications=Notifications(routes=(ROUTE,), after_seconds=10))
+    leader = Leader()
+    leader.look(at(0, settings=brief))
+    assert told(leader, *(at(seconds, None, settings=brief) for seconds in (1, 10))) == []
+    assert told(leader, at(11, None, settings=brief)) == ["dataLost"]
+    assert told(leader, *(at(seconds, settings=brief) for seconds in (20, 24))) == []
+    assert told(leader, at(25, settings=brief)) == ["dataRecovered"]
+
+
 def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
     leader, rule = Leader(), replace(RULE, registry=REGISTRY)
     leader.look(at(0, rule=rule))

@@ -14,10 +14,11 @@ from adapter.companion.actions import ActionResult, WriteStatus
 from adapter.companion.companion import as_written
 from adapter.companion.features import status
 from adapter.companion.state import Context, State, WrittenStatus
-from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import CrossVersionReference, Hpa
+from adapter.settings import CompanionSettings
 from adapter.snapshot import Problem
 from tests.companion.kit import KEY, RULE, context, judged
 from tests.load.kit import NOW, out, pod, policy, usage
@@ -231,3 +232,11 @@ def test_quantities_and_counts_fit_the_schema_whatever_is_measured(load: int, po
         assert len(action.status.get(name, "")) <= 32
     assert action.status["verdict"] in {"Above", "Inside", "Below", "Error"}
     assert json.loads(msgspec.json.encode(action.status))
+
+
+@pytest.mark.parametrize(("interval", "writes"), [(10, 0), (5, 1)])
+def test_changes_of_a_status_are_written_a_status_interval_apart(interval: float, writes: int) -> None:
+    settings = CompanionSettings(status_interval_seconds=interval)
+    (first,) = planned(context("800m", settings=settings))
+    state = State(written=WrittenStatus(status=first.status, at=NOW))
+    assert len(planned(context("1500m", now=NOW + 6, state=state, settings=settings))) == writes

@@ -7,12 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.document_writer import pieces, pod_object
+from adapter.apiserver.decision_document import document, pod_object
 from adapter.commands.decide.decision import decided, decision_json
 from adapter.commands.decide.reader import DecisionCase, read_document
 from adapter.kube.pods import PodDecoder
@@ -31,7 +32,7 @@ ANYTHING = {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWaterm
 
 
 def written(case: DecisionCase, spec: dict[str, Any]) -> str:
-    return b"".join(pieces(case.inputs, json.dumps(spec).encode(), case.scale, case.now)).decode()
+    return msgspec.json.encode(document(case.inputs, json.dumps(spec).encode(), case.scale, case.now)).decode()
 
 
 def read_again(case: DecisionCase, spec: dict[str, Any] | None = None) -> DecisionCase:

@@ -1,16 +1,16 @@
 """Fixtures: adapter and companion processes on the real control plane, with the stock HPA."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from adapter.companion.features import fast_scale_up, status
-from adapter.kube import reflector
+from adapter.settings import parse_settings
 from lab.harness import short_laws
-from lab.harness.adapter import AdapterProcess, account_kubeconfig, manifests
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, manifests, merged
 from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
 
@@ -25,35 +25,44 @@ MakeCompanion = Callable[..., CompanionProcess]
 
 
 class Laws(NamedTuple):
-    """How long a watch may last and be believed, how far apart raises and writes of a status are, and the module that
-    runs commands so.
+    """The settings that say how long a watch is believed and how far apart raises and writes of a status are, and the
+    module that runs commands with short waits.
     """
 
-    watch: float
-    confirmed: float
-    raises_apart: float
-    statuses_apart: float
+    settings: Mapping[str, Any]
     module: str
 
     def run(self, command: str) -> tuple[str, ...]:
         """The interpreter's arguments for this command."""
         return ("-m", self.module, command)
 
+    def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """These settings with those of the laws."""
+        return merged(self.settings, settings)
 
-REAL_LAWS = Laws(
-    reflector.SILENCE_SECONDS * 2 / 3,
-    reflector.SILENCE_SECONDS,
-    fast_scale_up.APART_SECONDS,
-    status.SHORTEST_SECONDS,
-    "adapter.cli",
-)
-SHORT_LAWS = Laws(
-    short_laws.SILENCE_SECONDS * 2 / 3,
-    short_laws.SILENCE_SECONDS,
-    short_laws.RAISES_APART_SECONDS,
-    short_laws.STATUSES_APART_SECONDS,
-    "lab.harness.short_laws",
-)
+    @property
+    def watch(self) -> float:
+        """How long a watch may last."""
+        return self.confirmed * 2 / 3
+
+    @property
+    def confirmed(self) -> float:
+        """How long a watch is believed without proof."""
+        return parse_settings(json.dumps(self.settings)).kubernetes.watch_silence_seconds
+
+    @property
+    def raises_apart(self) -> float:
+        """How far apart raises are."""
+        return parse_settings(json.dumps(self.settings)).companion.hpa_sync_seconds
+
+    @property
+    def statuses_apart(self) -> float:
+        """How far apart two writes of a status are."""
+        return parse_settings(json.dumps(self.settings)).companion.status_interval_seconds
+
+
+REAL_LAWS = Laws({}, "adapter.cli")
+SHORT_LAWS = Laws(short_laws.SETTINGS, "lab.harness.short_laws")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -184,7 +184,7 @@ def kind(workloads: Workloads) -> Iterator[Kind]:
 def test_a_kind_without_policies_is_no_longer_watched_and_its_removal_affects_no_policy(
     make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus, laws: Laws
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"))
+    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -208,7 +208,7 @@ def test_a_kind_without_policies_is_no_longer_watched_and_its_removal_affects_no
 def test_a_kind_that_is_removed_and_returns_affects_only_its_own_policies(
     make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus, laws: Laws
 ) -> None:
-    make_adapter(prometheus_settings(prometheus), command=laws.run("serve"))
+    make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -234,8 +234,8 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
     prometheus: Prometheus,
     laws: Laws,
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"))
-    companion = make_companion(prometheus_settings(prometheus), command=laws.run("companion"))
+    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"))
+    companion = make_companion(laws.over(prometheus_settings(prometheus)), command=laws.run("companion"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -318,7 +318,7 @@ def test_a_shared_watch_that_one_namespace_refuses_is_an_error_of_its_policies_a
     with Exporter() as page, Prometheus([exporter, page]) as prometheus:
         namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
         settings = prometheus_settings(prometheus) | namespaces
-        adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart, external=False)
+        adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart, external=False)
         other = Scene(elsewhere, Load(page, elsewhere))
         for one in (scene, other):
             one.web()
@@ -348,7 +348,7 @@ def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_policies_with
     work = scene.workloads
     with platform("consul") as consul:
         settings = prometheus_settings(prometheus) | {"registries": [consul.settings]}
-        adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart)
+        adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart)
         scene.web(pulledOut={"replaceAfterSeconds": 600})  # later than the adapter's own laws need
         idle = work.pods("web")[0]
         scene.load.each("web", 150, but={idle["metadata"]["name"]: 0})
@@ -411,8 +411,10 @@ def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_co
     prometheus: Prometheus,
     laws: Laws,
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"), kubeconfig=apart)
-    companion = make_companion(prometheus_settings(prometheus), command=laws.run("companion"), kubeconfig=apart)
+    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"), kubeconfig=apart)
+    companion = make_companion(
+        laws.over(prometheus_settings(prometheus)), command=laws.run("companion"), kubeconfig=apart
+    )
     scene.web()
     scene.wait_count("web", "8")
     scene.wait_condition("web", "Ready", "Decided")
@@ -436,13 +438,15 @@ def test_a_server_and_a_companion_that_start_without_a_right_name_it_until_they_
     prometheus: Prometheus,
     laws: Laws,
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"), kubeconfig=apart)
+    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"), kubeconfig=apart)
     scene.web()
     scene.wait_count("web", "8")
     revoke(scene.workloads.cluster, "apart-pods")
     adapter.component.stop()
     adapter.component.start()
-    companion = make_companion(prometheus_settings(prometheus), command=laws.run("companion"), kubeconfig=apart)
+    companion = make_companion(
+        laws.over(prometheus_settings(prometheus)), command=laws.run("companion"), kubeconfig=apart
+    )
     says = "pods have not been listed yet: pods is forbidden"
     until(lambda: says in _readyz(adapter), 60, adapter.logs)
     assert 'resource "pods" in API group "" at the cluster scope' in scene.wait_asked("web", says)

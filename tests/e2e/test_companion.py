@@ -146,7 +146,7 @@ def test_an_invalid_policy_is_reported_in_its_status_and_by_an_event(
     make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus, laws: Laws
 ) -> None:
     scene.begin()
-    make_companion(prometheus_settings(prometheus), command=laws.run("companion"))
+    make_companion(laws.over(prometheus_settings(prometheus)))
     scene.wait_desired(7)
     held = {"metadata": {"annotations": {"effective-load.io/hold-until": "tomorrow"}}}
     scene.workloads.client.patch(scene.path, held)
@@ -240,8 +240,7 @@ def test_a_leader_that_resumes_after_a_freeze_writes_nothing(
     make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus, laws: Laws
 ) -> None:
     scene.begin()
-    command = laws.run("companion")
-    companions = [make_companion(prometheus_settings(prometheus), command=command) for _ in range(2)]
+    companions = [make_companion(laws.over(prometheus_settings(prometheus))) for _ in range(2)]
     scene.wait_desired(7)
     time.sleep(laws.statuses_apart)
     leader = one_that_leads(companions)
@@ -270,8 +269,7 @@ def test_when_the_leader_is_killed_another_one_acts_within_15_s_and_conditions_s
 ) -> None:
     scene.begin()
     within = FAILOVER_SECONDS * (1 if exhaustive else BUSY)
-    command = laws.run("companion")
-    companions = [make_companion(prometheus_settings(prometheus), command=command) for _ in range(3)]
+    companions = [make_companion(laws.over(prometheus_settings(prometheus))) for _ in range(3)]
     since = condition(scene.wait_desired(7), "InputsFresh")["lastTransitionTime"]
     time.sleep(laws.statuses_apart)
     leader = one_that_leads(companions)

@@ -66,8 +66,7 @@ def start(slow: ControlPlane, laws: Laws) -> Start:
     """Starts a companion that reads these numbers, with these rights and a name."""
 
     def made(source: Numbers, rights: Path, name: str = "companion") -> CompanionProcess:
-        command = laws.run("companion")
-        return CompanionProcess(slow, source.settings() | FAST, kubeconfig=rights, name=name, command=command)
+        return CompanionProcess(slow, laws.over(source.settings() | FAST), kubeconfig=rights, name=name)
 
     return made
 

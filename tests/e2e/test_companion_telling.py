@@ -48,7 +48,7 @@ class Hook:
         url = f"json://127.0.0.1:{self.server.server_port}/hook"
         words = {"title": "$severity $event", "template": "$text"}
         route = {"name": "hook", "urls": [url], "default": True, "namespaces": ["*"], **words}
-        return {"notifications": {"routes": [*others, route], "afterSeconds": 10}, **more}
+        return {"notifications": {"routes": [*others, route]}, **more}
 
     def of(self, title: str) -> list[str]:
         """The texts received under this title."""
@@ -227,7 +227,7 @@ def test_each_problem_and_the_return_of_data_is_notified_once(
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web", maximum=4)
     settings = prometheus_settings(prometheus) | {"companion": hook.settings()}
-    make_companion(settings, rights=RIGHTS, command=laws.run("companion")).wait_leading()
+    make_companion(laws.over(settings), rights=RIGHTS).wait_leading()
     wait_condition(workloads, "InputsFresh", "SamplesFresh")
     load.each("web", 200)
     (text,) = hook.wait("warning atMaximum", timeout=60)
@@ -266,7 +266,7 @@ def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/hook?rto=60"
         hanging = {"name": "hanging", "urls": [url], "default": True, "namespaces": ["*"], "timeoutSeconds": 60}
         settings = {"companion": hook.settings(hanging)}
-        companion = make_companion(settings, rights=RIGHTS, command=laws.run("companion"))
+        companion = make_companion(laws.over(settings), rights=RIGHTS)
         companion.wait_leading()
         path = POLICIES.format(workloads.namespace, "web")
         workloads.client.wait_for(path, lambda one: one.get("status", {}).get("current") == 2, 30)

@@ -23,6 +23,8 @@ from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
 from tests.registries.http_kit import Platform, said
 from tests.usage.fakes import FakePrometheus, asks_times, vector
 
+SILENCE_SECONDS = 4.0
+"""How long a watch is used without proof of life: longer than a busy machine keeps it from its turn."""
 CREATED = "2026-01-01T00:00:00Z"
 VERSIONS = {plural: PREFIXES[plural].removeprefix("/apis/") for plural in KINDS}
 
@@ -89,7 +91,7 @@ class Stand:
         """What its HPA is answered: the count, or the sentence."""
         where = f"namespaces/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}"
         try:
-            body = await self.answers.custom(
+            body = await self.answers.answer(
                 parse_target(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
             )
         except StatusError as error:
@@ -196,6 +198,7 @@ def _query(source: str) -> str:
 
 def _settings(proms: dict[str, FakePrometheus], platforms: dict[str, Platform], more: dict[str, Any]) -> Settings:
     brief = {"interval_seconds": 0.2, "max_age_seconds": 4}
+    more["kubernetes"] = {"watch_silence_seconds": SILENCE_SECONDS, **more.get("kubernetes", {})}
     return Settings.model_validate(
         {
             "resource_metrics": brief,

@@ -6,19 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapter.evaluation import worker
-from adapter.kube import reflector, scale
+from adapter.kube import scale
 from tests.engine.inputs import INPUTS
-from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until
+from tests.engine.kit import DESIRED, SERVICES, SILENCE_SECONDS, Stand, running, standing, until
 from tests.registries.http_kit import said
 
-SILENCE_SECONDS = 4.0
-"""Longer than a busy machine keeps a watch from its turn."""
 WATCHED_SECONDS = 2.0
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    monkeypatch.setattr(reflector, "SILENCE_SECONDS", SILENCE_SECONDS)
     monkeypatch.setattr(scale, "DEADLINE_SECONDS", 5.0)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     async with standing(*SERVICES) as stand, running(stand):
@@ -84,7 +81,6 @@ async def test_a_refused_namespace_does_not_affect_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither where the right was never there, nor where it is taken away later."""
-    monkeypatch.setattr(reflector, "SILENCE_SECONDS", SILENCE_SECONDS)
     async with standing(*SERVICES, kubernetes={"namespaces": ["shop", "cart"]}) as stand:
         shop = {one.name for one in SERVICES if one.namespace == "shop"}
         cart = {one.name for one in SERVICES} - shop

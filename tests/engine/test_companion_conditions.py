@@ -9,16 +9,13 @@ import pytest
 
 from adapter.companion import companion as module
 from adapter.companion.companion import Companion
-from adapter.companion.features import status
 from adapter.evaluation import worker
-from adapter.kube import reflector
 from adapter.kube.leader_election import LeaderElector
 from adapter.settings import CompanionSettings
 from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import PATIENCE_SECONDS, SERVICES, Service, Stand, running, standing, until
 
-SILENCE_SECONDS = 4.0
 FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_configuration": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 
@@ -56,18 +53,17 @@ async def accompanied(stand: Stand) -> AsyncIterator[Told]:
 
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
-    monkeypatch.setattr(reflector, "SILENCE_SECONDS", SILENCE_SECONDS)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "RESYNC_SECONDS", 1.0)
-    monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)
     async with standing(*SERVICES) as stand, running(stand), accompanied(stand) as told:
         yield told
 
 
 def make_companion(stand: Stand) -> Companion:
     engine = stand.engine
-    settings = CompanionSettings.model_validate({"features": FEATURES, "writes_per_second": 100})
+    settings = CompanionSettings.model_validate(
+        {"features": FEATURES, "writes_per_second": 100, "status_interval_seconds": 0.5}
+    )
     companion = Companion(
         stand.session,
         cast("LeaderElector", Leading()),

@@ -7,18 +7,15 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from adapter.evaluation import targets
-from adapter.kube import reflector
 from adapter.runtime.backoff import Backoff
-from tests.engine.kit import Service, Stand, running, standing, until
+from tests.engine.kit import SILENCE_SECONDS, Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
-SILENCE_SECONDS = 4.0
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    monkeypatch.setattr(reflector, "SILENCE_SECONDS", SILENCE_SECONDS)
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
     async with standing(WEB, THING) as stand, running(stand):
         await stand.until_answered()

@@ -11,7 +11,7 @@ from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Query, Scale, Target
 from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType
 from adapter.policy.linking import TargetRef
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.snapshot import Key
 from tests.load.kit import NOW, pod, policy, usage
 

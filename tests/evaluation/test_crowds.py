@@ -8,7 +8,7 @@ import pytest
 
 from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex
-from adapter.load.conditions import Reason
+from adapter.policy.conditions import Reason
 from adapter.policy.linking import MAX_POLICIES_PER_TARGET, Links
 from adapter.snapshot import Key
 from tests.evaluation.kit import KEY, REF, FakeInputs, deployment, entry, hpa, web_pods

@@ -10,7 +10,7 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import CrossVersionReference, ScalingRules
 from adapter.policy.linking import Neighbours, TargetRef
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
 from tests.load.kit import REGISTRY, cpu, pod, queue

@@ -4,56 +4,38 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import strategies as st
 
 from adapter.load.roster import Instance
-from adapter.registries import http as http_wire
-from adapter.registries import polaris as polaris_wire
-from adapter.registries.client import refusal, server_text
-from adapter.registries.consul import wire as consul_wire
-from adapter.registries.eureka import wire as eureka_wire
-from adapter.registries.eureka.source import RegistryCopy
-from adapter.registries.nacos import push as nacos_push
-from adapter.registries.nacos import wire as nacos_wire
-from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
-from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.runtime.answer_budget import Body, Limit
-from adapter.runtime.decoding import Uncut
-from adapter.runtime.http1 import RawReply, ResponseReader
+from adapter.registries.consul import read_entries
+from adapter.registries.eureka import read_application
+from adapter.registries.http import read_document
+from adapter.registries.nacos.lists import ADMIN_CALLS, CLIENT_CALLS, instance_of, listed_in
+from adapter.registries.polaris import read_answer
+from adapter.registries.zookeeper.registrations import newest_registrations, parse_document
+from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import SourceError
 from tests.fuzz.kit import fuzz, run
-from tests.fuzz.spoil import TEXTS, spoilt
+from tests.fuzz.spoil import spoilt
 
 METADATA = {"pod": "web-0", "version": "1.2", "none": None}
 
 EUREKA = {
-    "applications": {
-        "versions__delta": "1",
-        "apps__hashcode": "UP_2_",
-        "application": [
+    "application": {
+        "name": "SHOP",
+        "instance": [
             {
-                "name": "SHOP",
-                "instance": [
-                    {
-                        "instanceId": "web-0:shop:8080",
-                        "hostName": "web-0",
-                        "ipAddr": "10.0.0.10",
-                        "status": "UP",
-                        "overriddenStatus": "UNKNOWN",
-                        "overriddenstatus": "UNKNOWN",
-                        "port": {"$": 8080, "@enabled": "true"},
-                        "securePort": {"$": "443", "@enabled": "false"},
-                        "leaseInfo": {
-                            "durationInSecs": 90,
-                            "registrationTimestamp": 1700000000000,
-                            "lastRenewalTimestamp": 1700000030000,
-                        },
-                        "metadata": {"@class": "x", "pod": "web-0", "weight": "1"},
-                        "actionType": "ADDED",
-                    }
-                ],
+                "instanceId": "web-0:shop:8080",
+                "hostName": "web-0",
+                "ipAddr": "10.0.0.10",
+                "status": "UP",
+                "overriddenStatus": "UNKNOWN",
+                "overriddenstatus": "UNKNOWN",
+                "port": {"$": 8080, "@enabled": "true"},
+                "securePort": {"$": "443", "@enabled": "false"},
+                "leaseInfo": {"registrationTimestamp": 1700000000000},
+                "metadata": {"@class": "x", "pod": "web-0", "weight": "1"},
             }
         ],
     }
@@ -126,75 +108,45 @@ CURATOR = {
     "enabled": True,
 }
 
-READER = nacos_wire.InstanceDecoder((), "pod")
-
 
 async def eureka(body: bytes) -> tuple[Instance, ...]:
-    copy = RegistryCopy(["SHOP"], "pod")
-    try:
-        await copy.load(eureka_wire.Applications(Body(body)), 1.7e9)
-        await copy.apply_delta(eureka_wire.Applications(Body(body)))
-        unasked = RegistryCopy([], "pod")
-        await unasked.load(eureka_wire.Applications(Body(body)), 1.7e9, copy)
-    except (msgspec.MsgspecError, Uncut):
-        return ()
-    str(copy.hashcode)
-    return copy.instances("SHOP")
+    return read_application(body, "shop", "pod").instances
 
 
 async def consul(body: bytes) -> tuple[Instance, ...]:
-    listed = await consul_wire.registrations(Body(body), "http://consul", pod_name_key="", warning_is_out=True)
-    return tuple(one.instance for one in listed)
+    return read_entries(body, "", warning_is_out=True).instances
 
 
 async def nacos(body: bytes) -> tuple[Instance, ...]:
     found: tuple[Instance, ...] = ()
-    for view in (*ADMIN_CALLS, *CLIENT_CALLS):
+    for call in (*ADMIN_CALLS, *CLIENT_CALLS):
         try:
-            found += (await view.read(READER, Body(body), view.path)).instances
+            found += tuple(instance_of(host, "pod") for host in listed_in(call, body, call.path).hosts)
         except SourceError as error:
             str(error)
-    return found
-
-
-async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
-    sent = nacos_wire.decode_payload(
-        nacos_wire.encode_payload(nacos_wire.Payload("NotifySubscriberRequest", body), {"a": "b"})
-    )
-    assert sent.body == body
-    found: tuple[Instance, ...] = ()
-    for decode in (nacos_push.RESPONSE, nacos_push.SERVER_REQUEST, nacos_push.SUBSCRIBED):
-        try:
-            told = nacos_wire.decode_body(decode, sent.body, "gRPC")
-        except SourceError as error:
-            str(error)
-            continue
-        info = getattr(told, "service_info", None)
-        found += READER.decode(info.hosts) if info is not None else ()
     return found
 
 
 async def polaris(body: bytes) -> tuple[Instance, ...]:
     for status in (500, 200):
         try:
-            reply = RawReply(status, b"HTTP/1.1 200", Body(body))
-            answer = await polaris_wire.read_answer(reply, "http://p", "shop", "default", "pod")
+            polled = read_answer(Reply(status, {}, body), "shop", "default", "pod")
         except SourceError:
             if status == 200:
                 raise
-    return answer.instances if isinstance(answer, polaris_wire.InstanceList) else ()
+    return polled.answer.instances if polled is not None else ()
 
 
 async def platform(body: bytes) -> tuple[Instance, ...]:
-    return (await http_wire.read_document(Body(body))).instances
+    return read_document(body, "shop").instances
 
 
 async def curator(body: bytes) -> tuple[Instance, ...]:
     try:
-        found = zookeeper_layouts.parse_service_instance(body, 1.7e9, "pod")
+        found = parse_document(body, 1.7e9, "pod")
     except ValueError as error:
         raise SourceError(str(error)) from error
-    return (zookeeper_layouts.newest_registrations([found])[0].instance,)
+    return (newest_registrations([found])[0].instance,)
 
 
 FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], Any]] = {
@@ -203,7 +155,6 @@ FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], An
     "nacos info": (nacos, INFO),
     "nacos hosts": (nacos, NACOS),
     "nacos page": (nacos, PAGE),
-    "nacos pushed": (nacos_pushed, {"requestId": "1", "namespace": None, "serviceInfo": INFO}),
     "polaris": (polaris, POLARIS),
     "platform": (platform, PLATFORM),
     "curator": (curator, CURATOR),
@@ -242,57 +193,3 @@ def test_an_answer_with_several_faults_is_read_or_refused(family: str, data: st.
 @fuzz(200, body=st.binary(max_size=300), family=st.sampled_from(sorted(FAMILIES)))
 def test_bytes_of_any_kind_are_refused(family: str, body: bytes) -> None:
     read(family, body)
-
-
-# --- the gRPC envelope of Nacos ---
-
-ENVELOPE = nacos_wire.encode_payload(
-    nacos_wire.Payload("NotifySubscriberRequest", json.dumps(INFO).encode()), {"a": "b"}
-)
-
-
-def unwrap(message: bytes) -> None:
-    try:
-        nacos_wire.decode_payload(message)
-    except SourceError as error:
-        str(error)
-
-
-@fuzz(300, start=st.integers(0, len(ENVELOPE)), cut=st.integers(0, 40), piece=st.binary(max_size=40))
-def test_a_message_of_nacos_that_was_cut_or_changed_is_refused(start: int, cut: int, piece: bytes) -> None:
-    unwrap(ENVELOPE[:start] + piece + ENVELOPE[start + cut :])
-
-
-# --- HTTP/1.1 decoding of the sources ---
-
-LIMIT = Limit(32 * 1024 * 1024)
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nETag: x\r\n\r\n{}"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nTrailer: x\r\n\r\n"
-
-
-def fed(data: bytes, at_once: int) -> None:
-    """Feeds the bytes in pieces: a complete answer, an incomplete one, or an error."""
-    reader = ResponseReader(LIMIT)
-    try:
-        for start in range(0, len(data), at_once):
-            reply = reader.feed(data[start : start + at_once])
-            if reply is not None:
-                server_text(reply.body.whole())
-                str(refusal(reply.plain))
-                return
-    except SourceError as error:
-        str(error)
-
-
-@fuzz(
-    300,
-    answer=st.sampled_from([ANSWER, CHUNKED]),
-    start=st.integers(0, 110),
-    cut=st.integers(0, 20),
-    piece=st.one_of(st.binary(max_size=8), st.sampled_from([text.encode(errors="surrogatepass") for text in TEXTS])),
-    at_once=st.sampled_from([1, 7, 100_000]),
-)
-def test_an_answer_whose_http_went_wrong_is_refused(
-    answer: bytes, start: int, cut: int, piece: bytes, at_once: int
-) -> None:
-    fed(answer[:start] + piece + answer[start + cut :], max(at_once, len(piece) // 50))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from adapter.kube.errors import Conflict, Forbidden, NotFound, Unreachable
-from adapter.kube.leader_election import LeaderElector
+from adapter.kube.leader_election import DURATION_SECONDS, LeaderElector
 from adapter.kube.session import Session
 from adapter.runtime.http import Reply
 
@@ -151,11 +151,12 @@ class Candidate:
     acts: list[tuple[float, float]] = field(default_factory=list)
     spells: int = 0
     work: Callable[[], Awaitable[None]] | None = None
+    duration: int = DURATION_SECONDS
 
     async def start(self, seconds: float = 0.0) -> None:
         """Begin, and let so many seconds pass."""
         session = cast("Session", _Session(self.server, self.name, self.rate))
-        self.lease = LeaderElector(session, NAMESPACE, NAME, self.name)
+        self.lease = LeaderElector(session, NAMESPACE, NAME, self.name, self.duration)
         self.task = asyncio.create_task(self.lease.lead(self.work or self._act))
         await asyncio.sleep(seconds)
 

@@ -54,6 +54,18 @@ async def test_when_the_leader_is_killed_another_one_acts_within_15_s(after: flo
 
 
 @in_own_time
+async def test_a_longer_lease_of_a_killed_leader_is_taken_after_its_own_duration() -> None:
+    server = Server()
+    first, second = (Candidate(name, server, duration=30) for name in "ab")
+    await first.start(5)
+    await second.start(40)
+    await first.kill()
+    killed = moment()
+    await asyncio.sleep(40)
+    assert 30 - RETRY_SECONDS <= second.acts[0][0] - killed < 30 + RETRY_SECONDS + 1
+
+
+@in_own_time
 async def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
     server = Server()
     first, second = await one_and_another(server)

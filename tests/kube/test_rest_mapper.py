@@ -51,6 +51,8 @@ def api(api: FakeApi) -> FakeApi:
         {"name": "deployments", "kind": "Deployment", "namespaced": True},
         {"name": "daemonsets", "kind": "DaemonSet", "namespaced": True},
     )
+    groups = [{"versions": [{"groupVersion": "apps/v1"}]}, {"versions": [{"groupVersion": "argoproj.io/v1alpha1"}]}]
+    api.answers["/apis"] = text(json.dumps({"groups": groups}))
     api.answers["/apis/argoproj.io/v1alpha1"] = served(
         "argoproj.io/v1alpha1",
         {"name": "rollouts", "kind": "Rollout", "namespaced": True},
@@ -151,6 +153,13 @@ async def test_unknown_kind_is_looked_up_again_after_30_s(api: FakeApi, resource
     assert (await resources.find(*ROLLOUT, anew=True)).plural == "rollouts"
     clock.pass_(30)
     assert (await resources.find(*ROLLOUT)).plural == "rollouts"
+
+
+async def test_invented_group_is_not_requested_by_its_name(api: FakeApi, resources: RestMapper) -> None:
+    for number in range(5):
+        with pytest.raises(UnknownKind, match="serves no"):
+            await resources.find(f"invented{number}.example.org/v1", "Thing")
+    assert [path for path, _ in api.asked] == ["/apis"]
 
 
 async def test_failing_server_is_no_missing_kind(api: FakeApi, resources: RestMapper) -> None:

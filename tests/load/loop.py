@@ -40,6 +40,14 @@ class World:
     percent: int = 0
     window: int = 60
     scrape: int = 15
+    pulls: int = 0
+    """Seconds between pull-outs of a third of the pods."""
+    skewed: bool = False
+    """Each pod's rate is that of its own last scrape, as with metrics.k8s.io."""
+    follows: bool = False
+    """The scraper follows the registry: a pod that is pulled out has no samples."""
+    marked: bool = False
+    """Pulled-out pods have a lower deletion cost, so they are deleted first."""
 
 
 @dataclass(eq=False)
@@ -81,7 +89,7 @@ class Replica:
         tail = distance / 2 if tail >= 1.1 * distance else tail
         return (after - before) * (span + lead + tail) / span / window, count
 
-    def object(self, t: int) -> Pod:
+    def object(self, t: int, *, marked: bool = False) -> Pod:
         """The pod as the API server has it."""
         started = self.ready if self.sick[1] < 0 or t < self.sick[0] else max(self.sick)
         since = min(t, self.sick[0]) if self.sick[0] <= t < self.sick[1] else started
@@ -94,6 +102,7 @@ class Replica:
             started_at=EPOCH + self.born + 2,
             ready=condition or PodCondition(False, float(EPOCH + self.born)),
             containers_ready=self.is_ready(t),
+            deletion_cost=-100 if marked and self.is_out(t - 3) else 0,
             ips=(f"10.{int(self.uid) // 250}.1.{int(self.uid) % 250}",),
             owner=Owner("ReplicaSet", "web-abc"),
             template_hash="abc",
@@ -155,6 +164,7 @@ class Loop:
 
     def run(self) -> Figures:
         """Runs the loop."""
+        world = self.world
         count = int(self.demand[0] / 850)
         for _ in range(count):
             self._new(-3000, is_old=True)
@@ -165,13 +175,14 @@ class Loop:
             while len(self.replicas) < count:
                 self._new(t)
             if len(self.replicas) > count:  # the ReplicaSet takes pods that are not Ready first, then the youngest
-                self.replicas.sort(key=lambda one: (one.is_ready(t), -one.born))
+                marked = world.marked
+                self.replicas.sort(key=lambda one: (one.is_ready(t), not (marked and one.is_out(t - 3)), -one.born))
                 del self.replicas[: len(self.replicas) - count]
             self._work(t)
             if t % SYNC or t < 120:
                 continue
             wanted = max(2, min(400, self._asked(t, count)))
-            recommended = [each for each in recommended if each[0] > t - self.world.stabilization] + [(t, wanted)]
+            recommended = [each for each in recommended if each[0] > t - world.stabilization] + [(t, wanted)]
             if wanted < count:
                 wanted = min(count, max(each for _, each in recommended))
                 if self.world.percent:
@@ -195,6 +206,9 @@ class Loop:
             self.replicas = [one for one in self.replicas if one.weight == 1.0]  # the hot pod dies
             for one in [one for one in self.replicas if one.serves(t)][:1]:
                 one.weight = 6.0
+        if world.pulls and t % world.pulls == 0 and t > 300 and len(up) > 3:
+            for one in self.random.sample(up, len(up) // 3):
+                one.out = (t, t + world.pulls // 2, False)
         if not world.faults or t < 300:
             return
         if self.random.random() < 1 / 250 and up:
@@ -240,10 +254,11 @@ class Loop:
         """The count that the adapter asks for; noted where it is below the truth."""
         window, points = self.world.window, {}
         for one in self.replicas:
-            rate = one.rate(t, window)
+            at = one.scrapes[-1][0] if self.world.skewed and one.scrapes else t
+            rate = None if self.world.follows and one.is_out(t - 5) else one.rate(at, window)
             if rate is not None:
-                points[one.uid] = Point(EPOCH + t, int(rate[0] * MILLI), rate[1])
-        pods = [one.object(t) for one in self.replicas]
+                points[one.uid] = Point(EPOCH + at, int(rate[0] * MILLI), rate[1])
+        pods = [one.object(t, marked=self.world.marked) for one in self.replicas]
         addresses = {pod.uid: pod.ips[0] for pod in pods}
         instances = tuple(
             Instance(ip=addresses[uid], port=80, enabled=is_on)
@@ -266,7 +281,10 @@ class Loop:
         decision = decide(assessment, inputs.scale, inputs.bounds, inputs.now)
         if decision.desired is None:
             return current
-        known_out = sum(one.is_ready(t) and one.is_out(t) and one.out[0] <= self.listed_at for one in self.replicas)
+        is_kept = not self.world.marked
+        known_out = sum(
+            is_kept and one.is_ready(t) and one.is_out(t) and one.out[0] <= self.listed_at for one in self.replicas
+        )
         least = min(self.demand[max(0, t - 180) : t + 1]) * 0.97
         needed = min(current, int(least / LOW) + known_out)
         if decision.desired < min(current, needed):

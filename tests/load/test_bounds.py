@@ -147,6 +147,24 @@ class TestUpperBound:
         memory = Memory(departed={"gone": Departed(NOW - ago, {"cpu": nano("1100m")})}, last_replicas=9)
         assert decided(9, "100m", memory=memory).desired == desired
 
+    @pytest.mark.parametrize("marked", [False, True])
+    @pytest.mark.parametrize("after", ["10m", "0", None])
+    def test_what_a_pod_carried_before_it_was_pulled_out_counts(self, marked: bool, after: str | None) -> None:
+        """Its own sample is newer than the others', or it has none any more: their samples do not show its load yet."""
+        cost = {"deletion_cost": -100 if marked else 0}
+        pods, loads = same(9, "100m")
+        carried = usage(loads | {"hot": "3000m"}, at=NOW - 15)
+        before, first = assess_and_decide(BAND, [*pods, pod("hot")], carried, now=NOW - 10)
+        samples = usage(loads | {"hot": after}, at=NOW - 15)
+        if after is not None:
+            samples.resources.pods["hot"] = usage({"hot": after}, at=NOW - 1).resources.pods["hot"]  # type: ignore[index]
+        assert first.desired == 9
+        memory = before.memory
+        for _ in range(2):
+            assessment, decision = assess_and_decide(BAND, [*pods, out("hot", **cost)], samples, memory=memory)
+            memory = assessment.memory
+            assert decision.desired in {9, 10}
+
     def test_a_newcomer_is_filled_for_the_load_of_the_pod_that_left(self) -> None:
         memory = Memory(departed={"gone": Departed(NOW - 5, {"cpu": nano("1100m")})}, last_replicas=10)
         new = pod("new", age=4, ready=False, ready_for=4)
@@ -288,6 +306,13 @@ class TestTotals:
             1
         ].desired == (desired)
 
+    @pytest.mark.parametrize(("listed", "desired"), [(["10.0.0.0", "10.0.0.1"], 0), (["10.0.0.0"], 1)])
+    def test_a_doubtful_pod_keeps_its_place_where_the_load_is_0(self, listed: list[str], desired: int) -> None:
+        rule = policy(queue("100", "50"), registry=REGISTRY)
+        pods = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(2)]
+        made = assess_and_decide(rule, pods, total("0"), listed=roster(*listed), bounds=FREE)[1]
+        assert made.desired == desired
+
 
 class TestAbsolute:
     RULE = policy(cpu("1200m", "400m"), algorithm=Algorithm.ABSOLUTE)
@@ -348,6 +373,14 @@ class TestConverging:
         pods, loads = same(n, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards)
         assert assess_and_decide(rule, pods, usage(loads), current=current, bounds=FREE)[1].desired == desired
+
+    @pytest.mark.parametrize(("turned", "desired"), [(35, 10), (45, 9)])
+    def test_a_pull_out_since_the_samples_began_holds(self, turned: int, desired: int) -> None:
+        rule = policy(queue("1200", None), converge_towards=Converge.HIGH)
+        memory = Memory(pods={"uid-out-0": PodMemory(PodState.PULLED_OUT, NOW - turned, turned_at=NOW - turned)})
+        pods = [*same(9, None)[0], out("out-0")]
+        samples = Samples(queries={"queue": QuerySamples(total=Point(NOW - 10, nano("5")), window=15, fetched_at=NOW)})
+        assert assess_and_decide(rule, pods, samples, memory=memory)[1].desired == desired
 
     @pytest.mark.parametrize(("towards", "count", "load"), [(Converge.HIGH, 10, "500m"), (Converge.LOW, 10, "440m")])
     def test_a_pod_without_a_sample_holds(self, towards: Converge, count: int, load: str) -> None:

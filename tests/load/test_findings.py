@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.conditions import ConditionType
 from adapter.load.explanation import decision_reason
+from adapter.load.findings import Finding
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import PodState
 from adapter.load.samples import Point, QuerySamples, Samples
@@ -33,7 +33,7 @@ def test_after_10_minutes_a_condition_says_so_until_there_is_load() -> None:
         samples = usage(loads, at=NOW + later - 5)
         assessment, _ = assess_and_decide(policy(), pods, samples, memory=memory, now=NOW + later)
         memory = assessment.memory
-        found.append(ConditionType.ZERO_USAGE_IGNORED in assessment.conditions)
+        found.append(Finding.ZERO_USAGE_IGNORED in assessment.conditions)
     assert found == [False, False, False, True, False]
     assert memory.zero_since is None
 
@@ -43,7 +43,7 @@ def test_a_window_over_5_minutes_is_named_slow(window: float, is_slow: bool) -> 
     points = {"web-0": Point(NOW - 5, nano("1"))}
     samples = Samples(queries={"rps": QuerySamples(pods=points, window=window, fetched_at=NOW)})
     assessment, _ = assess_and_decide(policy(RPS), [pod()], samples)
-    assert (ConditionType.QUERY_WINDOW_TOO_LONG in assessment.conditions) is is_slow
+    assert (Finding.QUERY_WINDOW_TOO_LONG in assessment.conditions) is is_slow
 
 
 class TestDoubt:
@@ -55,7 +55,7 @@ class TestDoubt:
         rule = policy(cpu("1200m", "400m"), registry=REGISTRY, **changes)
         samples = usage({one.name: "100m" for one in pods})
         assessment, _ = assess_and_decide(rule, pods, samples, memory=memory, listed=roster(*listed))
-        return assessment.conditions.get(ConditionType.REGISTRY_DATA_VALID)
+        return assessment.conditions.get(Finding.REGISTRY_DATA_VALID)
 
     def doubtful(self, seconds: float, *names: str) -> Memory:
         """So many seconds in doubt."""

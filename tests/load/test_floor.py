@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import Assessment, Decision, Verdict
-from adapter.load.conditions import ConditionType
 from adapter.load.explanation import explain, headline
+from adapter.load.findings import Finding
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import (
     Metric,
@@ -50,7 +50,7 @@ class TestWhenItFails:
         assessment, decision = decided(6, "300m", None)
         assert (decision.desired, decision.held_by) == (4, None)
         assert assessment.conditions == {
-            ConditionType.FLOOR_MISSING: (
+            Finding.FLOOR_MISSING: (
                 "a floor has no answer and keeps nothing up: query plan: it answered with status 500"
             )
         }
@@ -73,7 +73,7 @@ class TestWhenItFails:
         samples = replace(usage(loads), queries={"plan": by_pod})
         assessment, decision = assess_and_decide(policy(CPU, PLAN), pods, samples)
         assert decision.desired == 4
-        assert assessment.conditions[ConditionType.FLOOR_MISSING].endswith(
+        assert assessment.conditions[Finding.FLOOR_MISSING].endswith(
             "query plan answers by pod, and a floor needs one number for the service; "
             "sum the query up, or take floor away"
         )

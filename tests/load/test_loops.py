@@ -14,6 +14,8 @@ WORLDS = {
     "faults and a hot pod that dies": World(faults=True, hot=True),
     "long windows": World(faults=True, window=120),
     "windows of two scrapes": World(faults=True, window=60, scrape=30),
+    "samples of different times": World(faults=True, skewed=True),
+    "pull-outs that go first, by a scraper that follows the registry": World(pulls=240, follows=True, marked=True),
 }
 
 

@@ -1,20 +1,15 @@
-"""Which pods are the target's, and which registration is which pod's."""
+"""Which registration is which pod's."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Mismatch, canonical_ip, match_registrations, owned_by, registrations
-from adapter.load.pods import Container, Owner, Pod
+from adapter.load.matching import Mismatch, canonical_ip, match_registrations, registrations
+from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Match, Registry, Target
-from tests.load.kit import NOW, REGISTRY, TARGET, pod
-
-
-def target(kind: str, name: str = "web", uid: str = "target", api_version: str = "apps/v1") -> Target:
-    return Target(api_version=api_version, kind=kind, name=name, uid=uid)
-
+from adapter.load.spec import Match, Registry
+from tests.load.kit import NOW, REGISTRY, pod
 
 Found = dict[str, tuple[Instance, ...]]
 
@@ -23,50 +18,6 @@ def found(*instances: Instance, pods: Sequence[Pod] | None = None, registry: Reg
     """The registrations that find their pod, among one pod at 10.0.0.1 unless told otherwise."""
     pods = [pod("web-0", ip="10.0.0.1")] if pods is None else pods
     return dict(registrations(pods, Roster(at=NOW, instances=instances), registry))
-
-
-ROLLOUT = target("Rollout", api_version="argoproj.io/v1alpha1")
-CUSTOM = target("Worker", api_version="example.com/v1")
-SET = target("StatefulSet")
-
-
-@pytest.mark.parametrize(
-    ("owner", "template_hash", "by", "owned"),
-    [
-        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", TARGET, True, id="its replica set of the pod's template"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", ROLLOUT, True, id="that of an Argo rollout"),
-        pytest.param(Owner("ReplicaSet", "web-canary-abc"), "abc", TARGET, False, id="that of web-canary, same labels"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "xyz", TARGET, False, id="another template"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "", TARGET, False, id="no template"),
-        pytest.param(Owner("ReplicaSet", "other-abc"), "abc", TARGET, False, id="another deployment's"),
-        pytest.param(Owner("StatefulSet", "web"), "", TARGET, False, id="a stateful set of the deployment's name"),
-        pytest.param(Owner("Job", "web-abc"), "abc", TARGET, False, id="a job"),
-        pytest.param(None, "abc", TARGET, False, id="no owner"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", SET, False, id="a replica set like the stateful set's own"),
-        pytest.param(Owner("StatefulSet", "web", "earlier"), "", SET, False, id="a namesake of another life"),
-        pytest.param(
-            Owner("StatefulSet", "web", "earlier"), "", target("StatefulSet", uid=""), True, id="its UID is not known"
-        ),
-        pytest.param(None, "abc", CUSTOM, True, id="an unknown kind: the selector alone"),
-        pytest.param(Owner("WorkerSet", "web-1"), "", CUSTOM, True, id="an unknown kind's own controller"),
-        pytest.param(
-            Owner("ReplicaSet", "web-main-abc"), "abc", CUSTOM, True, id="an unknown kind by a deployment of its own"
-        ),
-        *(
-            row
-            for kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
-            for row in (
-                pytest.param(Owner(kind, "web", "target"), "", target(kind), True, id=f"the {kind} itself"),
-                pytest.param(Owner(kind, "other", "target"), "", target(kind), False, id=f"another {kind}"),
-                pytest.param(None, "", target(kind), False, id=f"no {kind}"),
-            )
-        ),
-    ],
-)
-def test_a_target_owns_the_pods_that_it_controls(
-    owner: Owner | None, template_hash: str, by: Target, *, owned: bool
-) -> None:
-    assert owned_by(pod(owner=owner, template_hash=template_hash), by) is owned
 
 
 class TestRegistrations:

@@ -113,7 +113,7 @@ class TestExplicitEvidence:
         found = state(pod(ip="10.0.0.1"), REGISTERED, listed)
         assert found.state is S.PULLED_OUT
         assert found.evidence.startswith("registry nacos: ")
-        assert not found.by_absence
+        assert found.evidence != "confirmed absence"
 
     @pytest.mark.parametrize(
         "word", [{}, {"weight": 0.01}, {"weight": None}, {"status": "UP"}, {"status": "warning"}, {"status": "passing"}]
@@ -164,7 +164,7 @@ class TestAbsence:
         assert shop.answer("p9", after=44)["p9"] is S.DOUBTFUL
         assert shop.reason("p9") == "no longer registered, not confirmed yet"
         assert shop.answer("p9", after=1)["p9"] is S.PULLED_OUT
-        assert shop.membership["uid-p9"].by_absence
+        assert shop.membership["uid-p9"].evidence == "confirmed absence"
 
     def test_silence_confirms_no_absence(self) -> None:
         shop = service()

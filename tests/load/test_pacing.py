@@ -6,9 +6,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import HeldBy
-from adapter.load.decide import decide
-from adapter.load.rate_limits import Limited, limit_rate
+from adapter.load.assessment import HeldBy, Limited
+from adapter.load.decide import decide, limit_rate
 from adapter.load.samples import QuerySamples, Samples
 from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Schedule, Velocity

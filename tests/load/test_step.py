@@ -17,6 +17,7 @@ from adapter.load.spec import (
     Cooldown,
     Metric,
     Policy,
+    Query,
     ResourceMetric,
     Step,
     Strategy,
@@ -31,7 +32,9 @@ from tests.load.kit import (
     nano,
     pod,
     policy,
+    same,
     scale,
+    total,
 )
 from tests.load.kit import usage as samples_of
 
@@ -168,3 +171,11 @@ def test_one_assessment_takes_one_step_however_often_it_is_asked() -> None:
     assert "pods left, turned out or were added since these samples began" in "\n".join(
         explain(assessment, later, BOUNDS, NOW + 15)
     )
+
+
+@pytest.mark.parametrize(("age", "desired"), [(299, 10), (300, 7)])
+def test_a_service_total_shrinks_nothing_while_a_pod_may_serve_soon(age: int, desired: int) -> None:
+    queue = Metric(name="queue", query=Query(name="queue"), target=Fraction(nano("60")))
+    rule = policy(queue, strategy=Strategy.STEP, step=Step(tolerance=15, down=3))
+    pods = [*same(9, None)[0], pod("new", age=age, ready=False, ready_for=age)]
+    assert assess_and_decide(rule, pods, total("180"))[1].desired == desired

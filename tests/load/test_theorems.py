@@ -4,15 +4,18 @@ Each compares two services that differ in one thing. The count of the one where 
 unless the count rises in both.
 """
 
+import os
 from dataclasses import replace
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adapter.load.memory import Memory
 from adapter.load.spec import PulledOut
 from tests.load.kit import BOUNDS, pod
 from tests.load.services import Service, calm_services, without_sample
+
+EXAMPLES = settings(max_examples=int(os.environ["EFFECTIVE_LOAD_EXAMPLES"]))
 
 
 def shrinking(service: Service) -> int:
@@ -22,6 +25,7 @@ def shrinking(service: Service) -> int:
     return count
 
 
+@EXAMPLES
 @given(calm_services(), st.data())
 def test_a_whatever_a_registry_says_never_lowers_the_count(service: Service, data: st.DataObject) -> None:
     count = shrinking(service)
@@ -31,6 +35,7 @@ def test_a_whatever_a_registry_says_never_lowers_the_count(service: Service, dat
     assert other.count() >= count
 
 
+@EXAMPLES
 @given(calm_services(), st.data())
 def test_a_a_registry_that_changes_its_word_never_lowers_the_count(service: Service, data: st.DataObject) -> None:
     count = shrinking(service)
@@ -47,12 +52,14 @@ def test_a_a_registry_that_changes_its_word_never_lowers_the_count(service: Serv
         later = replace(later, memory=memory)
 
 
+@EXAMPLES
 @given(calm_services(), st.data())
 def test_b_a_lost_sample_never_lowers_the_count(service: Service, data: st.DataObject) -> None:
     count = shrinking(service)
     assert without_sample(service, data.draw(st.sampled_from(sorted(service.pods)))).count() >= count
 
 
+@EXAMPLES
 @given(calm_services(), st.integers(0, 299))
 def test_c_a_pod_that_may_serve_soon_never_lowers_the_count(service: Service, age: int) -> None:
     count = shrinking(service)
@@ -60,6 +67,7 @@ def test_c_a_pod_that_may_serve_soon_never_lowers_the_count(service: Service, ag
     assert replace(service, pods=service.pods | {"web-99": young}).count() >= count
 
 
+@EXAMPLES
 @given(calm_services(), st.data())
 def test_d_a_pod_that_left_never_lowers_the_count(service: Service, data: st.DataObject) -> None:
     assume(len(service.pods) > 1)
@@ -70,6 +78,7 @@ def test_d_a_pod_that_left_never_lowers_the_count(service: Service, data: st.Dat
     assert replace(service, pods=pods, memory=memory).count() >= min(count, service.current)
 
 
+@EXAMPLES
 @given(calm_services(), st.data())
 def test_d_pods_that_leave_one_after_the_other_never_lower_the_count(service: Service, data: st.DataObject) -> None:
     count = shrinking(service)
@@ -80,6 +89,7 @@ def test_d_pods_that_leave_one_after_the_other_never_lower_the_count(service: Se
         assert service.count() >= min(count, service.current)
 
 
+@EXAMPLES
 @given(calm_services(), st.data(), st.integers(1, 500))
 def test_e_a_larger_sample_never_lowers_the_count(service: Service, data: st.DataObject, more: int) -> None:
     count = shrinking(service)
@@ -87,12 +97,14 @@ def test_e_a_larger_sample_never_lowers_the_count(service: Service, data: st.Dat
     assert replace(service, loads=service.loads | {name: (service.loads[name] or 0) + more}).count() >= count
 
 
+@EXAMPLES
 @given(calm_services(), st.floats(0, 600))
 def test_f_a_fresh_process_never_asks_for_fewer_than_one_that_has_watched(service: Service, ago: float) -> None:
     count = shrinking(service)
     assert replace(service, memory=Memory(started_at=service.now - ago)).count() >= count
 
 
+@EXAMPLES
 @given(calm_services(), st.booleans())
 def test_the_count_is_between_its_bounds(service: Service, replaces: bool) -> None:
     rule = replace(service.rule, pulled_out=PulledOut(replace=replaces, replace_after=0.0))

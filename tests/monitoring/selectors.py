@@ -13,9 +13,9 @@ from typing import Any
 import promql_parser
 
 from adapter.load.assessment import HeldBy
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import PodState
-from adapter.registries.roster_cache import INSTANCE_STATES
+from adapter.policy.conditions import ConditionType, Reason
+from adapter.registries.cache import INSTANCE_STATES
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import MODES, VERDICTS
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.rate_limits import Limited, limit_rate
+from adapter.load.assessment import Limited
+from adapter.load.decide import limit_rate
 from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Fallback, Policy, Schedule, Velocity
 from adapter.policy.behavior import permits, required_behavior

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from adapter.companion.actions import ActionResult
 from adapter.companion.state import Context, ToleranceField
-from adapter.load.conditions import Reason
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import Neighbours
 from adapter.policy.watermark_policy import parse_policy

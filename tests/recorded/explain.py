@@ -4,7 +4,9 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-from adapter.apiserver.document_writer import pieces
+import msgspec
+
+from adapter.apiserver.decision_document import document as written_document
 from adapter.commands.decide.reader import read_document
 from adapter.commands.explain import sentences
 from tests.apiserver.test_decision_document import answer as answered
@@ -30,7 +32,7 @@ def _document(name: str) -> Iterator[str]:
     given = document(name)
     case = read_document(json.dumps(given))
     spec = json.dumps(given["policy"]["spec"]).encode()
-    written = json.loads(b"".join(pieces(case.inputs, spec, case.scale, case.now)))
+    written = json.loads(msgspec.json.encode(written_document(case.inputs, spec, case.scale, case.now)))
     for samples in written["samples"].values():
         points = list(samples.get("pods", {}).values())
         pods = {"pods": {"POD": points[0]}} if points else {}

@@ -30,6 +30,7 @@ class Samples:  # by UID
     value: dict[str, F] = field(default_factory=dict)
     bound: dict[str, F] = field(default_factory=dict)
     last: dict[str, tuple[F, F]] = field(default_factory=dict)  # moment of the look, bound
+    before: dict[str, tuple[F, F]] = field(default_factory=dict)  # `last` without this look
     small: dict[str, F] = field(default_factory=dict)  # capacities for the upper bound
     large: dict[str, F] = field(default_factory=dict)  # for the lower bound
     begun: F = ZERO  # B
@@ -106,7 +107,7 @@ def state_of(p: Pod, w: World, listed: list[Json] | None, absent_for: F, half_ab
     looping = "CrashLoopBackOff" in [c["state"].get("waiting", {}).get("reason") for c in p.containers]
     if not p.ready and not looping and (p.turned < p.start + 30 or p.turned <= p.created):
         return "starting"
-    lacking = w.named and listed == [] and not only_out and at > p.turned
+    lacking = w.named and listed == [] and not only_out and at >= p.turned
     if p.ready and not looping and lacking and w.now - p.turned < w.registry.get("registrationGraceSeconds", 180):
         return "starting"
     gate = "False" in [condition(p.raw, g["conditionType"]).get("status") for g in p.spec.get("readinessGates", [])]
@@ -130,7 +131,7 @@ def state_of(p: Pod, w: World, listed: list[Json] | None, absent_for: F, half_ab
         return "pulledOut" if w.now - at <= 1800 else "doubtful"
     if outs or only_out:
         return "serving"
-    confirmed = absent_for >= w.registry.get("absenceConfirmationSeconds", 45) and w.now - at <= 300
+    confirmed = absent_for >= w.registry.get("absenceConfirmationSeconds", 45) and p.turned <= at >= w.now - 300
     return "pulledOut" if p.registered and confirmed and not half_absent else "doubtful"
 
 
@@ -200,6 +201,7 @@ def read(w: World, metric: Json) -> Samples:
             found[p.uid] = quantity(one["value"]), at, window, F(counts[p.name]) if p.name in counts else None
     sure = [p for p in w.of("serving", "doubtful", "pulledOut") if p.name in counts]
     usual = sorted(F(counts[p.name]) for p in sure if p.since <= found.get(p.uid, (0, total_at))[1] - window)
+    usual = [min(F(counts[p.name]) for p in sure)] if "total" in source and sure else usual
     medians = [(seconds(t), F(m)) for t, m in w.memory.get("medians", {}).get(name, []) if now - seconds(t) <= 3600]
     medians += [(now, usual[(len(usual) - 1) // 2])] if usual else []
     full = F(source["full"]) if "full" in source else max((m for _, m in medians), default=ZERO)
@@ -207,6 +209,7 @@ def read(w: World, metric: Json) -> Samples:
     s.steady = max(recent) - min(recent) <= 1
     s.last = {u: (seconds(x["at"]), quantity(x["bound"])) for u, x in w.memory.get("last", {}).get(name, {}).items()}
     s.last = {u: x for u, x in s.last.items() if now - x[0] < 300}
+    s.before = dict(s.last)
     if "total" in source:
         s.error, s.reads = "too old" if now - total_at > max_age else None, source.get("readsPods")
         s.total, s.begun, s.newest = quantity(source["total"]), total_at - window - poll, total_at
@@ -306,8 +309,9 @@ def hold(w: World, s: Samples) -> str | None:
 
 
 def departed(w: World, s: Samples) -> list[F]:
-    here = {p.uid for p in w.pods}
-    return [bound for uid, (at, bound) in s.last.items() if uid not in here and at >= s.begun]
+    here, lasts = {p.uid for p in w.pods}, [one.items() for one in w.memory.get("last", {}).values()]
+    left = {u for last in lasts for u, x in last if u not in here and s.begun <= min(seconds(x["at"]), w.now)}
+    return [s.last.get(uid, (0, ZERO))[1] for uid in sorted(left)]
 
 
 def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None, bool]:
@@ -330,18 +334,16 @@ def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None,
         counted = [p for p in w.pods if p in filled + serving + doubtful + out]
         sampled = [s.bound[p.uid] for p in serving if p.uid in s.value]
         load, mean, scale = sum(sampled, ZERO), sum(sampled, ZERO) / len(sampled), average(counted, s.small)  # D1
-        fills = [max(limits.top * s.small.get(p.uid, scale), s.last.get(p.uid, (0, ZERO))[1]) for p in filled]  # D2
+        before = {p.uid: s.before.get(p.uid, (0, ZERO))[1] for p in w.pods}  # with this look's bound: `last`
+        fills = [max(limits.top * s.small.get(p.uid, scale), s.bound.get(p.uid, ZERO), before[p.uid]) for p in filled]
         came = sum(
             (f for p, f in zip(filled, fills, strict=True) if max(p.created, p.since if p.ready else 0) >= b), ZERO
         )
         for p in [p for p in doubtful + out if p not in filled]:  # D3, D4
-            one, last = (0 if w.absolute else limits.low) * s.small.get(p.uid, scale), s.last.get(p.uid, (0, ZERO))[1]
-            if p.uid not in s.value:
-                load += one + (last if p.shifted >= b else 0)
-            elif p.state == "pulledOut" and w.delete_first:
-                load += s.bound[p.uid]
-            else:
-                load += s.bound[p.uid] + one if p.shifted >= b else max(s.bound[p.uid], one)
+            one = (0 if w.absolute else limits.low) * s.small.get(p.uid, scale)
+            bound, is_first = s.bound.get(p.uid, ZERO), p.state == "pulledOut" and w.delete_first and p.uid in s.bound
+            own = bound if is_first else max(bound, one)
+            load += own if p.shifted < b else max(bound, before[p.uid]) + (ZERO if is_first else one)
         load += sum(fills, ZERO) + max(ZERO, sum((max(mean, last) for last in left), ZERO) - came)  # D5
     if (filled and (w.absolute or limits.high is None)) or (w.absolute and doubtful):
         return w.current if w.absolute else None, "Missing", False
@@ -428,7 +430,7 @@ def one_metric(w: World, metric: Json) -> tuple[Result, Samples]:
     delay = (spec.get("delay") or {}) | (metric.get("delay") or {})
     since = seconds(w.memory.get("beyondSince", {}).get(metric["name"], {}).get(direction)) or s.newest
     if direction and max(s.newest - since, ZERO) < delay.get("scaleUpSeconds" if above else "scaleDownSeconds", 0):
-        result = Result(0, fall if above else None, "Delay")
+        result = Result(0, None, "Delay")
     k = spec.get("replicaMultiple", 1)
     if not direction and strategy == "Watermark" and spec.get("convergeTowards"):
         up, down = converge(w, s, limits)

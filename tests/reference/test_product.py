@@ -1,6 +1,7 @@
 """The product decides every document as the reference model does, which shares no code with it."""
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.reference.generator import document
 from tests.reference.model import decide as decided_by_model
 from tests.reference.translation import case_of
 
-DOCUMENTS = 4000
+DOCUMENTS = int(os.environ["EFFECTIVE_LOAD_DOCUMENTS"])
 STEP = 250
 HERE = Path(__file__).parent
 

@@ -1,12 +1,11 @@
 """The model's documents in the form that the product reads, with the memory of a process that watched before."""
 
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from adapter.commands.decide.reader import DecisionCase, read_document
+from adapter.commands.decide.reader import DecisionCase, DocumentReader
 from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import PodState
 from adapter.load.quantity import parse_nano
@@ -17,8 +16,9 @@ Json = dict[str, Any]
 
 def case_of(document: Json) -> DecisionCase:
     """The product's inputs of a document."""
-    given = deepcopy(document)
+    given = dict(document)
     memory = given.pop("memory", None)
+    given["policy"] = deepcopy(given["policy"])
     if "instances" in given:
         listed = given["instances"]
         given["instances"] = {
@@ -27,7 +27,7 @@ def case_of(document: Json) -> DecisionCase:
             "protected": listed.get("protected", False),
             "absenceCounts": not listed.get("onlyOut", False),
         }
-    case = read_document(json.dumps(given))
+    case = DocumentReader(given).case()
     if memory is None:
         return case
     return case._replace(inputs=replace(case.inputs, memory=memory_of(memory, case)))

@@ -4,31 +4,22 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from adapter.registries.consul.source import ConsulSource
-from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import ConsulRegistry
 from lab.harness.registries.consul import Consul
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService
 
 REGISTRY = "consul"
 
 
-class Followed(FollowedService[ConsulSource]):
+class Followed(FollowedService):
     """A service of Consul. `settings` are those of the registry; `place` are fields of the key."""
 
     def __init__(self, servers: Sequence[str], service: str, **settings: Any) -> None:
-        key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
-        self.settings = ConsulRegistry(
-            **{
-                "name": REGISTRY,
-                "type": "Consul",
-                "servers": tuple(servers),
-                "timeout_seconds": 2,
-                "wait_seconds": 2,
-                **settings,
-            }
+        place = settings.pop("place", {})
+        named = {"name": REGISTRY, "type": "Consul", "servers": tuple(servers)}
+        super().__init__(
+            ConsulRegistry(**{**named, "timeout_seconds": 2, "wait_seconds": 2, **settings}), service, **place
         )
-        super().__init__(key, lambda book: ConsulSource(self.settings, book))
 
 
 def following(
@@ -36,7 +27,7 @@ def following(
 ) -> contextlib.AbstractAsyncContextManager[Followed]:
     """Follows a service while the block runs."""
     urls = [servers.url] if isinstance(servers, Consul) else list(servers)
-    return running(Followed(urls, service, **settings))
+    return Followed(urls, service, **settings)
 
 
 def register_pods(consul: Consul, service: str, count: int = 4, **more: object) -> None:

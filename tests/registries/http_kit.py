@@ -1,4 +1,4 @@
-"""A platform that answers with rosters, the example of one in the docs, and the service that a source follows there."""
+"""A platform that answers with documents, the example of one in the docs, and a service that is followed there."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,6 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from adapter.registries.http import HttpSource
-from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import HttpRegistry
 from lab.harness.processes import Component, Server, free_ports
 from tests.registries.kit import FollowedService
@@ -64,25 +62,19 @@ class Platform:
         return self.asked[before:]
 
 
-Answering = Callable[[int, str], bytes]
-"""The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
-
-
-def reply(body: str, *headers: str, status: str = "200 OK") -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", body]
+def reply(body: str, *headers: str) -> bytes:
+    lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", body]
     return "\r\n".join(lines).encode()
 
 
 class ByteServer:
-    """Answers each request at `url` with what the test says; `split` sends every answer byte by byte."""
+    """Answers each request at `url` with bytes that the test gives by the request's number and path."""
 
-    def __init__(self, answering: Answering, *, split: bool = False) -> None:
-        self.answering, self.split = answering, split
+    def __init__(self, answering: Callable[[int, str], bytes]) -> None:
+        self._answering = answering
         self.url = ""
-        self.connections = 0
-        self.heads: list[str] = []
-        self.hung = asyncio.Event()
-        self.writers: list[asyncio.StreamWriter] = []
+        self._count = 0
+        self._asked = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self._listening = await asyncio.start_server(self._handle, "127.0.0.1", 0)
@@ -91,33 +83,24 @@ class ByteServer:
 
     async def __aexit__(self, *_: object) -> None:
         self._listening.close()
-        for writer in self.writers:
-            writer.close()
-        await asyncio.sleep(0)
+
+    async def requests(self, count: int) -> None:
+        """Return after so many further requests."""
+        last = self._count + count
+        async with asyncio.timeout(20):
+            while self._count < last:
+                self._asked.clear()
+                await self._asked.wait()
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.writers.append(writer)
-        count = 0
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                self.heads.append(head)
-                length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("Content-Length")), 0)
-                await reader.readexactly(length)
-                answer = self.answering(count, head.split(" ")[1])
-                count += 1
-                if not answer:
-                    break
-                for part in [answer[at : at + 1] for at in range(len(answer))] if self.split else [answer]:
-                    writer.write(part)
-                    await writer.drain()
-                    if self.split:
-                        await asyncio.sleep(0)
-                if b"connection: close" in answer.lower():
-                    break
+                writer.write(self._answering(self._count, head.split(" ")[1]))
+                self._count += 1
+                self._asked.set()
+                await writer.drain()
         writer.close()
-        self.hung.set()
 
 
 class Example(Server):
@@ -125,7 +108,7 @@ class Example(Server):
 
     def __init__(self, certificate: Path, key: Path, folder: Path) -> None:
         [port] = free_ports(1)
-        self.url, self.folder, self.token = f"https://127.0.0.1:{port}/roster", folder, folder / "token"
+        self.url, self.folder, self.token = f"https://127.0.0.1:{port}/instances", folder, folder / "token"
         self.token.write_text(TOKEN)
         self.wipe()
 
@@ -173,10 +156,10 @@ class Example(Server):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Followed(FollowedService[HttpSource]):
+class Followed(FollowedService):
     """A service of the registry `own`. `settings` are those of the registry; `place` are fields of the key."""
 
     def __init__(self, url: str = "", service: str = "shop", **settings: Any) -> None:
         place = settings.pop("place", {})
         given = {"name": "own", "type": "HTTP", "url": url, "interval_seconds": 0.05, "timeout_seconds": 2, **settings}
-        super().__init__(ServiceKey("own", service, **place), lambda book: HttpSource(HttpRegistry(**given), book))
+        super().__init__(HttpRegistry(**given), service, **place)

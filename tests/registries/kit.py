@@ -1,7 +1,6 @@
 """What the tests of every registry share: a followed service, its pods, and their states as `load.assess` finds them.
 
-    service = FollowedService(key, lambda book: NacosSource(settings, book))
-    async with running(service):
+    async with FollowedService(settings, "shop") as service:
         await service.until_listed(4)
         service.pods.states()                   # {"web-0": PodState.SERVING, …}
         with service.pods.nothing_changes():    # events in this block must not look like a pull-out
@@ -14,21 +13,21 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Self
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Registry
-from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.cache import InstanceCache
+from adapter.registries.follow import Follower, open_source
+from adapter.registries.source import Answer, ServiceKey, Source
+from adapter.settings.registries import Registry as Settings
 from adapter.telemetry.metrics import Metrics
 from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
 from tests.waiting import eventually
-
-S = TypeVar("S", bound=RosterSource)
 
 LOAD, HIGH, LOW = "600m", "1200m", "400m"
 """The load of every pod, between the watermarks: only the pods' states can change the desired count."""
@@ -68,18 +67,15 @@ class Changes:
                 await self._event.wait()
 
 
-def book(registry: str, clock: Clock | None = None, changes: Changes | None = None) -> RosterCache:
-    """A roster cache with metrics of its own."""
-    return RosterCache(registry, changes or Changes(), clock or Clock(), Metrics())
-
-
 class Pods:
     """Ready pods `web-0` … at `10.0.0.10` …, port 8080, running for an hour; `registry` are fields of the policy's
     registry.
     """
 
-    def __init__(self, book: RosterCache, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object) -> None:
-        self.book, self.key, self.clock = book, key, clock
+    def __init__(
+        self, cache: InstanceCache, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object
+    ) -> None:
+        self.cache, self.key, self.clock = cache, key, clock
         self.pods: list[Pod] = [pod(f"web-{n}", ip=f"10.0.0.{10 + n}", now=clock()) for n in range(pods)]
         named = Registry(name=key.registry, service=key.service, namespace=key.namespace, group=key.group)
         self.policy = policy(cpu(HIGH, LOW), registry=replace(named, **registry))  # type: ignore[arg-type]
@@ -89,13 +85,13 @@ class Pods:
         self.desired: int | None = None
 
     def states(self) -> Mapping[str, PodState]:
-        """The states of the pods by name, by the current roster; sets `desired` to the desired count."""
+        """The states of the pods by name, by the current list; sets `desired` to the desired count."""
         now = self.clock()
         bounds = Bounds(minimum=1, maximum=100)
         samples = usage({one.name: self.loads.get(one.name, LOAD) for one in self.pods}, at=now - 5)
-        roster = self.book.roster(self.key)
+        listed = self.cache.instances(self.key)
         assessment, decision = assess_and_decide(
-            self.policy, self.pods, samples, listed=roster, memory=self.memory, bounds=bounds, now=now
+            self.policy, self.pods, samples, listed=listed, memory=self.memory, bounds=bounds, now=now
         )
         self.memory = assessment.memory
         self.desired = decision.desired
@@ -115,32 +111,52 @@ class Pods:
             self.clock.jump(10)
 
 
-class FollowedService(Generic[S]):
-    """One service that a source follows, and four pods (`web-0` … at 10.0.0.10 …) that register under it."""
+class FollowedService:
+    """One service that is followed while the block runs, and four pods (`web-0` … at 10.0.0.10 …) that register there.
 
-    def __init__(self, key: ServiceKey, make: Callable[[RosterCache], S]) -> None:
-        self.key = key
+    `source`: instead of that of the settings. No pause after failures is longer than a second.
+    """
+
+    def __init__(
+        self, settings: Settings, service: str, namespace: str = "", group: str = "", *, source: Source | None = None
+    ) -> None:
+        self.settings = settings
+        self.key = ServiceKey(settings.name, service, namespace, group)
         self.clock, self.changes, self.metrics = Clock(), Changes(), Metrics()
-        self.book = RosterCache(key.registry, self._on_change, self.clock, self.metrics)
-        self.source = make(self.book)
-        self.pods = Pods(self.book, key, self.clock)
-        self.follow([key])
+        self.cache = InstanceCache(settings, self._on_change, self.clock, self.metrics)
+        self.source = source or open_source(settings)
+        self._follower = Follower(self.source, self.cache, longest_pause=1.0)
+        self.pods = Pods(self.cache, self.key, self.clock)
+
+    async def __aenter__(self) -> Self:
+        self.follow([self.key])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._follower.close()
 
     def follow(self, keys: Iterable[ServiceKey]) -> None:
         """Follows exactly these services from now on."""
-        self.book.follow(dict.fromkeys(keys, ""))
-        self.source.refresh()
+        self._follower.follow(keys)
+
+    def confirm(self) -> None:
+        """Records the last list of each service as confirmed now."""
+        for key in self.cache.keys:
+            listed = self.cache.instances(key)
+            if listed is not None and listed.valid:
+                answer = Answer(listed.instances, listed.protected, listed.absence_counts)
+                self.cache.put(key, answer)
 
     def _on_change(self, key: ServiceKey) -> None:
         self.changes(key)
         self.clock.read.set()
 
     @property
-    def roster(self) -> Roster:
-        """The service's roster; there must be one."""
-        roster = self.book.roster(self.key)
-        assert roster is not None
-        return roster
+    def listing(self) -> Roster:
+        """The service's instance list; there must be one."""
+        listed = self.cache.instances(self.key)
+        assert listed is not None
+        return listed
 
     @property
     def error(self) -> str:
@@ -149,7 +165,7 @@ class FollowedService(Generic[S]):
 
     def error_of(self, key: ServiceKey) -> str:
         """The same of another service of this source."""
-        trouble = self.book.trouble(key)
+        trouble = self.cache.trouble(key)
         return trouble.sentence if trouble is not None else ""
 
     @property
@@ -159,8 +175,8 @@ class FollowedService(Generic[S]):
 
     def listed_of(self, key: ServiceKey) -> int:
         """The same of another service of this source."""
-        roster = self.book.roster(key)
-        return len(roster.instances) if roster is not None and roster.valid else -1
+        listed = self.cache.instances(key)
+        return len(listed.instances) if listed is not None and listed.valid else -1
 
     def states(self) -> list[PodState]:
         """The states of the pods, by their names."""
@@ -174,7 +190,7 @@ class FollowedService(Generic[S]):
                     self.clock.read.clear()
                     await self.clock.read.wait()
         except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
+            raise AssertionError(f"not within {seconds:g} s; last: {self.cache.instances(self.key)}") from None
 
     async def until_listed(self, count: int, key: ServiceKey | None = None) -> None:
         """Waits for a valid answer with this number of instances, and no error since; `key`: about another service."""
@@ -183,7 +199,7 @@ class FollowedService(Generic[S]):
 
     async def until_out(self, *names: str) -> None:
         """Waits until exactly these pods are pulled out."""
-        await self.until(lambda: self.book.roster(self.key) is not None and self.pods.out() == list(names))
+        await self.until(lambda: self.cache.instances(self.key) is not None and self.pods.out() == list(names))
 
     async def until_error(self, part: str) -> None:
         """Waits until the error contains this text."""
@@ -191,45 +207,62 @@ class FollowedService(Generic[S]):
 
     async def until_failed_again(self) -> None:
         """Waits for two more failures, between which nothing may confirm the last valid answer."""
-        at, name = self.roster.at, "effective_load_registry_errors_total"
+        at, name = self.listing.at, "effective_load_registry_errors_total"
 
         def failures() -> float:
             families = self.metrics.registry.collect()
             return sum(each.value for family in families for each in family.samples if each.name == name)
 
         before = failures()
-        await eventually(lambda: failures() >= before + 2)  # one with the words of the last is told to nobody
+        await eventually(lambda: failures() >= before + 2)  # an error with the words of the last one is no change
         assert self.error
-        assert self.roster.at == at
+        assert self.listing.at == at
 
     async def until_confirmed(self) -> None:
         """Waits for one more valid answer or confirmation."""
-        last = self.roster.at
-        await self.until(lambda: self.roster.at > last)
+        last = self.listing.at
+        await self.until(lambda: self.listing.at > last)
 
     def aged(self, seconds: int) -> set[str]:
         """Lets this time pass, with a confirmation every 10 s; returns the pods that were pulled out meanwhile."""
         out: set[str] = set()
         for _ in range(seconds // 10):
             self.clock.jump(10)
-            self.book.confirm()
+            self.confirm()
             out.update(self.pods.out())
         return out
 
 
-F = TypeVar("F", bound=FollowedService[Any])
+class PlayedSource:
+    """A source that a test plays: `say` what the registry gives about a service, an answer or an error.
 
+    `followed` are the services whose iterators are open, `asked` all of the calls.
+    """
 
-@contextlib.asynccontextmanager
-async def running(followed: F) -> AsyncIterator[F]:
-    """Runs the source while the block does; fails if it ends by itself."""
-    task = asyncio.create_task(followed.source.run())
-    try:
-        yield followed
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings
+        self.asked: list[ServiceKey] = []
+        self.followed: set[ServiceKey] = set()
+        self.closed = asyncio.Event()
+        self._said: dict[ServiceKey, asyncio.Queue[Answer | Exception]] = {}
+
+    def say(self, key: ServiceKey, said: Answer | Exception) -> None:
+        self._said.setdefault(key, asyncio.Queue()).put_nowait(said)
+
+    async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        self.asked.append(key)
+        self.followed.add(key)
+        try:
+            while True:
+                said = await self._said.setdefault(key, asyncio.Queue()).get()
+                if isinstance(said, Exception):
+                    raise said
+                yield said
+        finally:
+            self.followed.discard(key)
+
+    async def close(self) -> None:
+        self.closed.set()
 
 
 class Forwarder:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import math
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
@@ -20,12 +21,12 @@ import grpc.aio  # type: ignore[import-untyped]
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from adapter.registries.nacos.push import Payload, decode_payload, encode_payload
 from adapter.registries.nacos.source import NacosSource
-from adapter.registries.nacos.wire import Payload, decode_payload, encode_payload
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from lab.harness.processes import free_ports
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService
 from tests.waiting import eventually
 
 SECRET_KEY = "sk"
@@ -56,17 +57,20 @@ GRPC_OFFSET = 1000
 class FakeNacos:
     """`services`: hosts by namespace and `group@@service`; services that are not there are unknown.
 
-    `users`: passwords; empty: nobody is asked. `readers`: who of them has a role with the right `r`, which the lists
-    for administrators take. `threshold`: protect threshold of all services. `compatible`: whether a Nacos 3 still has
-    the clients' call of Nacos 1. `asked`: the paths that arrived. Errors are as Nacos 3.1 and 2.5.1 word them, each
-    with the time at which it was made.
+    `users`: passwords; empty: no login is needed. `readers`: users with the right `r`, which the lists for
+    administrators take. `threshold`: protect threshold of all services. `compatible`: whether a Nacos 3 still has the
+    clients' call of Nacos 1. `asked`: the paths that arrived. Errors are as Nacos 3.1 and 2.5.1 word them, each with
+    the time at which it was made.
     """
 
     def __init__(self, version: int = 3, *, tls: ssl.SSLContext | None = None, grpc_tls: Any = None) -> None:
         self.version, self.compatible = version, True
         self.services: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.default_cluster = "DEFAULT"
-        """The cluster whose instances the administrators' list shows where none is named; empty: all."""
+        """The cluster whose instances the administrators' list shows if none is named; empty: all."""
+        self.largest_page = 100_000
+        self.moved = 404
+        """The status of calls that this server does not have."""
         self.hidden: set[str] = set()
         """Paths that this server does not have."""
         self.threshold = 0.0
@@ -76,26 +80,12 @@ class FakeNacos:
         self.token_ttl = 18000.0
         self.tokens: dict[str, str] = {}
         self.logins: list[str] = []
-        self.busy = False
-        """Logins are answered with a 503."""
-        self.stuck = False
-        """Logins are never answered."""
+        self.login_fault: int | str = 0
+        self.faults: dict[str, int | str] = {}
+        """What happens to the lists of a service: a status, `cut` or `hang`."""
         self.asked: list[str] = []
-        self.status = 0
-        """Answered to every list, where it is not 0."""
-        self.cut: set[str] = set()
-        """The services whose lists end without an answer."""
-        self.denied: set[str] = set()
-        """Those whose lists are answered with a 401."""
-        self.silent: set[str] = set()
-        """Those whose lists are never answered."""
-        self.ill: set[str] = set()
-        """Those whose lists are answered with a 500."""
-        self.moved = 404
         self.hold: asyncio.Event | None = None
         """Lists wait for it."""
-        self.hold_subscriptions: asyncio.Event | None = None
-        """Answers to subscriptions, which say how it was when they were asked for, wait for it."""
         self.mute: set[str] = set()
         """Services whose subscriptions are never answered."""
         self.calls: list[str] = []
@@ -104,7 +94,6 @@ class FakeNacos:
         """Connections that are set up are not known before it."""
         self.beats_answered = True
         self.push_disabled_for: set[str] = set()
-        self.namespace_in_push = False
         self._subscribers: dict[str, tuple[asyncio.Queue[bytes | None], set[tuple[str, str]]]] = {}
         self._acknowledged: dict[str, asyncio.Event] = {}
         self._news = asyncio.Event()
@@ -167,10 +156,8 @@ class FakeNacos:
         self.push(*key)
 
     def push(self, namespace: str, grouped: str) -> None:
-        group, _, name = grouped.partition("@@")
+        name = grouped.partition("@@")[2]
         told: dict[str, Any] = {"requestId": grouped, "serviceInfo": {**self._info(namespace, grouped), "name": name}}
-        if self.namespace_in_push:
-            told |= {"namespace": namespace, "serviceName": name, "groupName": group}
         for queue, services in self._subscribers.values():
             if (namespace, grouped) in services:
                 queue.put_nowait(_message("NotifySubscriberRequest", told))
@@ -231,17 +218,11 @@ class FakeNacos:
             return await self._login(request, path)
         if path not in self._views() - self.hidden:
             return _error(request.path, self.moved, "Not Found", "No message available")
-        service = request.query.get("serviceName", "").rpartition("@@")[2]
-        if service in self.cut and request.transport is not None:
-            request.transport.close()
-        elif service in self.denied:
-            return _error(request.path, 401, "Unauthorized", "not this one")
-        elif service in self.silent:
-            await asyncio.Event().wait()
-        elif self.hold is not None:
+        fault = self.faults.get(request.query.get("serviceName", "").rpartition("@@")[2], 0)
+        if self.hold is not None and not fault:
             await self.hold.wait()
-        if self.status or service in self.ill:
-            return _error(request.path, self.status or 500, "As it is", "as the test says")
+        if fault:
+            return await _fail(request, fault)
         query = request.query
         refusal = self._refusal(request.headers.get("accessToken", ""), query, admin="admin" in path)
         if refusal:
@@ -267,7 +248,8 @@ class FakeNacos:
         if path == "/v3/admin/ns/service":
             return self._detail(service)
         found = self.services.get(service, [])
-        page = {"instances": found[: int(query["pageSize"])], "count": len(found)} if found else {"count": 0}
+        size = min(int(query["pageSize"]), self.largest_page)
+        page = {"instances": found[:size], "count": len(found)} if found else {"count": 0}
         return web.json_response({"code": 0, "message": "success", "data": page})
 
     def _administrators_list(self, service: tuple[str, str], cluster: str) -> web.Response:
@@ -299,10 +281,8 @@ class FakeNacos:
         form = await request.post()
         user = str(form["username"])
         self.logins.append(user)
-        if self.stuck:
-            await asyncio.Event().wait()
-        if self.busy:
-            return _error(request.path, 503, "Service Unavailable", "busy")
+        if self.login_fault:
+            return await _fail(request, self.login_fault)
         if user not in self.users or (self.version == 2 and self.users[user] != form["password"]):
             return _error(request.path, 403, "Forbidden", "user not found!")
         if self.users[user] != form["password"]:
@@ -339,10 +319,7 @@ class FakeNacos:
             return _message("HealthCheckResponse", {"resultCode": 200})
         if json.loads(body).get("serviceName") in self.mute:
             await asyncio.Event().wait()
-        answer = self._subscribe(json.loads(body), context.peer(), _headers(message))
-        if self.hold_subscriptions is not None:
-            await self.hold_subscriptions.wait()
-        return answer
+        return self._subscribe(json.loads(body), context.peer(), _headers(message))
 
     def _subscribe(self, request: dict[str, Any], peer: str, headers: Mapping[str, str]) -> bytes:
         refusal = self._refusal(headers.get("accessToken", ""), headers)
@@ -380,6 +357,14 @@ class FakeNacos:
             self._news.set()
 
 
+async def _fail(request: web.Request, fault: int | str) -> web.Response:
+    if fault == "hang":
+        await asyncio.Event().wait()
+    if fault == "cut" and request.transport is not None:
+        request.transport.close()
+    return _error(request.path, fault if isinstance(fault, int) else 500, "As it is", "as the test says")
+
+
 def _lacking(what: str) -> web.Response:
     return web.json_response({"code": 30000, "message": "server error", "data": what}, status=404)
 
@@ -411,34 +396,50 @@ def _headers(message: bytes) -> dict[str, str]:
     return found
 
 
-class Followed(FollowedService[NacosSource]):
-    """The service `shop` of Nacos, and further ones. Its instances carry their pod's name in the metadata `pod`."""
+class Followed(FollowedService):
+    """The service `shop` of Nacos, or others instead. Its instances carry their pod's name in the metadata `pod`.
+
+    The age of tokens follows the test's clock.
+    """
+
+    source: NacosSource
 
     def __init__(self, settings: NacosRegistry, *keys: ServiceKey) -> None:
-        super().__init__(SHOP, lambda book: NacosSource(settings, book))
-        if keys:
-            self.follow(keys)
+        super().__init__(settings, SHOP.service, source=NacosSource(settings, lambda: self.clock()))  # noqa: PLW0108  there is no clock yet
+        self._keys = keys or (SHOP,)
 
-    def pod_names(self) -> list[str]:
+    async def __aenter__(self) -> Self:
+        self.follow(self._keys)
+        return self
+
+    def pod_names(self, key: ServiceKey = SHOP) -> list[str]:
         """The names of the pods in the last valid answer."""
-        return [one.metadata["pod"] for one in self.roster.instances] if self.listed >= 0 else ["no valid answer"]
+        listed = self.cache.instances(key)
+        valid = listed is not None and listed.valid
+        return [one.metadata["pod"] for one in listed.instances] if listed and valid else ["no valid answer"]
 
-    async def until_pods(self, *names: str) -> None:
+    def age(self, key: ServiceKey) -> float:
+        """Seconds since the last list was read or confirmed."""
+        listed = self.cache.instances(key)
+        return self.clock() - listed.at if listed is not None else math.inf
+
+    async def until_pods(self, *names: str, key: ServiceKey = SHOP) -> None:
         """Waits until exactly these pods are listed, without an error."""
-        await self.until(lambda: self.pod_names() == list(names) and not self.error)
+        await self.until(lambda: self.pod_names(key) == list(names) and not self.error_of(key))
 
 
-def following(settings: NacosRegistry, *keys: ServiceKey) -> contextlib.AbstractAsyncContextManager[Followed]:
+def following(settings: NacosRegistry, *keys: ServiceKey) -> Followed:
     """Follows services (default: `shop`) while the block runs."""
-    return running(Followed(settings, *keys))
+    return Followed(settings, *keys)
 
 
 def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
+    """Settings without push."""
     return nacos.settings(push=False, **more)
 
 
-async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
-    """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
+async def subscribed(nacos: FakeNacos, followed: Followed, *services: str) -> None:
+    """Returns once these services (default: shop) are pushed, and listed since."""
     places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
     await nacos.until(lambda: nacos.subscriptions == places)
-    await eventually(lambda: len(world.source.pushed) == len(places))
+    await eventually(lambda: len(followed.source.pushed) == len(places))

@@ -3,11 +3,9 @@
 import contextlib
 from typing import Any
 
-from adapter.registries.polaris import PolarisSource
-from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import PolarisRegistry
 from lab.harness.registries.polaris import Polaris
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService
 
 REGISTRY = "polaris"
 
@@ -40,15 +38,14 @@ class Registrations:
         self._polaris.call(method, f"/naming/v1/instances{path}", instances)
 
 
-class Followed(FollowedService[PolarisSource]):
+class Followed(FollowedService):
     """A service of Polaris. `settings` are those of the registry."""
 
     def __init__(self, *servers: str, service: str = "shop", place: str = "", **settings: Any) -> None:
         given = {"name": REGISTRY, "type": "Polaris", "servers": servers, "interval_seconds": 0.2, **settings}
-        self.settings = PolarisRegistry(**given)
-        super().__init__(ServiceKey(REGISTRY, service, place), lambda book: PolarisSource(self.settings, book))
+        super().__init__(PolarisRegistry(**given), service, place)
 
 
 def following(*servers: str, **more: Any) -> contextlib.AbstractAsyncContextManager[Followed]:
     """Follows a service while the block runs."""
-    return running(Followed(*servers, **more))
+    return Followed(*servers, **more)

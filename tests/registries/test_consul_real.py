@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from adapter.load.pods import PodState
-from adapter.registries.consul.wire import UNTIL_CHECKED
 from lab.harness.registries.consul import Consul
-from tests.load.kit import pod
-from tests.registries.consul_kit import Followed, following, register_pods
+from tests.registries.consul_kit import following, register_pods
 from tests.registries.worlds import SEES_ALL, Files
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
@@ -48,23 +46,11 @@ def service() -> str:
     return f"web-{secrets.token_hex(4)}"
 
 
-def check_of_its_own(consul: Consul) -> str:
-    """A URL that answers a check with success while this Consul runs."""
-    return f"{consul.url}/v1/status/leader"
-
-
-def until_checked(followed: Followed, ip: str) -> bool:
-    """Whether the registration at this address is in doubt until its checks have run."""
-    return [one.doubtful_until for one in followed.roster.instances if one.ip == ip] == [UNTIL_CHECKED]
-
-
 SERVING = PodState.SERVING
 
 
 class TestPullingOut:
-    async def test_maintenance_of_the_node_takes_out_all_its_pods(
-        self, consul: Consul, agent: Consul, service: str
-    ) -> None:
+    async def test_maintenance_of_a_node_pulls_its_pods_out(self, consul: Consul, agent: Consul, service: str) -> None:
         register_pods(consul, service, 3)
         agent.register(service, f"{service}-3", "10.0.0.13")
         async with following(consul, service) as followed:
@@ -80,15 +66,13 @@ class TestPullingOut:
             await followed.until_listed(4)
             await asyncio.to_thread(consul.call, "PUT", "/v1/agent/maintenance?enable=true")
             try:
-                await followed.until(lambda: {one.status for one in followed.roster.instances} == {"MAINTENANCE"})
+                await followed.until(lambda: {one.status for one in followed.listing.instances} == {"MAINTENANCE"})
                 assert followed.states() == [PodState.DOUBTFUL] * 4
             finally:
                 await asyncio.to_thread(consul.call, "PUT", "/v1/agent/maintenance?enable=false")
             await followed.until(lambda: followed.states() == [SERVING] * 4)
 
-    async def test_a_critical_check_and_one_that_is_not_reported_in_time_take_a_pod_out(
-        self, consul: Consul, service: str
-    ) -> None:
+    async def test_critical_check_and_expired_ttl_pull_a_pod_out(self, consul: Consul, service: str) -> None:
         register_pods(consul, service, 3, Check=TTL)
         consul.register(service, f"{service}-3", "10.0.0.13", Check={"TTL": "1s", "Status": "passing"})
         async with following(consul, service) as followed:
@@ -99,17 +83,17 @@ class TestPullingOut:
             await followed.until_out("web-3")
 
     @pytest.mark.parametrize(("warning_is_out", "expected"), [(False, []), (True, ["web-0"])])
-    async def test_a_warning_takes_a_pod_out_where_the_settings_say_so(
+    async def test_warning_pulls_a_pod_out_if_the_settings_say_so(
         self, consul: Consul, service: str, warning_is_out: bool, expected: list[str]
     ) -> None:
         register_pods(consul, service, Check=TTL, Weights={"Passing": 10})
         async with following(consul, service, warning_is_out=warning_is_out) as followed:
             await followed.until_listed(4)
             await asyncio.to_thread(consul.check, f"service:{service}-0", "warn")
-            await followed.until(lambda: "WARNING" in {one.status for one in followed.roster.instances})
+            await followed.until(lambda: "WARNING" in {one.status for one in followed.listing.instances})
             assert followed.pods.out() == expected
 
-    async def test_a_failed_agent_takes_out_the_pods_of_its_node(self, consul: Consul, service: str) -> None:
+    async def test_failed_agent_pulls_out_the_pods_of_its_node(self, consul: Consul, service: str) -> None:
         """Explicit evidence: Consul's own clients send these pods nothing either."""
         with Consul(joins=consul) as lost:
             register_pods(consul, service, 3)
@@ -118,9 +102,9 @@ class TestPullingOut:
                 await followed.until_listed(4)
                 lost.kill()
                 await followed.until(lambda: followed.pods.out() == ["web-3"], 60)
-                assert {one.status for one in followed.roster.instances} == {"PASSING", "CRITICAL"}
+                assert {one.status for one in followed.listing.instances} == {"PASSING", "CRITICAL"}
 
-    async def test_failed_agents_of_every_pod_turn_nobody_out(self, consul: Consul, service: str) -> None:
+    async def test_failed_agents_of_every_pod_are_doubt(self, consul: Consul, service: str) -> None:
         with Consul(joins=consul) as lost:
             register_pods(lost, service)
             async with following(consul, service) as followed:
@@ -128,23 +112,10 @@ class TestPullingOut:
                 followed.pods.states()
                 with followed.pods.nothing_changes():
                     lost.kill()
-                    await followed.until(lambda: {one.status for one in followed.roster.instances} == {"CRITICAL"}, 60)
-
-    async def test_what_stays_critical_for_too_long_is_deregistered(self, consul: Consul, service: str) -> None:
-        """Consul's shortest is a minute, and it looks every 30 s."""
-        check = {**TTL, "DeregisterCriticalServiceAfter": "1m"}
-        register_pods(consul, service, 3)
-        consul.register(service, f"{service}-3", "10.0.0.13", Check=check)
-        consul.check(f"service:{service}-3", "fail")  # one that begins critical is never taken out
-        async with following(consul, service) as followed:
-            await followed.until_out("web-3")
-            await followed.until(lambda: followed.listed == 3, 120)
-            assert followed.pods.out() == []  # it is absence now, and that is not confirmed yet
-            followed.clock.jump(100)
-            assert followed.aged(60) == {"web-3"}
+                    await followed.until(lambda: {one.status for one in followed.listing.instances} == {"CRITICAL"}, 60)
 
 
-async def test_addresses_weights_and_metadata_are_those_of_the_registration(consul: Consul, service: str) -> None:
+async def test_addresses_weights_and_metadata_are_those_registered(consul: Consul, service: str) -> None:
     name = f"{service}/a b"
     tagged = {"lan_ipv6": {"Address": "fd00::10", "Port": 8081}, "wan": {"Address": "192.0.2.1", "Port": 80}}
     meta, critical = {"pod-name": "web-2", "k8s-namespace": "shop"}, {**TTL, "Status": "critical"}
@@ -155,19 +126,19 @@ async def test_addresses_weights_and_metadata_are_those_of_the_registration(cons
     consul.register(name, f"{service}-3", "10.0.0.13", Weights={"Passing": 7, "Warning": 3}, Check=TTL)
     async with following(consul, name) as followed:
         await followed.until_listed(6)
-        by_ip = {one.ip: one for one in followed.roster.instances}
+        by_ip = {one.ip: one for one in followed.listing.instances}
         assert by_ip["127.0.0.1"].port == by_ip["10.0.0.10"].port == 8080
         assert by_ip["fd00::10"].port == 8081
         assert by_ip["10.0.0.12"].metadata["k8s-namespace"] == "shop"
         assert followed.pods.out() == ["web-2"], "a pod's name counts at an address of the pod alone"
         assert by_ip["10.0.0.13"].weight == 7
         await asyncio.to_thread(consul.check, f"service:{service}-3", "warn")
-        await followed.until(lambda: 3 in {one.weight for one in followed.roster.instances})
+        await followed.until(lambda: 3 in {one.weight for one in followed.listing.instances})
 
 
 class TestOutages:
     @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-    async def test_checks_that_are_critical_since_a_restart_are_doubt(self, service: str, end: signal.Signals) -> None:
+    async def test_checks_that_did_not_run_since_a_restart_are_doubt(self, service: str, end: signal.Signals) -> None:
         """Consul calls a check critical from the agent's start until it ran for the first time."""
         check = {"HTTP": "http://127.0.0.1:1/", "Interval": "100h", "Status": "passing"}
         with Consul() as own:
@@ -180,7 +151,7 @@ class TestOutages:
                 await followed.until(lambda: followed.error)
                 own.kill()
                 own.component.start()
-                await followed.until(lambda: [one.status for one in followed.roster.instances].count("CRITICAL") == 3)
+                await followed.until(lambda: [one.status for one in followed.listing.instances].count("CRITICAL") == 3)
                 assert followed.states() == [PodState.DOUBTFUL] * 3 + [SERVING]
                 assert followed.pods.desired == 4
                 await asyncio.to_thread(own.maintenance, f"{service}-3", on=True)
@@ -190,93 +161,7 @@ class TestOutages:
                 followed.clock.jump(91)
                 assert followed.states() == [PodState.DOUBTFUL] * 3 + [SERVING], "they still have not run"
 
-    async def test_a_check_that_has_not_run_since_a_restart_is_doubt_though_it_has_the_output_of_a_run_that_passed(
-        self, consul: Consul, service: str
-    ) -> None:
-        """Where a service is registered again, the agent keeps its check's output, and begins with it the next time."""
-        own = check_of_its_own(consul)
-        register_pods(consul, service, 3)
-        with Consul(joins=consul) as agent:
-            agent.register(service, f"{service}-3", "10.0.0.13", Check={"HTTP": own, "Interval": "100ms"})
-            async with following(consul, service) as followed:
-                await followed.until_listed(4)
-                await followed.until(lambda: followed.states() == [SERVING] * 4)
-                again = {"HTTP": own, "Interval": "100h"}
-                await asyncio.to_thread(agent.register, service, f"{service}-3", "10.0.0.13", Check=again)
-                agent.kill()
-                await asyncio.to_thread(agent.resume)
-                await followed.until(lambda: until_checked(followed, "10.0.0.13"))
-                assert followed.states() == [SERVING] * 3 + [PodState.DOUBTFUL]
-
-    @pytest.mark.parametrize(
-        ("end", "check"),
-        [
-            (signal.SIGKILL, {"TTL": "300s"}),
-            (signal.SIGKILL, {"HTTP": "http://127.0.0.1:1/", "Interval": "100h"}),
-            (signal.SIGTERM, {"TTL": "300s"}),  # an HTTP check of an agent that left may come back as passing
-        ],
-    )
-    async def test_a_node_that_is_just_back_is_doubt_until_its_checks_have_run(
-        self, consul: Consul, service: str, end: signal.Signals, check: dict[str, str]
-    ) -> None:
-        """A client agent that is killed fails, and one that is terminated leaves. Its pods run all the time."""
-        register_pods(consul, service, 3)
-        with Consul(joins=consul) as agent:
-            agent.register(service, f"{service}-3", "10.0.0.13", Check={**check, "Status": "passing"})
-            async with following(consul, service) as followed:
-                await followed.until_listed(4)
-                assert followed.states() == [SERVING] * 4
-                if end is signal.SIGKILL:
-                    agent.kill()
-                    await followed.until_out("web-3")
-                else:
-                    await asyncio.to_thread(agent.component.stop, 60)
-                    await followed.until_listed(3)
-                await asyncio.to_thread(agent.resume)
-                await followed.until(lambda: until_checked(followed, "10.0.0.13"))
-                followed.clock.jump(600)
-                followed.book.confirm()
-                assert followed.states() == [SERVING] * 3 + [PodState.DOUBTFUL]
-                if "TTL" in check:
-                    await asyncio.to_thread(agent.check, f"service:{service}-3", "pass")
-                    await followed.until(lambda: followed.states() == [SERVING] * 4)
-                    await asyncio.to_thread(agent.check, f"service:{service}-3", "fail")
-                    await followed.until_out("web-3")
-
-    async def test_an_agent_that_is_back_and_still_called_failed_is_doubt(
-        self, consul: Consul, agent: Consul, service: str
-    ) -> None:
-        """As while no leader sees it. Written by hand, for here there is one leader, which sees every agent at once."""
-        register_pods(consul, service, 3)
-        agent.register(service, f"{service}-3", "10.0.0.13", Check=TTL)
-        async with following(consul, service) as followed:
-            await followed.until_listed(4)
-            node = agent.call("GET", "/v1/agent/self")["Config"]["NodeName"]
-            serf = {"Node": node, "CheckID": "serfHealth", "Name": "Serf Health Status", "Status": "critical"}
-            entry = {"Node": node, "Address": "127.0.0.1", "SkipNodeUpdate": True}
-            await asyncio.to_thread(consul.call, "PUT", "/v1/catalog/register", {**entry, "Check": serf})
-            await followed.until_out("web-3")
-            await asyncio.to_thread(agent.check, f"service:{service}-3", "warn")
-            await followed.until(lambda: followed.states() == [SERVING] * 3 + [PodState.DOUBTFUL])
-
-    async def test_a_pod_at_the_address_of_one_that_ended_is_not_out_by_the_checks_of_that_one(
-        self, consul: Consul, service: str
-    ) -> None:
-        register_pods(consul, service, Check=TTL)
-        async with following(consul, service) as followed:
-            await followed.until_listed(4)
-            await asyncio.to_thread(consul.check, f"service:{service}-3", "fail")
-            await followed.until_out("web-3")
-            followed.clock.jump(60)
-            followed.pods.pods[3] = pod("web-new", ip="10.0.0.13", age=1, ready_for=1, now=followed.clock())
-            followed.book.confirm()
-            assert followed.states() == [SERVING] * 3 + [PodState.STARTING]
-            await asyncio.to_thread(consul.check, f"service:{service}-3", "pass")
-            await followed.until(lambda: followed.states() == [SERVING] * 4)
-            await asyncio.to_thread(consul.check, f"service:{service}-3", "fail")
-            await followed.until_out("web-new")
-
-    async def test_a_cluster_without_a_leader_is_an_error(self, service: str) -> None:
+    async def test_cluster_without_a_leader_is_an_error(self, service: str) -> None:
         with Consul() as first, Consul(joins=first, server=True) as second:
             register_pods(first, service)
             await asyncio.to_thread(first.wait_voters, 2)
@@ -289,9 +174,7 @@ class TestOutages:
                     second.component.start()
                     await followed.until(lambda: not followed.error)
 
-    async def test_an_agent_that_streams_knows_no_leader_and_is_believed(
-        self, consul: Consul, agent: Consul, service: str
-    ) -> None:
+    async def test_agent_that_streams_is_valid(self, consul: Consul, agent: Consul, service: str) -> None:
         register_pods(consul, service)
         async with following(agent, service, wait_seconds=1) as followed:
             await followed.until_listed(4)
@@ -300,7 +183,7 @@ class TestOutages:
                 await followed.until_out(*expected)
             assert not followed.error
 
-    async def test_the_servers_behind_an_agent_can_lose_their_data_and_nobody_turns_out(self, service: str) -> None:
+    async def test_servers_behind_an_agent_lose_their_data_and_no_pod_is_out(self, service: str) -> None:
         with Consul() as own, Consul(joins=own) as agent:
             register_pods(own, service)
             async with following(agent, service) as followed:
@@ -313,7 +196,7 @@ class TestOutages:
                 await followed.until_listed(0)
                 assert followed.aged(600) == set()
 
-    async def test_more_services_than_consul_allows_connections_is_an_error_of_those(self, service: str) -> None:
+    async def test_service_beyond_the_connection_limit_is_an_error(self, service: str) -> None:
         with Consul(limits={"http_max_conns_per_client": 3}) as own:
             for number in range(4):
                 register_pods(own, f"{service}-{number}", 1)
@@ -322,8 +205,8 @@ class TestOutages:
                 followed.follow(keys)
 
                 def errors() -> list[str]:
-                    asked = [key for key in keys if followed.book.roster(key) is not None]
-                    troubles = [followed.book.trouble(key) for key in asked]
+                    asked = [key for key in keys if followed.cache.instances(key) is not None]
+                    troubles = [followed.cache.trouble(key) for key in asked]
                     return [one.sentence if one else "" for one in troubles] + ["nothing yet"] * (
                         len(keys) - len(asked)
                     )
@@ -334,19 +217,17 @@ class TestOutages:
 
 
 class TestWrongPlaces:
-    async def test_a_namespace_is_what_the_free_edition_refuses(self, consul: Consul, service: str) -> None:
+    async def test_namespace_is_refused_by_the_free_edition(self, consul: Consul, service: str) -> None:
         async with following(consul, service, place={"namespace": "prod"}) as followed:
             await followed.until_error("Namespaces are a Consul Enterprise feature")
 
-    async def test_an_unknown_datacenter_is_named(self, consul: Consul, service: str) -> None:
+    async def test_unknown_datacenter_is_named(self, consul: Consul, service: str) -> None:
         async with following(consul, service, datacenter="nowhere") as followed:
             await followed.until_error("No path to datacenter")
 
 
 class TestRights:
-    async def test_a_token_that_sees_only_this_service_is_enough(
-        self, guarded: Consul, service: str, tmp_path: Path
-    ) -> None:
+    async def test_token_for_this_service_alone_is_enough(self, guarded: Consul, service: str, tmp_path: Path) -> None:
         register_pods(guarded, service)
         rules = f'service "{service}" {{ policy = "read" }} node_prefix "" {{ policy = "read" }}'
         async with following(guarded, service, token_file=written(tmp_path, guarded.token(rules)[1])) as followed:
@@ -358,7 +239,7 @@ class TestRights:
             followed.clock.jump(100)
             assert followed.aged(600) == set()
 
-    async def test_an_empty_list_without_a_token_is_an_error_where_consul_denies_by_default_and_pulls_no_pod_out(
+    async def test_empty_list_without_a_token_is_an_error_under_default_deny(
         self, guarded: Consul, service: str
     ) -> None:
         register_pods(guarded, service)
@@ -377,7 +258,7 @@ class TestRights:
                 assert followed.listed == 4
 
 
-async def test_a_client_certificate_is_shown_where_consul_asks_for_one(tmp_path: Path, service: str) -> None:
+async def test_client_certificate_is_sent(tmp_path: Path, service: str) -> None:
     files = Files.of(tmp_path)
     with Consul(tls=(files.certificate, files.key, files.authority), mutual=True) as secure:
         register_pods(secure, service)

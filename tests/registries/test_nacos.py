@@ -1,369 +1,289 @@
 """Nacos by lists: which call, which rights, which server, and what is made of the answers."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adapter.registries.roster import ServiceKey
-from adapter.runtime.concurrency import AT_ONCE
-from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, following, host, polling
+from adapter.registries.source import ServiceKey
+from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, Followed, following, host, polling
 
 both_versions = pytest.mark.parametrize("nacos", [2, 3], indirect=True)
 
 
-class TestClientViews:
+def everyone_serves(followed: Followed) -> Callable[[], bool]:
+    return lambda: set(followed.pods.states().values()) == {"serving"}
+
+
+class TestClientLists:
     @both_versions
     async def test_a_disabled_instance_is_absent_for_clients(self, nacos: FakeNacos) -> None:
         nacos.put(host(0), host(1, enabled=False), host(2, weight=0), host(3, healthy=False))
-        async with following(polling(nacos)) as world:
-            await world.until_pods("web-0", "web-2", "web-3")
-        zero, weightless, ill = world.roster.instances
-        assert (zero.ip, zero.port, zero.weight, zero.healthy) == ("10.0.0.10", 8080, 1.0, True)
-        assert weightless.weight == 0
-        assert not ill.healthy
-        assert not world.roster.protected
+        async with following(polling(nacos)) as followed:
+            await followed.until_pods("web-0", "web-2", "web-3")
+            zero, weightless, ill = followed.listing.instances
+            assert (zero.ip, zero.port, zero.weight, zero.healthy) == ("10.0.0.10", 8080, 1.0, True)
+            assert weightless.weight == 0
+            assert not ill.healthy
+            assert not followed.listing.protected
 
-    async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
+    async def test_the_protect_threshold_makes_health_no_evidence(self, nacos: FakeNacos) -> None:
         nacos.threshold = 0.6
         nacos.put(host(0), host(1, healthy=False))
-        async with following(polling(nacos)) as world:
-            await world.until_pods("web-0", "web-1")
-        assert world.roster.protected
-        assert world.roster.instances[1].healthy
+        async with following(polling(nacos)) as followed:
+            await followed.until_pods("web-0", "web-1")
+            assert followed.listing.protected
 
     @pytest.mark.parametrize("status", [404, 405, 410, 501])
-    async def test_a_nacos_that_drops_the_old_call_is_asked_by_the_new_one_from_then_on(
-        self, nacos: FakeNacos, status: int
-    ) -> None:
-        async with following(polling(nacos)) as world:
-            await world.until_pods("web-0", "web-1")
+    async def test_the_new_call_is_used_once_a_server_drops_the_old(self, nacos: FakeNacos, status: int) -> None:
+        async with following(polling(nacos)) as followed:
+            await followed.until_pods("web-0", "web-1")
             nacos.compatible, nacos.moved = False, status
             nacos.put(host(1))
-            await world.until_pods("web-1")
-            old_calls = nacos.asked.count("/v1/ns/instance/list")
-            nacos.put(host(0))
-            await world.until_pods("web-0")
-        assert nacos.asked.count("/v1/ns/instance/list") == old_calls
+            await followed.until_pods("web-1")
 
-    async def test_the_new_call_hides_protection_so_health_is_doubtful_where_all_are_healthy(
-        self, nacos: FakeNacos
-    ) -> None:
+    async def test_the_new_call_hides_protection_unless_one_is_unhealthy(self, nacos: FakeNacos) -> None:
         nacos.compatible, nacos.threshold = False, 0.6
         nacos.put(host(0), host(1, healthy=False))
-        async with following(polling(nacos)) as world:
-            await world.until_pods("web-0", "web-1")
-            assert world.roster.protected
-            nacos.threshold = 0.1  # an unhealthy instance in the list proves that nothing is hidden
-            await world.until(lambda: not world.roster.protected)
-        assert not world.roster.instances[1].healthy
+        async with following(polling(nacos)) as followed:
+            await followed.until_pods("web-0", "web-1")
+            assert followed.listing.protected
+            nacos.threshold = 0.1
+            await followed.until(lambda: not followed.listing.protected)
+            assert not followed.listing.instances[1].healthy
 
-    async def test_namespace_group_and_clusters_choose(self, nacos: FakeNacos) -> None:
+    async def test_namespace_group_and_clusters_select(self, nacos: FakeNacos) -> None:
         nacos.services["prod", "G@@shop"] = [host(0, clusterName="HZ"), host(2, clusterName="SH")]
         key = ServiceKey("nacos", "shop", "prod", "G")
-        async with following(polling(nacos, clusters=("SH",)), key) as world:
-            await world.until_listed(1, key)
-        roster = world.book.roster(key)
-        assert roster is not None
-        assert [one.metadata["pod"] for one in roster.instances] == ["web-2"]
+        async with following(polling(nacos, clusters=("SH",)), key) as followed:
+            await followed.until_pods("web-2", key=key)
 
-    async def test_the_settings_give_what_a_policy_leaves_out(self, nacos: FakeNacos) -> None:
+    async def test_settings_fill_in_for_a_policy(self, nacos: FakeNacos) -> None:
         nacos.services["prod", "G@@shop"] = [host(2)]
-        async with following(polling(nacos, namespace="prod", group="G", pod_name_key="pod")) as world:
-            await world.until_pods("web-2")
-        assert world.roster.instances[0].pod_name == "web-2"
+        async with following(polling(nacos, namespace="prod", group="G", pod_name_key="pod")) as followed:
+            await followed.until_pods("web-2")
+            assert followed.listing.instances[0].pod_name == "web-2"
 
     @pytest.mark.parametrize(
         ("admin", "words"),
         [(False, "does the address end with Nacos' context path (/nacos)?"), (True, "set `admin: false`")],
     )
-    async def test_a_server_without_such_lists_is_an_error_that_says_so(
+    async def test_a_server_without_lists_is_an_error_with_advice(
         self, nacos: FakeNacos, admin: bool, words: str
     ) -> None:
-        async with following(polling(nacos, servers=(f"{nacos.url}s",), admin=admin)) as world:
-            await world.until_error(words)
-        assert not world.roster.valid
+        async with following(polling(nacos, servers=(f"{nacos.url}s",), admin=admin)) as followed:
+            await followed.until_error(words)
+        assert followed.listed == -1
+
+    async def test_an_answer_about_another_service_is_refused(self, nacos: FakeNacos) -> None:
+        nacos.put(host(0, serviceName="DEFAULT_GROUP@@cart"))
+        async with following(polling(nacos)) as followed:
+            await followed.until_error("the answer is about another service: DEFAULT_GROUP@@cart")
+            nacos.put(host(0, serviceName="DEFAULT_GROUP@@shop"))
+            await followed.until_pods("web-0")
 
 
-class TestAdministratorsViews:
-    async def test_nacos_3_shows_disabled_instances_and_true_health_to_an_administrator(self, nacos: FakeNacos) -> None:
+class TestAdministratorsLists:
+    async def test_they_show_disabled_instances_and_true_health(self, nacos: FakeNacos) -> None:
         nacos.threshold = 0.9
         nacos.put(host(0), host(1, enabled=False), host(2, healthy=False))
-        async with following(polling(nacos, admin=True)) as world:
-            await world.until_pods("web-0", "web-1", "web-2")
-        assert [one.enabled for one in world.roster.instances] == [True, False, True]
-        assert [one.healthy for one in world.roster.instances] == [True, True, False]
-        assert not world.roster.protected
+        async with following(polling(nacos, admin=True)) as followed:
+            await followed.until_pods("web-0", "web-1", "web-2")
+            assert [one.enabled for one in followed.listing.instances] == [True, False, True]
+            assert [one.healthy for one in followed.listing.instances] == [True, True, False]
+            assert not followed.listing.protected
 
     @pytest.mark.parametrize("nacos", [2], indirect=True)
-    async def test_nacos_2_shows_them_in_its_catalog(self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_nacos_2_has_them_in_its_catalog_and_a_part_is_refused(self, nacos: FakeNacos) -> None:
         nacos.put(host(0), host(1, enabled=False))
-        async with following(polling(nacos, admin=True)) as world:
-            await world.until_pods("web-0", "web-1")
+        async with following(polling(nacos, admin=True)) as followed:
+            await followed.until_pods("web-0", "web-1")
             nacos.put()
-            await world.until_pods()
-            monkeypatch.setattr("adapter.registries.nacos.http.PAGE_SIZE", 1)
+            await followed.until_pods()
+            nacos.largest_page = 1
             nacos.put(host(0), host(1))
-            await world.until_error("the answer is incomplete")
-            assert world.listed == 0
-        assert nacos.asked.count("/v3/admin/ns/instance/list") == 1
+            await followed.until_error("the answer is incomplete: 1 of 2 instances")
+            assert followed.listed == 0
 
     @pytest.mark.parametrize("is_known", [False, True])
     async def test_a_service_without_instances_is_an_empty_list_too(self, nacos: FakeNacos, is_known: bool) -> None:
-        """Nacos 3.1 says of one that it knows that its cluster DEFAULT is not found."""
-        async with following(polling(nacos, admin=True)) as world:
-            await world.until_pods("web-0", "web-1")
+        """Nacos 3.1 answers 404: the service, or the cluster DEFAULT of a service that it knows, is not found."""
+        async with following(polling(nacos, admin=True)) as followed:
+            await followed.until_pods("web-0", "web-1")
             nacos.put()
             if not is_known:
                 nacos.services.clear()
-            await world.until_pods()
-        assert set(nacos.asked) == {"/v3/admin/ns/instance/list", "/v3/admin/ns/service"}
+            await followed.until_pods()
 
-    async def test_without_the_right_the_error_says_what_to_do_and_the_last_list_stays(
+    async def test_without_the_right_the_last_list_stays_with_an_error(
         self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:
         nacos.readers = {"reader"}
-        async with following(polling(nacos, admin=True, **user)) as world:
-            await world.until_pods("web-0", "web-1")
+        async with following(polling(nacos, admin=True, **user)) as followed:
+            await followed.until_pods("web-0", "web-1")
             nacos.readers.clear()
-            await world.until_error("give its user a role that may read (`r`) the namespace, or set `admin: false`")
-            assert world.listed == 2
+            await followed.until_error("give its user a role that may read (`r`) the namespace, or set `admin: false`")
+            assert followed.listed == 2
 
     @pytest.mark.parametrize("default_cluster", ["DEFAULT", ""], ids=["Nacos 3.1", "later"])
     async def test_every_cluster_that_a_service_has_is_asked(self, nacos: FakeNacos, default_cluster: str) -> None:
-        """Nacos 3.1 lists cluster DEFAULT where none is named, later versions list all."""
+        """Nacos 3.1 lists cluster DEFAULT if none is named, later versions list all."""
         nacos.default_cluster = default_cluster
-        clusters = {0: "HZ", 1: "DEFAULT", 2: "SH"}
-        nacos.put(*(host(number, clusterName=name) for number, name in clusters.items()))
-        async with following(polling(nacos, admin=True)) as world:
-            await world.until_pods("web-0", "web-1", "web-2")
+        nacos.put(*(host(number, clusterName=name) for number, name in enumerate(("HZ", "DEFAULT", "SH"))))
+        async with following(polling(nacos, admin=True)) as followed:
+            await followed.until_pods("web-0", "web-1", "web-2")
             nacos.put(host(0, clusterName="HZ", enabled=False), host(2, clusterName="SH"))
-            await world.until_pods("web-0", "web-2")
-            assert [one.enabled for one in world.roster.instances] == [False, True]
-        async with following(polling(nacos, admin=True, clusters=("SH",))) as world:
-            await world.until_pods("web-2")
-
-    async def test_a_cluster_that_may_not_be_read_is_an_error_and_the_last_list_stays(self, nacos: FakeNacos) -> None:
-        nacos.put(host(0), host(1, clusterName="HZ"))
-        async with following(polling(nacos, admin=True)) as world:
-            await world.until_pods("web-0", "web-1")
+            await followed.until_pods("web-0", "web-2")
+            assert [one.enabled for one in followed.listing.instances] == [False, True]
             nacos.hidden.add("/v3/admin/ns/service")
-            await world.until_error("/v3/admin/ns/service")
-            assert world.pod_names() == ["web-0", "web-1"]
+            await followed.until_error("/v3/admin/ns/service")
+            assert followed.listed == 2
+        nacos.hidden.clear()
+        async with following(polling(nacos, admin=True, clusters=("SH",))) as followed:
+            await followed.until_pods("web-2")
 
     @pytest.mark.parametrize("push", [False, True])
     async def test_explicit_evidence_takes_its_pod_out_at_once(self, nacos: FakeNacos, push: bool) -> None:
         every = [host(number) for number in range(4)]
         nacos.put(*every)
-        async with following(nacos.settings(admin=True, push=push)) as world:
-            await world.until(lambda: set(world.pods.states().values()) == {"serving"})
+        async with following(nacos.settings(admin=True, push=push)) as followed:
+            await followed.until(everyone_serves(followed))
             for change in ({"enabled": False}, {"weight": 0}, {"healthy": False}):
                 nacos.put(host(0, **change), *every[1:])
-                await world.until_out("web-0")
+                await followed.until_out("web-0")
                 nacos.put(*every)
-                await world.until_out()
+                await followed.until(everyone_serves(followed))
 
 
-class TestAccess:
+class TestCredentials:
     @pytest.mark.parametrize("admin", [False, True])
     async def test_a_token_that_is_refused_keeps_the_last_list(
         self, nacos: FakeNacos, user: dict[str, str], admin: bool
     ) -> None:
         nacos.readers = {"reader"}
         nacos.put(*(host(number) for number in range(4)))
-        async with following(polling(nacos, admin=admin, **user)) as world:
-            await world.until(lambda: set(world.pods.states().values()) == {"serving"})
-            with world.pods.nothing_changes():
+        async with following(polling(nacos, admin=admin, **user)) as followed:
+            await followed.until(everyone_serves(followed))
+            with followed.pods.nothing_changes():
                 nacos.users["reader"] = "changed"
                 nacos.tokens.clear()
-                world.clock.jump(31)
-                await world.until_error("look at `username` and `passwordFile`")
+                followed.clock.jump(31)
+                await followed.until_error("check `username` and `passwordFile`")
 
     @both_versions
-    async def test_a_user_logs_in_once_and_again_before_the_token_ends_or_when_it_is_refused(
+    async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(
         self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:
         nacos.token_ttl = 100
-        async with following(polling(nacos, **user)) as world:
-            await world.until_pods("web-0", "web-1")
-            world.clock.jump(80)
+        async with following(polling(nacos, **user)) as followed:
+            await followed.until_pods("web-0", "web-1")
+            followed.clock.jump(80)
             nacos.put(host(1))
-            await world.until_pods("web-1")
+            await followed.until_pods("web-1")
             assert nacos.logins == ["reader"]
-            world.clock.jump(11)
+            followed.clock.jump(11)
             await nacos.until(lambda: len(nacos.logins) == 2)
-            await world.until_confirmed()
-            assert not world.error
-            world.clock.jump(31)
+            await followed.until_confirmed()
+            assert not followed.error
+            followed.clock.jump(31)
             nacos.tokens.clear()  # as when the server was given another signing key
             nacos.put(host(0))
-            await world.until_pods("web-0")
+            await followed.until_pods("web-0")
         assert len(nacos.logins) == 3
 
-    async def test_a_refusal_for_lack_of_rights_does_not_log_in_again_and_again(
-        self, nacos: FakeNacos, user: dict[str, str]
-    ) -> None:
-        async with following(polling(nacos, admin=True, **user)) as world:
-            await world.until_error("authorization failed!")
+    async def test_a_lack_of_rights_does_not_log_in_again(self, nacos: FakeNacos, user: dict[str, str]) -> None:
+        async with following(polling(nacos, admin=True, **user)) as followed:
+            await followed.until_error("authorization failed!")
             before = len(nacos.asked)
-            await nacos.until(lambda: len(nacos.asked) > before + 10)
+            await nacos.until(lambda: len(nacos.asked) > before + 3)
         assert len(nacos.logins) == 1
 
     @both_versions
-    async def test_a_wrong_password_is_always_the_same_error_and_none_of_the_server(
-        self, nacos: FakeNacos, user: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    async def test_a_wrong_password_is_named_and_the_right_one_is_taken(
+        self, nacos: FakeNacos, user: dict[str, str], tmp_path: Path
     ) -> None:
-        """Nacos 3.1 answers it with HTTP 500, and every error bears a date."""
-        monkeypatch.setattr("adapter.runtime.backoff.FIRST_SECONDS", 0.001)
+        """Nacos 3.1 answers a wrong password with HTTP 500."""
         (tmp_path / "password").write_text("wrong")
-        async with (
-            FakeNacos(nacos.version) as other,
-            following(polling(nacos, servers=(nacos.url, other.url), **user)) as world,
-        ):
-            await world.until_error("look at `username` and `passwordFile`")
-            first = world.error
-            await nacos.until(lambda: len(nacos.logins) >= 3)
-            trouble = world.book.trouble(SHOP)
+        async with following(polling(nacos, **user)) as followed:
+            await followed.until_error("check `username` and `passwordFile`")
+            trouble = followed.cache.trouble(SHOP)
             assert trouble is not None
-            assert (trouble.reason, trouble.sentence) == ("unauthenticated", first)
+            assert trouble.reason == "unauthenticated"
             (tmp_path / "password").write_text("right")
-            await world.until_listed(2)
-            assert other.asked == []
+            await followed.until_listed(2)
 
     async def test_a_login_that_fails_is_not_tried_for_each_service(
         self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:
-        nacos.busy = True
+        nacos.login_fault = 503
         services = [ServiceKey("nacos", f"service-{number}") for number in range(50)]
-        async with following(polling(nacos, **user), *services) as world:
-            await world.until(lambda: all("busy" in world.error_of(key) for key in services))
+        async with following(polling(nacos, **user), *services) as followed:
+            await followed.until(lambda: all("HTTP 503" in followed.error_of(key) for key in services))
             assert len(nacos.logins) < len(services) / 2
-            nacos.busy = False
-            await world.until(lambda: not any(map(world.error_of, services)))
+            nacos.login_fault = 0
+            await followed.until(lambda: not any(map(followed.error_of, services)))
 
-    async def test_a_service_whose_list_is_refused_costs_no_other_the_token(
+    async def test_a_login_without_an_answer_is_an_error_of_every_service_soon(
         self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:
-        nacos.put(host(2), service="cart")
-        async with following(polling(nacos, **user), SHOP, CART) as world:
-            await world.until_pods("web-0", "web-1")
-            nacos.denied = {"cart"}
-            await world.until(lambda: "not this one" in world.error_of(CART))
-            nacos.users["reader"] = "changed"
-            world.clock.jump(31)
-            await world.until(lambda: "login at" in world.error_of(CART))
-            for _ in range(3):
-                await world.until_confirmed()
-                assert not world.error
+        nacos.login_fault = "hang"
+        services = [ServiceKey("nacos", f"service-{number}") for number in range(50)]
+        async with following(polling(nacos, timeout_seconds=1, **user), *services) as followed:
+            async with asyncio.timeout(10):
+                await followed.until(lambda: all("no answer" in followed.error_of(key) for key in services))
 
-    async def test_services_do_not_wait_for_a_login_that_is_never_answered_while_the_token_is_valid(
+    async def test_no_service_waits_for_a_login_while_the_token_is_valid(
         self, nacos: FakeNacos, user: dict[str, str]
     ) -> None:
         nacos.token_ttl = 100
         services = [ServiceKey("nacos", f"service-{number:02}") for number in range(20)]
-        async with following(polling(nacos, timeout_seconds=1, **user), *services) as world:
-            await world.until(lambda: all(world.listed_of(key) == 0 for key in services))
-            nacos.stuck = True
-            world.clock.jump(91)
-            logins = len(nacos.logins)
-            await nacos.until(lambda: len(nacos.logins) > logins)
+        async with following(polling(nacos, timeout_seconds=1, **user), *services) as followed:
+            await followed.until(lambda: all(followed.listed_of(key) == 0 for key in services))
+            nacos.login_fault = "hang"
+            followed.clock.jump(91)
+            await nacos.until(lambda: len(nacos.logins) > 1)
             for key in services:
                 nacos.put(host(1), service=key.service)
             async with asyncio.timeout(15):
-                await world.until(lambda: all(world.listed_of(key) == 1 for key in services))
+                await followed.until(lambda: all(followed.listed_of(key) == 1 for key in services))
 
     async def test_a_missing_password_file_is_reported(self, nacos: FakeNacos, user: dict[str, str]) -> None:
         missing = f"{user['password_file']}s"
-        async with following(polling(nacos, **user | {"password_file": missing})) as world:
-            await world.until_error(f"cannot read {missing}")
+        async with following(polling(nacos, **user | {"password_file": missing})) as followed:
+            await followed.until_error(f"cannot read {missing}")
 
     async def test_requests_are_signed_with_an_access_key(self, nacos: FakeNacos, tmp_path: Path) -> None:
         nacos.signed = True
         (tmp_path / "ak").write_text("ak\n")
         (tmp_path / "sk").write_text(f"{SECRET_KEY}\n")
         keys = {"access_key_file": str(tmp_path / "ak"), "secret_key_file": str(tmp_path / "sk")}
-        async with following(polling(nacos, **keys)) as world:
-            await world.until_pods("web-0", "web-1")
+        async with following(polling(nacos, **keys)) as followed:
+            await followed.until_pods("web-0", "web-1")
             (tmp_path / "sk").write_text("another")
-            await world.until_error("wrong signature")
+            await followed.until_error("wrong signature")
 
 
-async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:
-    nacos.services["public", "DEFAULT_GROUP@@cart"] = [{"enabled": True, "healthy": True, "ip": 7}]
-    async with following(polling(nacos), SHOP, CART) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: "not what Nacos answers there" in world.error_of(CART))
-        assert world.listed_of(CART) == -1
-        assert not world.error
-
-
-async def test_a_service_that_no_server_can_list_is_no_reason_to_leave_one(nacos: FakeNacos) -> None:
-    async with FakeNacos() as other:
-        nacos.ill = other.ill = {"cart"}
-        async with following(polling(nacos, servers=(nacos.url, other.url)), SHOP, CART) as world:
-            await world.until_pods("web-0", "web-1")
-            await world.until(lambda: "HTTP 500" in world.error_of(CART))
-            for _ in range(3):
-                await world.until_confirmed()
-            assert world.pod_names() == ["web-0", "web-1"]
-
-
-async def test_a_service_whose_list_is_never_answered_is_no_error_of_others(nacos: FakeNacos) -> None:
-    nacos.silent = {"cart"}
-    async with following(polling(nacos, timeout_seconds=1), SHOP, CART) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: "no answer" in world.error_of(CART))
-        for _ in range(3):
-            await world.until_confirmed()
-            assert not world.error
-
-
-@pytest.mark.parametrize("how", ["cut", "denied"])
-async def test_a_list_that_fails_at_once_does_not_end_those_that_take_longer(nacos: FakeNacos, how: str) -> None:
-    nacos.hold = asyncio.Event()
-    getattr(nacos, how).add("cart")
-    async with following(polling(nacos), SHOP, CART) as world:
-        await world.until(lambda: world.error_of(CART))
-        assert not world.error
-        nacos.hold.set()
-        await world.until_pods("web-0", "web-1")
-
-
-async def test_any_number_of_services_that_are_never_answered_keep_no_other_from_being_listed(nacos: FakeNacos) -> None:
-    silent = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE + 1)]
-    async with following(polling(nacos, timeout_seconds=1), SHOP, *silent) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: all(world.listed_of(key) == 0 for key in silent))
-        nacos.silent = {key.service for key in silent}
-        await world.until(lambda: all(world.error_of(key) for key in silent))
-        for names in (("web-1",), ("web-0",)):
-            nacos.put(*(host(int(name[-1])) for name in names))
-            await world.until_pods(*names)
-            assert not world.error
-
-
-@pytest.mark.parametrize("end", ["at once", "never"])
-async def test_any_number_of_services_whose_lists_have_no_answer_are_no_error_of_others(
-    nacos: FakeNacos, end: str
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (500, "HTTP 500"),
+        (401, "HTTP 401"),
+        (403, "HTTP 403"),
+        ("cut", "disconnected"),
+        ("hang", "no answer"),
+        (0, "not what Nacos answers there"),
+    ],
+)
+async def test_one_service_that_fails_costs_others_nothing(
+    nacos: FakeNacos, user: dict[str, str], fault: int | str, words: str
 ) -> None:
-    others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE + 1)]
-    async with following(polling(nacos, interval_seconds=0.5, timeout_seconds=1), SHOP, *others) as world:
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
-        nacos.cut, nacos.silent = (set(), {key.service for key in others})[:: 1 if end == "never" else -1]
-        await world.until(lambda: all(map(world.error_of, others)))
-        await world.until_confirmed()
-        asked, told = len(nacos.asked), len(world.changes.received)
-        await nacos.until(lambda: len(nacos.asked) > asked + 2 * len(others))
-        assert SHOP not in {key for key, _ in world.changes.received[told:]}
-
-
-async def test_all_are_listed_at_once_after_an_outage(nacos: FakeNacos) -> None:
-    """None waits for its turn because it had no answer in the outage."""
-    others = [ServiceKey("nacos", f"cart-{number:02}") for number in range(2 * AT_ONCE)]
-    nacos.cut = {"shop", *(key.service for key in others)}
-    async with following(polling(nacos), SHOP, *others) as world:
-        await nacos.until(lambda: len(nacos.asked) > 4 * AT_ONCE)
-        nacos.cut = set()
-        await world.until_pods("web-0", "web-1")
-        await world.until(lambda: all(world.listed_of(key) == 0 for key in others))
+    nacos.faults["cart"] = fault
+    nacos.services["public", "DEFAULT_GROUP@@cart"] = [{"enabled": True, "healthy": True, "ip": 7}]
+    async with following(polling(nacos, timeout_seconds=1, **user), SHOP, CART) as followed:
+        await followed.until(lambda: words in followed.error_of(CART))
+        followed.clock.jump(31)  # the token is not young any more
+        for pods in (["web-1"], ["web-0"]):
+            nacos.put(*(host(int(name[-1])) for name in pods))
+            await followed.until_pods(*pods)
+        assert followed.listed_of(CART) == -1

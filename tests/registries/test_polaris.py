@@ -1,6 +1,5 @@
 """What a Polaris says that a real one cannot be made to say."""
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -10,7 +9,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.roster import ServiceKey
 from tests.registries.polaris_kit import Followed, following
 
 LIST: dict[str, Any] = {
@@ -24,21 +22,14 @@ LIST: dict[str, Any] = {
 
 
 class Fake:
-    """Answers everything at `url` with the status and body that a test sets; of services that are `ill` with a 504,
-    which takes `pause` seconds.
-    """
+    """Answers everything at `url` with the status and body that a test sets."""
 
     def __init__(self) -> None:
         self.status, self.body, self.url = 200, json.dumps(LIST), ""
         self.asked: list[Any] = []
-        self.ill: set[str] = set()
-        self.pause = 0.0
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(await request.json())
-        if self.asked[-1]["service"]["name"] in self.ill:
-            await asyncio.sleep(self.pause)
-            return web.Response(status=504, text="gateway timeout")
         return web.Response(status=self.status, text=self.body)
 
 
@@ -64,41 +55,32 @@ async def world(fake: Fake) -> AsyncIterator[Followed]:
         yield followed
 
 
-async def test_what_is_not_said_of_an_instance_is_no_evidence_and_their_order_does_not_count(
-    fake: Fake, world: Followed
-) -> None:
+async def test_missing_fields_and_another_order_are_not_evidence(fake: Fake, world: Followed) -> None:
     assert world.pods.out() == []
-    first, second = world.roster.instances
+    first, second = world.listing.instances
     assert (first.ip, second.ip) == ("10.0.0.10", "10.0.0.11")
     assert (second.healthy, second.isolated, second.weight) == (True, False, None)
     assert (first.metadata, first.registered_at) == ({"k": "v"}, None)
-    told = len(world.changes.received)
+    reported = len(world.changes.received)
     fake.body = json.dumps({**LIST, "instances": LIST["instances"][::-1]})
     await world.until_confirmed()
     await world.until_confirmed()
-    assert len(world.changes.received) == told
+    assert len(world.changes.received) == reported
 
 
-async def test_the_revision_that_was_heard_last_is_asked_with_but_for_once_in_two_minutes(
-    fake: Fake, world: Followed
-) -> None:
+async def test_last_revision_is_sent_and_no_change_confirms(fake: Fake, world: Followed) -> None:
     await world.until_confirmed()
     fake.body = json.dumps({"code": 200001})
     await world.until_confirmed()
     assert world.listed == 2
     assert fake.asked[0] == {"type": 1, "service": {"name": "shop", "namespace": "default", "revision": ""}}
     assert {question["service"]["revision"] for question in fake.asked[1:]} == {"r1"}
-    world.clock.jump(121)  # "not modified" for ever, as of a server that mixed two services up
-    await world.until_error("to a request for the whole list")
-    assert fake.asked[-1]["service"]["revision"] == ""
-    fake.body = json.dumps(LIST)
-    await world.until(lambda: not world.error)
 
 
 @pytest.mark.parametrize(
     ("code", "named"), [(200000, {"name": "cart"}), (200001, {"name": "cart"}), (200000, {"namespace": "other"})]
 )
-async def test_an_answer_about_another_service_is_not_taken(
+async def test_answer_about_another_service_is_an_error(
     fake: Fake, world: Followed, code: int, named: dict[str, str]
 ) -> None:
     service = {"name": "shop", "namespace": "default", "revision": "r2", **named}
@@ -107,12 +89,18 @@ async def test_an_answer_about_another_service_is_not_taken(
     assert world.listed == 2
 
 
-async def test_an_alias_is_answered_for_by_what_it_stands_for(fake: Fake) -> None:
+async def test_alias_is_answered_by_its_target(fake: Fake) -> None:
     named = {"name": "shop", "namespace": "default"}
     service = {"name": "shop-v2", "namespace": "default", "revision": "r2"}
     fake.body = json.dumps({**LIST, "service": service, "aliasFor": named})
     async with following(fake.url) as world:
         await world.until_listed(2)
+
+
+async def test_no_change_for_the_whole_list_is_an_error(fake: Fake) -> None:
+    fake.body = json.dumps({"code": 200001})
+    async with following(fake.url) as world:
+        await world.until_error("it answers 'no change' to a request for the whole list")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +118,7 @@ async def test_an_alias_is_answered_for_by_what_it_stands_for(fake: Fake) -> Non
         (404, json.dumps({"code": 400202, "info": "not found"}), "Polaris knows no such service there"),
     ],
 )
-async def test_what_is_no_list_leaves_the_last_one(
+async def test_answer_without_a_list_leaves_the_last_one(
     fake: Fake, world: Followed, status: int, body: str, words: str
 ) -> None:
     with world.pods.nothing_changes():
@@ -141,48 +129,11 @@ async def test_what_is_no_list_leaves_the_last_one(
     await world.until(lambda: not world.error)
 
 
-async def test_a_service_that_a_server_cannot_answer_is_no_error_of_others(
-    fake: Fake,
-) -> None:
-    async with following(fake.url, interval_seconds=1) as world:
-        await world.until_listed(2)
-        ill = world.key._replace(service="ill")
-        fake.ill = {"ill"}
-        world.follow([world.key, ill])
-        await world.until(lambda: "504" in world.error_of(ill))
-        for _ in range(4):
-            await world.until_confirmed()
-            assert not world.error
-            assert "504" in world.error_of(ill)
-
-
-@pytest.mark.parametrize(("ill", "pause"), [(3, 0.0), (4, 0.6)], ids=["neighbours", "late together"])
-async def test_services_that_are_asked_about_together_and_fail_are_no_fault_of_the_server(
-    fake: Fake, ill: int, pause: float
-) -> None:
-    """Neighbours in the order of the names share a turn, and late services have turns of their own."""
-    async with following(fake.url, service="shop-00", interval_seconds=1) as world:
-        keys = [world.key._replace(service=f"shop-{number:02}") for number in range(16)]
-        fake.ill, fake.pause = {key.service for key in keys[-ill:]}, pause
-        world.follow(keys)
-        await world.until(lambda: all("504" in world.error_of(key) for key in keys[-ill:]))
-        for _ in range(3):
-            last = {key: listed_at(world, key) for key in keys[:-ill]}
-            await world.until(lambda last=last: all(listed_at(world, key) > at for key, at in last.items()))
-            assert not any(world.error_of(key) for key in keys[:-ill])
-
-
-def listed_at(world: Followed, key: ServiceKey) -> float:
-    """The time of a service's last answer."""
-    roster = world.book.roster(key)
-    return roster.at if roster is not None and roster.valid else 0.0
-
-
 @pytest.mark.parametrize(
     ("status", "code", "asks_the_next"),
     [(500, 500000, True), (500, 429002, True), (500, 403003, True), (401, 401001, False)],
 )
-async def test_the_next_server_is_asked_where_the_first_is_in_trouble_and_not_where_it_refuses(
+async def test_next_server_is_asked_after_trouble_and_not_after_a_refusal(
     fake: Fake, status: int, code: int, asks_the_next: bool
 ) -> None:
     async with serving() as first, following(first.url, fake.url) as world:

@@ -1,8 +1,11 @@
 """Against a real ZooKeeper: every way to pull a pod out and put it back, in each layout, and who may read."""
 
 import asyncio
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,10 +14,13 @@ import pytest
 import trustme
 from blockbuster import blockbuster_ctx
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
+from structlog.testing import capture_logs
 
-from adapter.registries.roster import ServiceKey
-from adapter.registries.zookeeper import source as source_module
+from adapter.commands.check.findings import service_section
+from adapter.registries.probe import probe
+from adapter.registries.source import ServiceKey
 from lab.harness.registries.zookeeper import ZooKeeper
+from tests.registries.kit import Forwarder
 from tests.registries.zookeeper_kit import (
     APPLICATION,
     INTERFACE,
@@ -27,6 +33,7 @@ from tests.registries.zookeeper_kit import (
     following,
     provider_url,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -55,11 +62,6 @@ def client(zookeeper: ZooKeeper) -> Iterator[Any]:
         session.ensure_path("/dubbo")
         session.ensure_path("/services")
         yield session
-
-
-@pytest.fixture(autouse=True)
-def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PING_SECONDS", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +102,7 @@ class TestPullingOut:
 
     @pytest.mark.parametrize("what", ["disabled: true", "weight: 0"])
     @pytest.mark.parametrize("layout", [INTERFACE, APPLICATION])
-    async def test_a_rule_for_the_application_takes_an_instance_out_until_it_is_removed(
+    async def test_an_application_rule_takes_an_instance_out_until_its_removal(
         self, zookeeper: ZooKeeper, client: Any, layout: str, what: str
     ) -> None:
         pods = Processes(client, layout)
@@ -116,7 +118,7 @@ class TestPullingOut:
             await pods.remove(node)
             await followed.until(everyone_serves(followed))
 
-    async def test_a_rule_for_the_interface_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
+    async def test_an_interface_rule_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
         pods = Processes(client, INTERFACE)
         await pods.register()
         node = f"{RULES}/{pods.service}::.configurators"
@@ -126,17 +128,27 @@ class TestPullingOut:
             await pods.remove(node)
             await followed.until(everyone_serves(followed))
 
-    async def test_a_rule_that_is_not_clear_pulls_no_pod_out_and_is_told_of(
+    async def test_a_rule_that_is_not_clear_pulls_no_pod_out_and_is_logged(
         self, zookeeper: ZooKeeper, client: Any
     ) -> None:
         pods = Processes(client, INTERFACE)
         await pods.register()
         await pods.rule(pods.override(f"override://{address(1)}/{pods.service}?~zone=a&disabled=true"))
+        with capture_logs() as logs:
+            async with following(zookeeper, INTERFACE, pods.service) as followed:
+                await followed.until_listed(4)
+                assert followed.serving() == 4
+        assert any("condition ~zone is not supported" in entry.get("why", "") for entry in logs)
+
+    async def test_rules_that_may_not_be_read_are_an_error(self, zookeeper: ZooKeeper, client: Any) -> None:
+        pods = Processes(client, INTERFACE)
+        await pods.register()
+        node, acl = f"{RULES}/{pods.service}.configurators", [make_digest_acl("admin", "x", all=True)]
+        await asyncio.to_thread(client.ensure_path, RULES)
+        await asyncio.to_thread(client.create, node, b"", acl)
         async with following(zookeeper, INTERFACE, pods.service) as followed:
-            await followed.until_listed(4)
-            assert followed.serving() == 4
-            [warning] = followed.source.warnings(followed.key)
-            assert "condition ~zone is not supported" in warning
+            await followed.until_error(f"read {node}")
+            assert followed.listed == -1
 
 
 class TestWhichInstances:
@@ -154,9 +166,8 @@ class TestWhichInstances:
                 ServiceKey("zk", f"{pods.service}:2", group="green"),
             ]
             followed.follow([followed.key, *keys])
-            await followed.until(lambda: all(followed.book.roster(key) for key in (*keys, followed.key)))
-            found = [followed.book.roster(key) for key in (followed.key, *keys)]
-            assert [len(one.instances) for one in found if one] == [3, 2, 2, 0]
+            for key, count in zip((followed.key, *keys), (3, 2, 2, 0), strict=True):
+                await followed.until_listed(count, key)
 
     @pytest.mark.parametrize(
         ("layout", "service", "place", "words"),
@@ -171,7 +182,7 @@ class TestWhichInstances:
         self, zookeeper: ZooKeeper, layout: str, service: str, place: dict[str, str], words: str
     ) -> None:
         async with following(zookeeper, layout, service, place=place) as followed:
-            assert words in followed.error
+            await followed.until_error(words)
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     async def test_what_is_below_the_chroot_is_followed(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
@@ -200,29 +211,33 @@ class TestWhichInstances:
             assert followed.error == ""
 
     @pytest.mark.parametrize("layout", [SPRING, APPLICATION])
-    async def test_a_spoilt_document_says_what_it_said_before(
+    async def test_a_document_that_cannot_be_read_is_named(
         self, zookeeper: ZooKeeper, client: Any, layout: str
     ) -> None:
         pods = Processes(client, layout)
         await pods.register()
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until_listed(4)
-            with followed.pods.nothing_changes():
-                await asyncio.to_thread(client.set, pods.nodes[1], b"spoilt")
-                await pods.deregister(0)
-                await followed.until_listed(3)
-                assert followed.aged(40) == set()
-            assert "cannot be read" in followed.source.warnings(followed.key)[0]
+            await asyncio.to_thread(client.set, pods.nodes[1], b"spoilt")
+            await followed.until_error("1 registration cannot be read")
+            assert followed.listed == 3
+            await pods.change(1)
+            await followed.until_listed(4)
 
-    async def test_a_provider_that_cannot_be_read_is_told_of(self, zookeeper: ZooKeeper, client: Any) -> None:
+    async def test_providers_that_cannot_be_read_are_named(self, zookeeper: ZooKeeper, client: Any) -> None:
+        """The condition of the policy and `check` say so, and not that the service does not exist."""
         pods = Processes(client, INTERFACE)
-        await pods.register(0)
-        await asyncio.to_thread(client.create, f"{pods.folder}/{quote('no url', safe='')}")
+        await asyncio.to_thread(client.create, f"{pods.folder}/{quote('no url', safe='')}", b"", makepath=True)
+        await asyncio.to_thread(client.create, f"{pods.folder}/{quote('dubbo://a:b/c', safe='')}")
         async with following(zookeeper, INTERFACE, pods.service) as followed:
-            await followed.until_listed(1)
-            assert "cannot be read" in followed.source.warnings(followed.key)[0]
+            await followed.until_error("2 registrations cannot be read")
+            assert followed.listing.error == "2 registrations cannot be read"
+            [probed] = await probe(followed.settings, [followed.key], time.time)
+            text = str(service_section(followed.key, [probed]).findings)
+            assert "2 registrations cannot be read" in text
+            assert "no instance is registered" not in text
 
-    async def test_a_registration_made_anew_after_a_lost_session_is_the_same_pods(
+    async def test_a_registration_after_a_lost_session_is_the_same_pods(
         self, zookeeper: ZooKeeper, client: Any
     ) -> None:
         pods = Processes(client, INTERFACE)
@@ -252,10 +267,10 @@ class TestWhoMayRead:
 @pytest.mark.parametrize(
     ("host", "tls", "words"),
     [
-        ("localhost", {"ca_file": "ca.pem"}, "no connection to ZooKeeper at localhost:"),  # it shows no certificate
+        ("localhost", {"ca_file": "ca.pem"}, "no connection to ZooKeeper at localhost:"),  # without a certificate
         ("127.0.0.1", {"ca_file": "ca.pem", "cert_file": "both.pem"}, "certificate verify failed"),
         ("localhost", {"ca_file": "none.pem"}, "none.pem for TLS: No such file"),
-        ("localhost", None, "no connection to ZooKeeper at localhost:"),  # it speaks plainly
+        ("localhost", None, "no connection to ZooKeeper at localhost:"),  # without TLS
     ],
 )
 async def test_tls_that_does_not_fit_is_an_error(
@@ -264,4 +279,85 @@ async def test_tls_that_does_not_fit_is_an_error(
     server, folder = secured
     files = {"use_tls": True, "tls": {name: str(folder / file) for name, file in tls.items()}} if tls else {}
     async with following(f"{host}:{server.secure_port}", SPRING, "order", **files) as followed:
-        await followed.until_error(words)
+        await eventually(lambda: words in followed.error)  # the first error may come before the reason
+
+
+# --- sessions ---
+
+
+@pytest.fixture
+def own() -> Iterator[tuple[ZooKeeper, Any]]:
+    """A ZooKeeper for one test, which may stop it, and a session of 20 s."""
+    with ZooKeeper() as server, server.session(20) as client:
+        client.ensure_path("/services")
+        yield server, client
+        server.resume()
+
+
+async def test_sessions_that_end_while_the_server_is_frozen_pull_no_pod_out(own: tuple[ZooKeeper, Any]) -> None:
+    server, _ = own
+    with ExitStack() as stack:
+        async with Forwarder(server.address) as way:
+            client = await asyncio.to_thread(stack.enter_context, server.session(3, address=way.address))
+            pods = Processes(client, INTERFACE)
+            await pods.register()
+            brief = {"timeout_seconds": 1, "session_seconds": 2}
+            async with following(server, INTERFACE, pods.service, **brief) as followed:
+                await followed.until(everyone_serves(followed))
+                with followed.pods.nothing_changes():
+                    with server.frozen():
+                        await way.close()  # the pods cannot return to their session
+                        await followed.until(lambda: followed.error)
+                        await asyncio.sleep(4)  # longer than their session
+                    await followed.until_listed(0)
+                    assert followed.aged(80) == set()
+        await asyncio.to_thread(stack.close)
+
+
+async def test_rules_count_again_after_a_restart(own: tuple[ZooKeeper, Any]) -> None:
+    server, client = own
+    pods = Processes(client, INTERFACE)
+    await pods.rule(f"{RULES}/{pods.service}::.configurators", rule(pods.service, "service", "disabled: true"))
+    await pods.register()
+    async with following(server, INTERFACE, pods.service) as followed:
+        await followed.until_out("web-1")
+        assert followed.listed == 4
+        with followed.pods.nothing_changes():
+            server.kill()
+            await followed.until(lambda: followed.error)
+            server.component.start()  # in this thread, with which it ends
+            await asyncio.to_thread(server.component.wait_ready, 60)
+            await followed.until_listed(4)
+
+
+async def test_a_server_that_accepts_and_never_answers_is_left(own: tuple[ZooKeeper, Any]) -> None:
+    server, client = own
+    pods = Processes(client, SPRING)
+    await pods.register()
+    async with (
+        Forwarder(server.address, silent=1) as way,
+        following(way.address, SPRING, pods.service, session_seconds=60) as followed,
+    ):
+        await followed.until_listed(4)
+
+
+async def test_another_protocol_is_an_error(unused_tcp_port: int) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    stranger = await asyncio.start_server(talk, "127.0.0.1", unused_tcp_port)
+    async with stranger, following(f"127.0.0.1:{unused_tcp_port}", SPRING, "order") as followed:
+        await followed.until_error("no connection to ZooKeeper at 127.0.0.1")
+
+
+async def test_no_thread_is_left_after_the_end(own: tuple[ZooKeeper, Any]) -> None:
+    server, before = own[0], set(threading.enumerate())
+    async with following(server, SPRING, "order") as followed:
+        await followed.until_listed(0)
+        begun = set(threading.enumerate()) - before
+        assert begun
+        server.component.signal(signal.SIGSTOP)  # frozen, it does not confirm the end of the session
+    assert not [thread for thread in begun if thread.is_alive()]
+    server.component.signal(signal.SIGCONT)

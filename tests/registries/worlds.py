@@ -1,6 +1,6 @@
 """The registries whose real servers can be started here, all with the same verbs: the worlds of `test_contract.py`.
 
-Kubernetes' EndpointSlices are none of them: they have no roster, no absence and no server of their own.
+Kubernetes' EndpointSlices are none of them: they have no instance list, no absence and no server of their own.
 """
 
 import asyncio
@@ -15,8 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-untyped]
 
-from adapter.registries.nacos.source import NacosSource
-from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from lab.harness.pki import Authority
 from lab.harness.registries import eureka
@@ -24,7 +22,7 @@ from lab.harness.registries.consul import Consul
 from lab.harness.registries.polaris import Polaris
 from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries import consul_kit, eureka_kit, http_kit, polaris_kit, zookeeper_kit
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService
 from tests.waiting import eventually
 
 WRONG = "00000000-1111-2222-3333-444444444444"
@@ -32,7 +30,7 @@ SEES_SERVICES, SEES_NODES = 'service_prefix "" { policy = "read" }', 'node_prefi
 SEES_ALL = f"{SEES_SERVICES} {SEES_NODES}"
 SEES_PART = {"no nodes": SEES_SERVICES, "no services": SEES_NODES}
 
-Following = AbstractAsyncContextManager[FollowedService[Any]]
+Following = AbstractAsyncContextManager[FollowedService]
 
 
 class Files(NamedTuple):
@@ -145,11 +143,11 @@ class World(ABC):
         assert self.password is not None
         self.password.write_text(f"{secret}\n")
 
-    async def heard(self, followed: FollowedService[Any], count: int = 4) -> None:
+    async def heard(self, followed: FollowedService, count: int = 4) -> None:
         """Return once so many pods are listed."""
         await followed.until_listed(count)
 
-    async def until_gone(self, followed: FollowedService[Any]) -> None:
+    async def until_gone(self, followed: FollowedService) -> None:
         """Return once the adapter has heard that nobody is registered."""
         await followed.until(lambda: self.unknown in followed.error or (followed.listed == 0 and not followed.error))
 
@@ -354,14 +352,14 @@ class NacosWorld(ByPolarisWorld):
     def follow(self, settings: dict[str, Any]) -> Following:
         fixed = {"name": "nacos", "type": "Nacos", "servers": self.servers(), "push": self.push}
         registry = NacosRegistry(**{**fixed, "interval_seconds": 0.5, "timeout_seconds": 5, **settings})
-        return running(FollowedService(ServiceKey("nacos", self.service), lambda book: NacosSource(registry, book)))
+        return FollowedService(registry, self.service)
 
     def servers(self) -> tuple[str, ...]:
         return (self.server.nacos,)
 
-    async def heard(self, followed: FollowedService[Any], count: int = 4) -> None:
+    async def heard(self, followed: FollowedService, count: int = 4) -> None:
         await followed.until_listed(count)
-        await eventually(lambda: bool(followed.source.pushed) is self.push)
+        await eventually(lambda: bool(getattr(followed.source, "pushed", self.push)) is self.push)
 
 
 class PolledNacosWorld(NacosWorld):
@@ -369,6 +367,8 @@ class PolledNacosWorld(NacosWorld):
 
 
 class PolarisEurekaWorld(ByPolarisWorld):
+    unknown = "Eureka knows no such application"
+
     def follow(self, settings: dict[str, Any]) -> Following:
         return eureka_kit.following(*settings.pop("servers", self.servers()), service=self.service, **settings)
 
@@ -378,6 +378,7 @@ class PolarisEurekaWorld(ByPolarisWorld):
 
 class SpringEurekaWorld(World):
     means = ({"status": "OUT_OF_SERVICE"}, {"status": "DOWN"})
+    unknown = "Eureka knows no such application"
     refusals = {"wrong": "wrong user or password; check username and passwordFile"}  # noqa: RUF012
     user = {"username": eureka.USER}  # noqa: RUF012
     secret_field = "password_file"
@@ -432,7 +433,7 @@ class HttpWorld(PersistentWorld):
         return http_kit.Example(files.certificate, files.key, Path(tempfile.mkdtemp(prefix="effective-load-example-")))
 
     def follow(self, settings: dict[str, Any]) -> Following:
-        return running(http_kit.Followed(self.server.url, self.service, **settings))
+        return http_kit.Followed(self.server.url, self.service, **settings)
 
     async def register(self, *numbers: int) -> None:
         for number in numbers:

@@ -9,11 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from adapter.load.pods import PodState
-from adapter.registries.roster import ServiceKey
-from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.settings.registries import ZooKeeperRegistry
 from lab.harness.registries.zookeeper import ZooKeeper
-from tests.registries.kit import FollowedService, running
+from tests.registries.kit import FollowedService
 
 REGISTRY = "zk"
 INTERFACE, APPLICATION, SPRING = "DubboInterface", "DubboApplication", "Curator"
@@ -22,15 +20,14 @@ RULES = "/dubbo/config/dubbo"
 PORT = 8080
 
 
-class Followed(FollowedService[ZooKeeperSource]):
+class Followed(FollowedService):
     """A service of ZooKeeper. `settings` are those of the registry; `place` are fields of the key."""
 
     def __init__(self, address: str, layout: str, service: str, **settings: Any) -> None:
-        key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
+        place = settings.pop("place", {})
         fixed = {"name": REGISTRY, "type": "ZooKeeper", "servers": (address,), "layout": layout}
         times = {"timeout_seconds": 3, "session_seconds": 10}  # long enough that a busy machine is not an outage
-        self.settings = ZooKeeperRegistry(**{**fixed, **times, **settings})
-        super().__init__(key, lambda book: ZooKeeperSource(self.settings, book))
+        super().__init__(ZooKeeperRegistry(**{**fixed, **times, **settings}), service, **place)
 
     def serving(self) -> int:
         """The number of serving pods."""
@@ -42,7 +39,7 @@ def following(
 ) -> contextlib.AbstractAsyncContextManager[Followed]:
     """Follows a service while the block runs."""
     address = server.address if isinstance(server, ZooKeeper) else server
-    return running(Followed(address, layout, service, **settings))
+    return Followed(address, layout, service, **settings)
 
 
 class Processes:

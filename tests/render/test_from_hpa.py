@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from adapter.commands.migrate.original import MigrationError
 from adapter.commands.render.command import RenderError, Wanted, from_hpas
-from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
 from adapter.policy.behavior import count_metric
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from adapter.kube.errors import ApiStatusError, ScaleUnread, error_from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.load.spec import Query
-from adapter.registries.manager import RegistryManager
+from adapter.registries.follow import RegistryManager
 from adapter.registries.probe import probe
-from adapter.registries.roster import ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.runtime.slots import Claim
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
@@ -109,23 +109,23 @@ class TestRegistries:
             trouble = found.troubles[KEY]
             assert url in trouble.sentence
             assert is_public(trouble.public, url), trouble.public
-            roster = await self.roster(settings)
-        assert is_public(roster, url)
+            error = await self.error(settings)
+        assert is_public(error, url)
 
-    async def roster(self, settings: Registry) -> str:
-        """The error that the policy's roster carries."""
+    async def error(self, settings: Registry) -> str:
+        """The error that the policy's instance list carries."""
         changed = asyncio.Event()
         registries = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
         registries.watch([Claim("shop", ("2026",), KEY)])
         async with running(registries.run()):
             await changed.wait()
-            roster = registries.roster(KEY)
-        assert roster is not None
-        return roster.error or ""
+            listed = registries.instances(KEY)
+        assert listed is not None
+        return listed.error or ""
 
     async def test_a_server_that_is_not_there_is_refused_without_its_address(self) -> None:
         settings = REGISTRY.validate_python({"name": "main", "type": "HTTP", "url": "http://127.0.0.1:1"})
-        assert await self.roster(settings) == "connection refused"
+        assert await self.error(settings) == "connection refused"
 
 
 class TestApiServer:

@@ -19,15 +19,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
-from adapter.registries.manager import RegistryManager, source
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache, origin
+from adapter.registries.follow import RegistryManager, open_source
+from adapter.registries.source import ServiceKey
 from adapter.runtime.slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
 from lab.harness.dockerfile import instructions
 from tests.security.sources import running
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -195,24 +195,22 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
     async with running(registries.run()):
         registries.watch([Claim("shop", ("2026",), key)])
         await changed.wait()
-        roster = registries.roster(key)
-    assert roster is not None
-    assert not roster.valid
-    assert "needs the extra zookeeper, which is not installed" in (roster.error or "")
-    assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in (roster.error or "")
+        listed = registries.instances(key)
+    assert listed is not None
+    assert not listed.valid
+    assert "needs the extra zookeeper, which is not installed" in (listed.error or "")
+    assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in (listed.error or "")
 
 
 async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: Callable[[str], None]) -> None:
     without("grpc")
-    from adapter.registries.nacos.source import NacosSource
-
     nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
-    book = RosterCache("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))
+    registries = RegistryManager((nacos,), lambda _: None, lambda: 0.0, Metrics())
     with capture_logs() as logs:
-        async with running(NacosSource(nacos, book).run()):
-            while not logs:  # noqa: ASYNC110  nothing tells of a log entry
-                await asyncio.sleep(0.01)
-    (said,) = logs
+        async with running(registries.run()):
+            registries.watch([Claim("shop", ("2026",), ServiceKey("main", "order"))])
+            await eventually(lambda: any("push is off" in log["event"] for log in logs))
+    [said] = [log for log in logs if "push is off" in log["event"]]
     assert (said["event"], said["registry"]) == ("nacos_push_failed", "main")
     assert "needs the extra nacos, which is not installed" in said["why"]
 
@@ -221,7 +219,8 @@ async def test_other_registries_do_without_the_extras(without: Callable[[str], N
     for package in ("grpc", "kazoo", "apprise"):
         without(package)
     consul = ConsulRegistry(name="main", type="Consul", servers=("http://consul:8500",))
-    assert source(consul, RosterCache("main", lambda _: None, lambda: 0.0, Metrics(), origin(consul)))
+    source = open_source(consul)
+    await source.close()
 
 
 def test_the_commands_load_without_any_extra() -> None:

@@ -71,6 +71,22 @@ async def test_a_body_is_never_taken_for_the_next_request(
     assert {one["path"] for one in reviewed(service, "nonResourceAttributes")} <= {"/apis"}
 
 
+async def test_a_trailer_adds_nothing_to_the_identity(service: Service, proxy: trustme.LeafCert) -> None:
+    trailer = b"0\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n\r\n"
+    fields = ("Transfer-Encoding: chunked", "Trailer: X-Remote-User")
+    service.cluster.may = lambda _: False
+    assert await statuses(service, proxy, head("/version", *as_proxy(*fields, user="eve")) + trailer + HIDDEN) == [
+        403,
+        403,
+    ]
+    assert await statuses(service, proxy, head("/version", *fields) + trailer + HIDDEN) == [401]
+
+
+async def test_a_compressed_body_is_not_unpacked(service: Service, proxy: trustme.LeafCert) -> None:
+    sent = carrying(b"abc", "Content-Encoding: gzip", "Content-Length: 3", method="GET")
+    assert await statuses(service, proxy, sent + head("/apis", *as_proxy("Connection: close"))) == [200, 200]
+
+
 @pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.0", "HTTP/0.9", "HTTP/1.10", "HTTP/1", "ICY/1.1", "http/1.1"])
 async def test_other_protocols_are_not_spoken(service: Service, proxy: trustme.LeafCert, version: str) -> None:
     found = await statuses(service, proxy, head("/version", *as_proxy("Connection: close"), version=version))

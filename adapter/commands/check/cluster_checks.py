@@ -20,7 +20,7 @@ from adapter.kube.api import PODS
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.objects import ApiService
 from adapter.kube.session import Session
-from adapter.load.conditions import ConditionType, Reason
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
 from adapter.runtime.faults import first_names
 from adapter.runtime.times import parse_time

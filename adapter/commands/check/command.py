@@ -20,7 +20,7 @@ from adapter.commands.check.findings import (
     PROBE_SERVICE,
     add_pod_matches,
     dangling_hpas,
-    fullest_roster,
+    fullest_list,
     hpa_section,
     registry_section,
     service_section,
@@ -43,8 +43,8 @@ from adapter.load.states import service_registry
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
 from adapter.registries.probe import ProbeResult, probe
-from adapter.registries.roster import ServiceKey, service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.registries.source import ServiceKey, service_of
 from adapter.runtime.faults import first_names
 from adapter.settings import Settings
 from adapter.settings.registries import Registry
@@ -241,7 +241,7 @@ class _Check:
             section.wrong(way.fault)
             section.skipped("its pods, and what the registry and the sources know of them, which wait for that")
         elif way.target is not None:
-            roster = fullest_roster(key, probes.get(key.registry, ())) if key else None
+            roster = fullest_list(key, probes.get(key.registry, ())) if key else None
             registry = service_registry(policy)
             pods = f"{len(way.target.pods)} pods of {way.target.target.kind} {way.target.target.name}"
             if registry is None:

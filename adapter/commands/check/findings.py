@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
 from adapter.commands.cluster import ListedPolicy
-from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
 from adapter.load.matching import Mismatch, RegistrationMatch, canonical_ip, match_registrations, named_pod
 from adapter.load.pods import Pod
@@ -15,6 +14,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric, Strategy, Target
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.states import out_reason_of
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Flaw, Wiring, flaws
 from adapter.policy.hpa import (
     DEFAULT_TOLERANCE,
@@ -26,9 +26,9 @@ from adapter.policy.hpa import (
     MetricTargetType,
 )
 from adapter.policy.watermark_policy import GROUP, KIND
+from adapter.registries.cache import Trouble, count_states
 from adapter.registries.probe import ProbeResult
-from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import Trouble, count_states
+from adapter.registries.source import ServiceKey
 from adapter.runtime.faults import first_names
 from adapter.settings.registries import Registry
 
@@ -42,7 +42,7 @@ def registry_section(settings: Registry, probes: Sequence[ProbeResult]) -> Repor
     """How far the adapter gets with each server of a registry: reached, authenticated, allowed; a failure ends it."""
     section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
     for probe in probes:
-        server, trouble = probe.server, None if probe.rosters else next(iter(probe.troubles.values()))
+        server, trouble = probe.server, None if probe.instances else next(iter(probe.troubles.values()))
         if trouble is None or trouble.reason not in {"unreachable", "error"}:
             section.ok(f"{server} can be reached")
         if trouble is None:
@@ -81,31 +81,32 @@ def service_section(key: ServiceKey, probes: Sequence[ProbeResult]) -> ReportSec
         " ".join([f"service {key.service} of registry {key.registry}", *places]), SubjectKind.SERVICE
     )
     for probe in probes:
-        if key in probe.troubles and probe.rosters:
+        if key in probe.troubles and probe.instances:
             section.wrong(f"{probe.server}: {_sentence(probe.server, probe.troubles[key])}")
-    counts = {probe.server: _count(probe.rosters[key]) for probe in probes if key in probe.rosters}
+    counts = {probe.server: _count(probe.instances[key]) for probe in probes if key in probe.instances}
     for server, count in counts.items() if len(set(counts.values())) > 1 else ():
         section.note(f"{server} lists {count}: servers differ")
-    best = fullest_roster(key, probes)
+    best = fullest_list(key, probes)
     if best is None:
         section.wrong("no server gave a valid answer about it")
     else:
+        if best.error is not None:
+            section.wrong(best.error)
         if best.instances:
             section.ok(f"it is known: {_count(best)}")
-        elif best.absence_counts:
+        elif best.error is None and best.absence_counts:
             section.wrong("no instance is registered under this name; check service, namespace and group")
-        else:
+        elif best.error is None:
             section.ok("it is known, and no pod is listed, so all of them serve")
         if best.protected:
             section.note("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
     return section
 
 
-def fullest_roster(key: ServiceKey, probes: Sequence[ProbeResult]) -> Roster | None:
-    """The roster with the most instances where servers differ; None where no server gave one."""
-    return max(
-        (probe.rosters[key] for probe in probes if key in probe.rosters), key=lambda r: len(r.instances), default=None
-    )
+def fullest_list(key: ServiceKey, probes: Sequence[ProbeResult]) -> Roster | None:
+    """The list with the most instances if servers differ; None if no server gave one."""
+    lists = (probe.instances[key] for probe in probes if key in probe.instances)
+    return max(lists, key=lambda listed: len(listed.instances), default=None)
 
 
 def _count(roster: Roster) -> str:

@@ -17,16 +17,16 @@ from adapter.commands.check.manifest_objects import (
 from adapter.commands.check.report import Finding, FindingLevel, ReportSection
 from adapter.commands.cluster import ListedPolicy
 from adapter.kube.selectors import LabelSelector, Operator
-from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
 from adapter.load.pod_samples import MetricReader
 from adapter.load.samples import Samples
 from adapter.load.spec import Metric, Policy
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, Flaw, Wiring, flaws
 from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa
 from adapter.policy.linking import Links, reference_faults
-from adapter.registries.roster import service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.registries.source import service_of
 from adapter.runtime.faults import closest
 from adapter.settings import Settings
 from adapter.usage.query_catalog import WorkloadQuery

@@ -219,9 +219,11 @@ class DocumentReader:
         try:
             memory = from_status(data)
             return memory if observed is None else msgspec.convert(observed, Memory)
-        except (MemoryDecodeError, msgspec.ValidationError) as error:
-            self.fault(("memory",), None, str(error))
-            return Memory()
+        except MemoryDecodeError as error:
+            self.faults.append(error.fault.within("memory"))
+        except msgspec.ValidationError as error:
+            self.faults.append(MemoryDecodeError.of_type(error).fault.within("memory.observed"))
+        return Memory()
 
     def _check_times(self, data: object, at: Path) -> None:
         """Add a fault for each time that cannot be read; a decoder would take it for absent."""

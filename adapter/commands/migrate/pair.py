@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from adapter.commands.migrate.original import MigrationError, Note, NoteKind, Notes, ObjectIdentity, quantity
-from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds
 from adapter.policy.behavior import following_behavior, hpa_manifest
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa

@@ -14,10 +14,9 @@ from adapter.hpa.go_numbers import milli
 from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
-from adapter.load.bounds import SATURATED
+from adapter.load.bounds import SATURATED, band_of
 from adapter.load.decide import decide
 from adapter.load.memory import Memory, last_scaled
-from adapter.load.metric import band_of
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from adapter.companion.actions import ActionResult, MarkPod
 from adapter.companion.state import Context, Marking, PodMark, PolicyCondition, State
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodAssessment, PodState
 from adapter.load.spec import Mode
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.runtime.faults import first_names
 
 MOST_AT_ONCE = 10

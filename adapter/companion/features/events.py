@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from adapter.companion.actions import ActionResult, WriteEvent
 from adapter.companion.state import ConditionState, Context, Event, EventState, PendingChange, State
-from adapter.load.conditions import ConditionType, Reason
+from adapter.policy.conditions import ConditionType, Reason
 
 REPEATED_SECONDS = 600.0
 """How long an Event is not repeated, and how long one that cannot be written is tried."""

@@ -9,13 +9,10 @@ from fractions import Fraction
 
 from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.state import Context, LastRaise, PolicyCondition, State
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa, MetricTargetType
-
-APART_SECONDS = 15.0
-"""The shortest time between two raises of a target, and after any other rise: an HPA's usual sync period."""
 
 
 def plan(context: Context) -> Iterator[RaiseScale]:
@@ -100,5 +97,5 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     # Whoever raised it: after a change of the leader this process does not know which raise was the companion's.
     history, raised_at = context.state.history, context.state.raised.at
     last = max((history.since, raised_at or 0.0, *(rise.at for rise in history.rises)))
-    # A raise in the future: the API server's clock was put back since.
-    return abs(now - last) < APART_SECONDS
+    # A raise in the future: this machine's clock was put back since.
+    return abs(now - last) < context.settings.hpa_sync_seconds

@@ -6,10 +6,10 @@ from typing import Any
 
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.state import Context, LastWiring, PolicyCondition, State
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaConfiguration, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import exponential

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from adapter.companion.actions import ActionResult, Notify
 from adapter.companion.state import Context, Notification, NotificationState, PolicyCondition, State, TroubleState
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodAssessment, PodState
 from adapter.load.states import service_registry
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings.companion import Severity, Topic
 
 FEWEST_OUT = 2
@@ -20,23 +20,23 @@ _RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
 
 
 class NotifiedTrouble(NamedTuple):
-    """A trouble: how long it must be over before it is notified again (seconds), and whether it must have lasted.
+    """How long a trouble has to last before it is notified, and to be over before it is notified again.
 
-    A trouble that must have lasted is notified after `notifications.afterSeconds`, any other one at once.
+    `rise` in multiples of `afterSeconds`; `fall` in seconds, or None for half of `afterSeconds`.
     """
 
     topic: Topic
     severity: Severity
-    fall: float
-    lasting: bool = False
+    rise: float
+    fall: float | None
     in_production: Severity | None = None
 
 
 TROUBLES = (
-    NotifiedTrouble(Topic.VERSION_MISMATCH, Severity.WARNING, 600.0, in_production=Severity.CRITICAL),
-    NotifiedTrouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 300.0),
-    NotifiedTrouble(Topic.DATA_LOST, Severity.WARNING, 30.0, lasting=True),
-    NotifiedTrouble(Topic.AT_MAXIMUM, Severity.WARNING, 300.0, lasting=True),
+    NotifiedTrouble(Topic.VERSION_MISMATCH, Severity.WARNING, 0.0, 600.0, Severity.CRITICAL),
+    NotifiedTrouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 0.0, 300.0),
+    NotifiedTrouble(Topic.DATA_LOST, Severity.WARNING, 1.0, None),
+    NotifiedTrouble(Topic.AT_MAXIMUM, Severity.WARNING, 0.5, 300.0),
 )
 
 
@@ -118,8 +118,9 @@ def _moved(before: TroubleState, trouble: NotifiedTrouble, text: str | None, con
     if text is None or bool(text) is before.notified:
         return TroubleState(before.notified)
     since = before.since if before.since is not None else context.now
-    rise = context.settings.notifications.after_seconds if trouble.lasting else 0.0
-    if context.now - since < (trouble.fall if before.notified else rise):
+    after = context.settings.notifications.after_seconds
+    fall = after / 2 if trouble.fall is None else trouble.fall
+    if context.now - since < (fall if before.notified else after * trouble.rise):
         return TroubleState(before.notified, since)
     return TroubleState(not before.notified)
 

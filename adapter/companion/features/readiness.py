@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from http import HTTPStatus
 
 from adapter.companion.state import Context, PolicyCondition
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import metric_errors
 from adapter.load.spec import Stance
 from adapter.load.states import service_registry
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.watermark_policy import HOLD_UNTIL
 from adapter.runtime.times import format_micro_time
 

@@ -9,17 +9,15 @@ from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.assessment import MetricAssessment, Outcome
-from adapter.load.conditions import ConditionType
 from adapter.load.explanation import headline, is_utilization, value_text
 from adapter.load.pods import PodState
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
+from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
 
 REFRESH_SECONDS = 120.0
 """An unchanged status is written again after this time, for its times and its memory."""
-SHORTEST_SECONDS = 10.0
-"""The shortest time between two writes of a status."""
 LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
@@ -33,13 +31,14 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     Whoever applies a policy waits for whether it is accepted: that is said at once.
     """
     written, policy = context.state.written, context.view.policy
-    is_recent = written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS
+    shortest = context.settings.status_interval_seconds
+    is_recent = written.at is not None and abs(context.now - written.at) < shortest
     accepted = context.conditions.get(ConditionType.ACCEPTED)
     was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"
     if not policy.uid or (is_recent and was_refused is (accepted is not None and not accepted.is_true)):
         return
     status = status_of(context)
-    # A time in the future: the API server's clock was put back since.
+    # A time in the future: this machine's clock was put back since.
     is_old = written.at is None or abs(context.now - written.at) >= REFRESH_SECONDS
     if is_old or _lasting(status) != _lasting(written.status):
         over = str(written.status.get("assessedAt", ""))

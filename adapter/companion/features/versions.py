@@ -9,11 +9,11 @@ from operator import attrgetter
 
 from adapter.companion.state import Context, PolicyCondition
 from adapter.load.assessment import Assessment
-from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.states import service_registry
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.runtime.faults import first_names
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")

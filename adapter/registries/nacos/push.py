@@ -1,30 +1,28 @@
-"""A gRPC connection to a Nacos server, over which it pushes changes. Needs the extra `nacos`."""
+"""A gRPC connection to a Nacos server, which says over it when a service changed. Needs the extra `nacos`.
+
+Pushes carry the new state too. It is not read: lists show more, and reading them alone needs no order between the two.
+
+The protobuf envelope of the messages is encoded and decoded here by hand:
+
+    Payload  { Metadata metadata = 2; Any body = 3; }
+    Metadata { string type = 3; map<string, string> headers = 7; string clientIp = 8; }
+    Any      { bytes value = 2; }                            # JSON
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 import msgspec
 
-from adapter.registries.nacos.http import CredentialProvider
-from adapter.registries.nacos.wire import (
-    NacosService,
-    Payload,
-    ResponseHead,
-    ServerRequest,
-    ServiceInfo,
-    SubscribeServiceResponse,
-    UnreadableRequest,
-    decode_body,
-    decode_payload,
-    encode_payload,
-)
+from adapter.registries.nacos.lists import NacosService
+from adapter.registries.nacos.login import Login
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.outbound import LARGEST_ANSWER
+from adapter.runtime.http import LARGEST_ANSWER
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -44,17 +42,41 @@ _OPTIONS = (
     # Nacos identifies a client by its TCP connection, so a new channel must not reuse one.
     ("grpc.use_local_subchannel_pool", 1),
 )
-_UN_REGISTER = 301
 _REGISTRATION_POLL_SECONDS = 0.05
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-RESPONSE = Decoder(ResponseHead)
-SUBSCRIBED = Decoder(SubscribeServiceResponse)
-SERVER_REQUEST = Decoder(ServerRequest)
-UNREADABLE_REQUEST = Decoder(UnreadableRequest)
+
+class Payload(NamedTuple):
+    """A gRPC message: the name of its type, and its body in JSON."""
+
+    type: str
+    body: bytes
 
 
 class NotRegistered(SourceUnreachable):
     """The connection is not registered at the server: not yet, or no longer."""
+
+
+class _ResponseHead(msgspec.Struct, rename="camel"):
+    result_code: int = 0
+    error_code: int = 0
+    message: str | None = None
+
+
+class _ServiceName(msgspec.Struct, rename="camel"):
+    name: str = ""
+    group_name: str = ""
+
+
+class _ServerRequest(msgspec.Struct, rename="camel"):
+    """A request that the server sends; a NotifySubscriberRequest has `service_info`. Nacos omits the namespace."""
+
+    request_id: str = ""
+    service_info: _ServiceName | None = None
+
+
+_RESPONSE, _SERVER_REQUEST = Decoder(_ResponseHead), Decoder(_ServerRequest)
+_ERRORS: Mapping[int, type[SourceError]] = {401: NotAuthenticated, 403: NotAllowed, 301: NotRegistered}
 
 
 def grpc_address(server: str, port_offset: int) -> tuple[str, bool]:
@@ -65,13 +87,13 @@ def grpc_address(server: str, port_offset: int) -> tuple[str, bool]:
     return f"{host}:{(parts.port or (443 if secure else 80)) + port_offset}", secure
 
 
-class GrpcConnection:
+class PushConnection:
     """A connection to a server (HTTP address) from `open` to `close`; every method raises SourceError."""
 
-    def __init__(self, settings: NacosRegistry, server: str, credentials: CredentialProvider) -> None:
-        self.server = server
+    def __init__(self, settings: NacosRegistry, server: str, login: Login) -> None:
         self._settings = settings
-        self._credentials = credentials
+        self._server = server
+        self._login = login
         self._address, self._secure = grpc_address(server, settings.grpc_port_offset)
         self._name = f"gRPC {self._address}"
         self._channel: Any = None
@@ -79,7 +101,7 @@ class GrpcConnection:
         self._request_count = 0
 
     async def open(self) -> None:
-        """Connects, checks the server and opens the stream."""
+        """Connects, opens the stream, and waits until the server has registered the connection."""
         if self._secure:
             tls = self._settings.tls
             files = (tls.ca_file, tls.key_file or tls.cert_file, tls.cert_file)
@@ -87,9 +109,8 @@ class GrpcConnection:
                 pems = await asyncio.to_thread(lambda: [Path(file).read_bytes() if file else None for file in files])
             except OSError as error:
                 raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
-            self._channel = grpc.aio.secure_channel(
-                self._address, grpc.ssl_channel_credentials(*pems), options=_OPTIONS
-            )
+            secured = grpc.ssl_channel_credentials(*pems)
+            self._channel = grpc.aio.secure_channel(self._address, secured, options=_OPTIONS)
         else:
             self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
         await self._request("ServerCheckRequest", {})
@@ -99,9 +120,6 @@ class GrpcConnection:
         await self._write(
             "ConnectionSetupRequest", {"clientVersion": "effective-load", "tenant": tenant, "labels": labels}
         )
-
-    async def wait_until_registered(self) -> None:
-        """Waits until the server has registered the connection, which it does shortly after the stream opens."""
         deadline = asyncio.get_running_loop().time() + self._settings.timeout_seconds
         while True:
             try:
@@ -112,43 +130,42 @@ class GrpcConnection:
             await asyncio.sleep(_REGISTRATION_POLL_SECONDS)
 
     async def health_check(self) -> None:
-        """Checks that the server answers and the connection is still registered."""
+        """Checks that the server answers and that the connection is still registered."""
         await self._request("HealthCheckRequest", {})
 
-    async def subscribe(self, service: NacosService, *, subscribe: bool = True) -> ServiceInfo:
-        """Begins or ends a subscription; returns the current state of the service."""
+    async def subscribe(self, service: NacosService, *, subscribe: bool = True) -> None:
+        """Begins or ends a subscription to all clusters of a service."""
         request = {
             "namespace": service.namespace,
             "groupName": service.group,
             "serviceName": service.name,
-            "clusters": "",  # all: the decoder selects clusters
+            "clusters": "",
             "subscribe": subscribe,
         }
-        body = await self._credentials.authenticated(
-            self.server,
-            service,
+        await self._login.authenticated(
+            self._server,
+            service.grouped_name,
             lambda credentials: self._request("SubscribeServiceRequest", request, credentials.grpc_headers),
         )
-        return decode_body(SUBSCRIBED, body, self._name).service_info
 
-    async def pushes(self) -> AsyncIterator[ServerRequest | UnreadableRequest]:
-        """Yields NotifySubscriberRequests, and acknowledges every request. Raises when the stream ends."""
+    async def changes(self) -> AsyncIterator[str]:
+        """Yields `group@@service` of each pushed service, and acknowledges every request. Raises at the stream's end.
+
+        Nacos omits the namespace, so a push may be about several services.
+        """
         try:
             # The stream's own iterator would keep a reference cycle with it when the loop is left early.
             while (message := await self._stream.read()) is not grpc.aio.EOF:
                 payload = decode_payload(message)
-                request: ServerRequest | UnreadableRequest
-                try:
-                    request = decode_body(SERVER_REQUEST, payload.body, self._name)
-                except WrongRegistryAnswer:
-                    request = decode_body(UNREADABLE_REQUEST, payload.body, self._name)
+                request = self._decode(_SERVER_REQUEST, payload.body)
                 # XRequest is acknowledged by an XResponse with the same id.
                 done = {"resultCode": 200, "errorCode": 0, "success": True, "requestId": request.request_id}
                 await self._write(payload.type.removesuffix("Request") + "Response", done)
                 if payload.type == "ConnectResetRequest":
                     raise SourceUnreachable(f"{self._name}: the server asked for a new connection")
-                if payload.type == "NotifySubscriberRequest":
-                    yield request
+                if (service := request.service_info) is not None:
+                    # Some servers write the group into the name.
+                    yield service.name if "@@" in service.name else f"{service.group_name}@@{service.name}"
         except grpc.aio.AioRpcError as error:
             raise self._transport_error(error) from error
         raise SourceUnreachable(f"{self._name}: the server ended the stream")
@@ -161,8 +178,8 @@ class GrpcConnection:
         if channel is not None:
             await channel.close()
 
-    async def _request(self, kind: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> bytes:
-        """Sends a request and returns the JSON of its response. `headers` go into the envelope."""
+    async def _request(self, kind: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> None:
+        """Sends a request and checks its response. `headers` go into the envelope."""
         self._request_count += 1
         content = {**body, "requestId": str(self._request_count), "module": "naming"}
         message = encode_payload(Payload(kind, msgspec.json.encode(content)), headers or {})
@@ -171,12 +188,11 @@ class GrpcConnection:
             answer = decode_payload(await call(message, timeout=self._settings.timeout_seconds))
         except grpc.aio.AioRpcError as error:
             raise self._transport_error(error) from error
-        head = decode_body(RESPONSE, answer.body, self._name)
+        head = self._decode(_RESPONSE, answer.body)
         if answer.type == "ErrorResponse" or head.result_code != 200:
             code = head.error_code or head.result_code
             failure = _ERRORS.get(code, SourceFailing)
             raise failure(f"{self._name}: {head.message or 'no reason given'} (code {code})")
-        return answer.body
 
     async def _write(self, kind: str, body: Mapping[str, object]) -> None:
         try:
@@ -187,6 +203,12 @@ class GrpcConnection:
         except (TimeoutError, asyncio.InvalidStateError) as error:
             raise SourceUnreachable(f"{self._name}: the stream does not accept messages") from error
 
+    def _decode(self, decoder: Decoder[Any], body: bytes) -> Any:
+        try:
+            return decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            raise WrongRegistryAnswer(f"{self._name}: not what Nacos answers there: {error}") from error
+
     def _transport_error(self, error: grpc.aio.AioRpcError) -> SourceError:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return WrongRegistryAnswer(f"{self._name}: the server is not Nacos; check `grpcPortOffset`")
@@ -194,4 +216,57 @@ class GrpcConnection:
         return SourceUnreachable(f"{self._name}: {error.code().name}: {details}")
 
 
-_ERRORS: Mapping[int, type[SourceError]] = {401: NotAuthenticated, 403: NotAllowed, _UN_REGISTER: NotRegistered}
+def encode_payload(payload: Payload, headers: Mapping[str, str]) -> bytes:
+    """Encodes the envelope."""
+    entries = b"".join(_field(7, _field(1, key.encode()) + _field(2, value.encode())) for key, value in headers.items())
+    return _field(2, _field(3, payload.type.encode()) + entries) + _field(3, _field(2, payload.body))
+
+
+def decode_payload(data: bytes) -> Payload:
+    """Decodes the envelope. Raises WrongRegistryAnswer."""
+    try:
+        parts = dict(_fields(data))
+        metadata, body = dict(_fields(parts.get(2, b""))), dict(_fields(parts.get(3, b"")))
+        return Payload(metadata.get(3, b"").decode(), body.get(2, b""))
+    except (IndexError, ValueError) as error:
+        raise WrongRegistryAnswer("a gRPC message that Nacos does not send; is this its gRPC port?") from error
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A length-delimited field: tag, length as a varint, value."""
+    head, left = bytearray([number << 3 | _BYTES]), len(value)
+    while left > 0x7F:
+        head.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*head, left]) + value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The length-delimited fields with their numbers; fields of other wire types are skipped."""
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        kind = tag & 7
+        size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
+        if kind in {_VARINT, _BYTES}:
+            number, at = _read_varint(data, at)
+            size = number if kind == _BYTES else 0
+        elif not size:
+            raise ValueError(f"wire type {kind}")
+        if at + size > len(data):
+            raise ValueError("cut off")
+        if kind == _BYTES:
+            yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number without end")

@@ -1,0 +1,64 @@
+"""Repeats what keeps this server current: the front proxy's configuration, the certificate, an upstream's names."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from adapter.apiserver.status import ServingError
+from adapter.runtime.backoff import exponential
+from adapter.runtime.concurrency import wait_for_event
+from adapter.runtime.source_errors import SourceError
+
+_FIRST_RETRY = 1.0
+_log = structlog.get_logger(__name__)
+
+
+class Refresher:
+    """Calls `action` every `seconds`; sooner, with back-off from a second on, while it fails; at once after `wake`.
+
+    A failure is passed to `failed`, logged as `event` with the `details` when it is a new one, and kept as `error`
+    until a call succeeds.
+    """
+
+    def __init__(
+        self,
+        action: Callable[[], Awaitable[None]],
+        seconds: float,
+        event: str,
+        failed: Callable[[], object],
+        **details: str,
+    ) -> None:
+        self.error: str | None = None
+        self._action = action
+        self._seconds = seconds
+        self._event = event
+        self._failed = failed
+        self._details = details
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Call the action at once."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Repeat until cancelled."""
+        retries = 0
+        while True:
+            self._woken.clear()
+            seconds = self._seconds
+            try:
+                await self._action()
+            except (SourceError, ServingError, msgspec.MsgspecError, OSError, ValueError) as error:
+                self._failed()
+                if str(error) != self.error:
+                    _log.warning(self._event, error=str(error), **self._details)
+                self.error = str(error)
+                spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads replicas, guards nothing
+                seconds = exponential(retries, _FIRST_RETRY, seconds) * spread
+                retries += 1
+            else:
+                self.error, retries = None, 0
+            await wait_for_event(self._woken, seconds)

@@ -1,0 +1,241 @@
+"""Consul: a blocking query for each service, so that changes arrive at once; each list is confirmed within 11 s.
+
+A blocking query only says when to read: agents answer it from a stream, which never reports that ACLs filter it, and
+which is an empty list for a token that lost its rights. So the list is read with a plain query after each of them.
+
+A failing check and maintenance of the service or its node pull an instance out, as does the weight 0. A critical check
+of the agent that has no output yet has not run since the agent started: that is doubt.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from adapter.load.roster import Instance
+from adapter.registries.servers import Servers, path_segment, refusal
+from adapter.registries.source import Answer, ServiceKey
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.http import Reply
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
+from adapter.settings.registries import ConsulRegistry
+
+GAP_SECONDS = 0.2
+"""The shortest time between two lists of one service: a rollout of 500 pods would be 500 answers of 1 MiB."""
+AT_ONCE = 8
+"""Concurrent lists: after a reconnect all services are listed together."""
+CRITICAL = "CRITICAL"
+"""The status of an instance with a check that fails, or that has not run yet."""
+MAINTENANCE = "MAINTENANCE"
+POD_NAME = "pod-name"
+POD_UID = "pod-uid"
+POD_NAMESPACE = "k8s-namespace"
+"""Metadata keys of consul-k8s for the pod of an instance."""
+UNTIL_CHECKED = 200_000_000_000.0
+"""The end of doubt (epoch seconds) that a check's first run ends, with another answer."""
+
+_SHORTEST_WAIT = 0.75
+_SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
+_SILENT = {"ttl", "script", "docker"}
+"""Types of checks that may fail without an output."""
+_NODE_MAINTENANCE = "_node_maintenance"
+_SERVICE_MAINTENANCE = "_service_maintenance:"
+_LONGEST_INDEX = 20  # digits of an unsigned integer of 64 bits
+_LAN = ("lan_ipv4", "lan_ipv6")
+
+
+class _Address(msgspec.Struct, rename="pascal"):
+    address: str = ""
+    port: int = 0
+
+
+class _Weights(msgspec.Struct, rename="pascal"):
+    passing: int = 1
+    warning: int = 1
+
+
+class _Node(msgspec.Struct, rename="pascal"):
+    address: str = ""
+
+
+class _Service(msgspec.Struct, rename="pascal"):
+    address: str = ""
+    port: int = 0
+    weights: _Weights = msgspec.field(default_factory=_Weights)
+    meta: Mapping[str, str] | None = None
+    tagged_addresses: Mapping[str, _Address] | None = None
+
+
+class _Check(msgspec.Struct, rename="pascal"):
+    id: str = msgspec.field(name="CheckID")
+    status: str
+    type: str = ""
+    output: str = ""
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    node: _Node
+    service: _Service
+    checks: list[_Check]
+
+
+_ENTRIES = Decoder(list[_Entry])
+
+
+class ConsulSource:
+    """Follows services in one Consul datacenter."""
+
+    def __init__(self, settings: ConsulRegistry) -> None:
+        self._settings = settings
+        self._servers = Servers(settings, at_once=0)  # one connection for each service
+        self._list_slots = asyncio.Semaphore(AT_ONCE)
+
+    async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        """The instance lists of a service, after each change and after each wait without one. Raises SourceError."""
+        if key.group:
+            raise SourceError(f"Consul has no groups; take group {key.group!r} out of the policy")
+        server, index = "", 0
+        while True:
+            earliest = asyncio.get_running_loop().time() + GAP_SECONDS
+            server, index, answer = await self._servers.ask(partial(self._next, key, (server, index)))
+            yield answer
+            await asyncio.sleep(earliest - asyncio.get_running_loop().time())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    async def _next(self, key: ServiceKey, last: tuple[str, int], server: str) -> tuple[str, int, Answer]:
+        """Wait for a list newer than the last one of this server, if there was one, and read the list.
+
+        Returns the server, the index to wait with, and the list.
+        """
+        waited_for, seen = 0, last[1] if last[0] == server else 0
+        if seen:
+            # A random length, so that queries that began together do not end together.
+            wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
+            params = {**self._where(key), "index": str(seen), "wait": f"{wait * 1000:.0f}ms"}
+            deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
+            waited_for = _headers(await self._query(server, key, params, deadline), server).revision
+        async with self._list_slots:
+            reply = await self._query(server, key, self._where(key))
+        headers = _headers(reply, server)
+        if headers.revision < 1:
+            raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
+        if headers.filtered:
+            raise NotAllowed(
+                f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
+            )
+        try:
+            answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
+        except WrongRegistryAnswer as error:
+            raise error.with_context(server) from error
+        if not answer.instances and headers.default_deny and not self._settings.token_file:
+            raise NotAllowed(
+                f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
+                "set tokenFile to a token with service:read and node:read"
+            )
+        # An index that went back (a restored or another server) is not waited with.
+        index = 0 if waited_for < seen else max(headers.revision, waited_for)
+        return server, index, answer
+
+    async def _query(
+        self, server: str, key: ServiceKey, params: Mapping[str, str], deadline: float | None = None
+    ) -> Reply:
+        path = f"/v1/health/service/{path_segment(key.service)}"
+        return await self._servers.send("GET", server, path, params=params, deadline=deadline)
+
+    def _where(self, key: ServiceKey) -> dict[str, str]:
+        """The query parameters that place a service."""
+        places = {
+            "dc": self._settings.datacenter,
+            "ns": key.namespace or self._settings.namespace,
+            "partition": self._settings.partition,
+        }
+        return {name: value for name, value in places.items() if value}
+
+
+class _Headers(NamedTuple):
+    """The headers of an answer.
+
+    `revision`: the index; 0 if the header is missing or not a number. `filtered`: the token may not see all of it.
+    `default_deny`: services that no token allows are hidden, without a sign of it in answers to requests without token.
+    """
+
+    revision: int
+    filtered: bool
+    default_deny: bool
+
+
+def _headers(reply: Reply, server: str) -> _Headers:
+    """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
+    if reply.status != 200:
+        error = refusal(reply)
+        if reply.status in {401, 403} and b"ACL not found" in reply.body:
+            unknown = "Consul does not know the token in tokenFile"
+            raise NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+        if reply.status in {401, 403}:
+            advice = "give the token service:read on the service and node:read"
+            raise NotAllowed(f"{server}: {error}; {advice}", public=error.public)
+        connections = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
+        raise error.with_context(server, connections if reply.status == 429 else "")
+    values = reply.headers
+    streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
+    if values.get("X-Consul-KnownLeader") == "false" and not streamed:
+        raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
+    index = values.get("X-Consul-Index", "")
+    return _Headers(
+        revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
+        filtered=values.get("X-Consul-Results-Filtered-By-ACLs") == "true",
+        default_deny=values.get("X-Consul-Default-ACL-Policy") == "deny",
+    )
+
+
+def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:
+    """The instances of an answer of the health endpoint. Raises WrongRegistryAnswer."""
+    try:
+        entries = _ENTRIES.decode(body)
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"not an answer of Consul's health endpoint: {error}") from error
+    return Answer(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
+
+
+def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
+    """The instances of an entry, one for each of its LAN addresses."""
+    service, status = entry.service, _status(entry.checks)
+    critical = [check for check in entry.checks if check.status == "critical"]
+    has_not_run = all(check.type and check.type not in _SILENT and not check.output for check in critical)
+    meta = service.meta or {}
+    address = service.address or entry.node.address
+    # The other family's address, too. Virtual and WAN addresses belong to no pod.
+    tagged = [each for name, each in (service.tagged_addresses or {}).items() if name in _LAN]
+    others = [(each.address, each.port or service.port) for each in tagged if each.address not in {"", address}]
+    for ip, port in [(address, service.port), *others]:
+        yield Instance(
+            ip=ip,
+            port=port or None,
+            healthy=status == "PASSING" or (status == "WARNING" and not warning_is_out),
+            # A registration that states its passing weight alone gets an unintended warning weight of 0.
+            weight=(service.weights.warning or None) if status == "WARNING" else service.weights.passing,
+            status=status,
+            pod_uid=meta.get(POD_UID, ""),
+            pod_name=meta.get(pod_name_key or POD_NAME, ""),
+            pod_namespace=meta.get(POD_NAMESPACE, ""),
+            doubtful_until=UNTIL_CHECKED if status == CRITICAL and has_not_run else None,
+            metadata=meta,
+        )
+
+
+def _status(checks: list[_Check]) -> str:
+    """Consul's own aggregate: maintenance of node or service beats critical, that beats warning.
+
+    The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, and rightly:
+    Consul hands out none of their addresses then. If that means every pod, it is doubt (`load.states`).
+    """
+    if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
+        return MAINTENANCE
+    statuses = {check.status for check in checks}
+    return CRITICAL if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"

@@ -1,1 +1,0 @@
-"""Consul: blocking queries on a service's health."""

@@ -1,0 +1,188 @@
+"""Eureka (Netflix, Spring Cloud or Polaris): each application is polled by its name.
+
+OUT_OF_SERVICE and DOWN pull an instance out, as its status or as an override behind STARTING. STARTING and UNKNOWN do
+not: such an instance is registered. Self-preservation keeps instances whose lease expired: they count by their status.
+
+By default a server answers from a read-only cache that is up to 30 s old. With
+`eureka.server.use-read-only-response-cache: false` it shows changes at once, except those that arrive while it builds
+an answer: these appear with the next change, or when its cache expires (180 s;
+`eureka.server.response-cache-auto-expiration-in-seconds`).
+
+Servers and versions write JSON differently: numbers and booleans may be strings, a list with one element may be that
+element, keys vary in case, and unknown values may be null.
+"""
+
+import hashlib
+import math
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from adapter.load.matching import canonical_ip
+from adapter.load.roster import Instance
+from adapter.registries.poll import CONNECTIONS, Polled, poll
+from adapter.registries.servers import Servers, path_segment
+from adapter.registries.source import Answer, ServiceKey
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.http import Reply
+from adapter.runtime.source_errors import (
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    UnknownService,
+    WrongRegistryAnswer,
+)
+from adapter.settings.registries import EurekaRegistry
+
+_JsonNumber = int | float | str | None
+_PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
+
+
+class _Port(msgspec.Struct):
+    number: _JsonNumber = msgspec.field(name="$", default=None)
+    enabled: bool | str | None = msgspec.field(name="@enabled", default=None)
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    registration_timestamp: _JsonNumber = None
+
+
+class _Info(msgspec.Struct, rename="camel"):
+    """The fields that are read of an instance."""
+
+    instance_id: str | None = None
+    host_name: str | None = None
+    status: str | None = None
+    ip_addr: str | None = None
+    overridden_status: str | None = None
+    overridden_status_v1: str | None = msgspec.field(name="overriddenstatus", default=None)
+    port: _Port | int | str | None = None
+    secure_port: _Port | int | str | None = None
+    lease_info: _Lease | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class _Application(msgspec.Struct):
+    name: str
+    instance: list[_Info] | _Info | None = None
+
+
+class _Document(msgspec.Struct):
+    application: _Application
+
+
+_DOCUMENT = Decoder(_Document)
+
+
+class EurekaSource:
+    """Follows applications of one Eureka: a GET of each in an interval. Eureka has no namespaces and groups."""
+
+    def __init__(self, settings: EurekaRegistry) -> None:
+        self._settings = settings
+        self._servers = Servers(settings, at_once=CONNECTIONS)
+
+    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        """The instance lists of an application. Raises SourceError."""
+        return poll(
+            self._settings.interval_seconds,
+            lambda digest: self._servers.ask(partial(self._read, key, digest)),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    async def _read(self, key: ServiceKey, digest: str, server: str) -> Polled | None:
+        name = key.service.upper()  # Eureka's names are case-insensitive
+        reply = await self._servers.send("GET", server, f"/apps/{path_segment(name)}")
+        if reply.status != 200:
+            raise _refused(reply, server)
+        # Eureka knows no ETags. Unchanged answers are equal, so most of them are not decoded.
+        found = hashlib.blake2b(reply.body, digest_size=16).hexdigest()
+        if found == digest:
+            return None
+        try:
+            return Polled(read_application(reply.body, name, self._settings.pod_name_key), found)
+        except WrongRegistryAnswer as error:
+            raise error.with_context(server) from error
+
+
+def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
+    """The instances of this application by id, of each address the newest registration. Raises WrongRegistryAnswer.
+
+    A killed process leaves one behind under another id. The server updates the registration time whenever an instance
+    registers again, so a leftover is always older.
+    """
+    try:
+        application = _DOCUMENT.decode(body).application
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"not the JSON of Eureka ({error}); check the address") from error
+    if application.name.upper() != name.upper():
+        raise WrongRegistryAnswer(f"the answer is of {application.name!r}, not of {name!r}")
+    listed = application.instance or []
+    infos = listed if isinstance(listed, list) else [listed]
+    newest: dict[object, float] = {}
+    dated: list[tuple[object, float, Instance]] = []
+    for info in sorted(infos, key=lambda each: each.instance_id or each.host_name or ""):
+        instance = _instance(info, pod_name_key)
+        address = (canonical_ip(instance.ip), instance.port, instance.pod_name) if instance.ip else id(instance)
+        at = instance.registered_at or 0.0
+        newest[address] = max(at, newest.get(address, at))
+        dated.append((address, at, instance))
+    return Answer(tuple(instance for address, at, instance in dated if at >= newest[address]))
+
+
+def _instance(info: _Info, pod_name_key: str) -> Instance:
+    """The instance; its host name and id become metadata."""
+    # The server ranks an override above the instance's own UP, but below its DOWN and STARTING.
+    override = (info.overridden_status or info.overridden_status_v1 or "").upper()
+    status = (info.status or "UNKNOWN").upper()
+    written = {key: str(value) for key, value in (info.metadata or {}).items() if not key.startswith("@")}
+    # Early servers have only the host name.
+    metadata = {"hostName": info.host_name or "", "instanceId": info.instance_id or info.host_name or "", **written}
+    registered = _number(info.lease_info.registration_timestamp) if info.lease_info else None
+    return Instance(
+        ip=info.ip_addr or "",
+        port=_enabled(info.port, usual=True) or _enabled(info.secure_port, usual=False),
+        status=override if override in _PULLED_OUT and status != "UP" else status,
+        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+        registered_at=registered / 1000 if registered else None,
+        metadata=metadata,
+    )
+
+
+def _number(value: _JsonNumber) -> float | None:
+    try:
+        number = float(value or 0)
+    except (ValueError, OverflowError):
+        return None
+    return number if value is not None and math.isfinite(number) else None
+
+
+def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:
+    """The port's number if it is enabled; `usual` is the default if the server omits `@enabled`."""
+    if not isinstance(port, _Port):
+        port = _Port(port)
+    used = usual if port.enabled is None else str(port.enabled).lower() == "true"
+    number = _number(port.number)
+    return int(number) if used and number else None
+
+
+def _refused(reply: Reply, server: str) -> SourceError:
+    """The error of an answer without a list: a cause instead of the server's long HTML page."""
+    status = reply.status
+    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
+    kind: type[SourceError] = WrongRegistryAnswer
+    why = "this is not an answer of Eureka; check the address"
+    if status == 404:  # some servers answer a wrong prefix in the same way
+        kind, why = UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"
+    elif status == 401:
+        kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
+    elif status == 403:
+        # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
+        kind, why = SourceFailing, "it has just started and waits for its peers, or this user may not read it"
+    elif status == 429 or status >= 500:
+        kind, why = SourceFailing, "the server is in trouble itself; see its log"
+    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")

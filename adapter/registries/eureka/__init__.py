@@ -1,1 +1,0 @@
-"""Eureka: the whole registry, then deltas."""

@@ -1,0 +1,228 @@
+"""Follows the services that policies name: one task a service, which reads a source's iterator into the cache.
+
+Services share nothing but their registry's connections. So one that fails, hangs or is forbidden costs the others
+nothing: it is asked again with a back-off of its own, of at most 30 s.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import structlog
+
+from adapter.load.roster import Roster
+from adapter.registries.cache import InstanceCache, OnChange
+from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
+from adapter.registries.source import Answer, ServiceKey, Source
+from adapter.runtime.backoff import LONGEST_SECONDS, Backoff
+from adapter.runtime.slots import Claim
+from adapter.runtime.source_errors import MissingExtra, SourceError
+from adapter.settings.registries import (
+    ConsulRegistry,
+    EurekaRegistry,
+    HttpRegistry,
+    NacosRegistry,
+    PolarisRegistry,
+    Registry,
+    ZooKeeperRegistry,
+)
+from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.series import RegistryRow
+
+_log = structlog.get_logger(__name__)
+
+
+class Follower:
+    """Follows services of one source with a task for each, and keeps their lists in the cache.
+
+    `longest_pause`: seconds until a service that failed is asked again, at most.
+    """
+
+    def __init__(self, source: Source, cache: InstanceCache, longest_pause: float = LONGEST_SECONDS) -> None:
+        self.source = source
+        self.cache = cache
+        self._longest_pause = longest_pause
+        self._tasks: dict[ServiceKey, asyncio.Task[None]] = {}
+        self._ended: set[asyncio.Task[None]] = set()
+        """Tasks of services that are no longer followed, until their iterators are closed."""
+
+    def follow(self, keys: Iterable[ServiceKey]) -> None:
+        """Follow exactly these services from now on."""
+        self.cache.follow(keys)
+        for key in self._tasks.keys() - self.cache.keys:
+            task = self._tasks.pop(key)
+            task.cancel()
+            self._ended.add(task)
+            task.add_done_callback(self._ended.discard)
+        for key in sorted(self.cache.keys - self._tasks.keys()):
+            self._tasks[key] = asyncio.create_task(self._follow(key), name=f"registry {key.registry}: {key}")
+
+    async def close(self) -> None:
+        """End all tasks, then close the source."""
+        self.follow(())
+        await asyncio.gather(*self._ended, return_exceptions=True)
+        await self.source.close()
+
+    async def _follow(self, key: ServiceKey) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                async with contextlib.aclosing(self.source.instances(key)) as answers:
+                    async for answer in answers:
+                        self.cache.put(key, answer)
+                        backoff.reset()
+            except SourceError as error:
+                self.cache.failed(key, error)
+            except Exception as error:  # noqa: BLE001  after any fault this service is asked again
+                _log.exception("registry_source_failed", registry=key.registry, service=str(key))
+                self.cache.failed(key, SourceError(f"the adapter's own fault: {error!r}"))
+            await asyncio.sleep(min(backoff.next(), self._longest_pause))
+
+
+class _Connection(NamedTuple):
+    settings: Registry
+    follower: Follower
+
+    def fits(self, settings: Registry | None) -> bool:
+        """Whether the connection can stay under these settings: rules about policies do not concern it."""
+        rules = {"allow": (), "services_per_namespace": 0}
+        return settings is not None and settings.model_copy(update=rules) == self.settings.model_copy(update=rules)
+
+
+class RegistryManager:
+    """All registries of the settings: one source each, shared by all policies, replaced when its settings change.
+
+    `clock` gives epoch seconds; `on_change` is called with each service whose instances or error changed; `opener`
+    makes the source of a registry.
+    """
+
+    def __init__(
+        self,
+        registries: Iterable[Registry],
+        on_change: OnChange,
+        clock: Callable[[], float],
+        metrics: Metrics,
+        opener: Callable[[Registry], Source] | None = None,
+    ) -> None:
+        self._open = opener or open_source
+        self._on_change = on_change
+        self._clock = clock
+        self._metrics = metrics
+        self._claims: tuple[Claim[ServiceKey], ...] = ()
+        self._choice = ServiceChoice({}, frozenset())
+        self._connections: dict[str, _Connection] = {}
+        self._changed = asyncio.Event()
+        self.reload(registries)
+
+    def reload(self, registries: Iterable[Registry]) -> None:
+        """Apply new settings: registries whose settings changed get a new source, the others keep theirs."""
+        self._settings = {registry.name: registry for registry in registries}
+        self._allowlist = ServiceAllowlist(self._settings.values())
+        self._choose()
+
+    def watch(self, claims: Iterable[Claim[ServiceKey]]) -> None:
+        """Follow the claimed services that the settings allow, and no others.
+
+        A registry without a followed service is not connected to.
+        """
+        claims = tuple(claims)
+        if claims != self._claims:
+            self._claims = claims
+            self._choose()
+
+    def _choose(self) -> None:
+        before, self._choice = self._choice, self._allowlist.choose(self._claims)
+        self._changed.set()
+        for key in before.left_out ^ self._choice.left_out:
+            self._on_change(key)
+
+    def instances(self, key: ServiceKey) -> Roster | None:
+        """The registry's latest instance list of a service; None before the first answer or error."""
+        connection = self._connections.get(key.registry)
+        return connection.follower.cache.instances(key) if connection is not None else None
+
+    def refusal(self, key: ServiceKey, namespace: str) -> str:
+        """Why a policy of this namespace may not name this service; empty if it may."""
+        return self._allowlist.refusal(key, namespace)
+
+    def over_limit_message(self, key: ServiceKey, namespace: str) -> str:
+        """Why a service that a policy may name is not followed; empty if it is."""
+        return self._allowlist.over_limit_message(key, namespace) if key in self._choice.left_out else ""
+
+    def rows(self) -> Iterator[RegistryRow]:
+        """The metrics' rows of all followed services."""
+        for _, connection in sorted(self._connections.items()):
+            yield from connection.follower.cache.rows()
+
+    async def run(self) -> None:
+        """Keep the desired connections until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                for name, connection in list(self._connections.items()):
+                    if name not in self._choice.followed or not connection.fits(self._settings.get(name)):
+                        del self._connections[name]
+                        await connection.follower.close()
+                for name, keys in self._choice.followed.items():  # read after the awaits above
+                    if name not in self._connections:
+                        settings = self._settings[name]
+                        _log.info("registry_followed", registry=name, type=settings.type)
+                        cache = InstanceCache(settings, self._on_change, self._clock, self._metrics)
+                        self._connections[name] = _Connection(settings, Follower(self._open(settings), cache))
+                    self._connections[name].follower.follow(keys)
+                await self._changed.wait()
+        finally:
+            for connection in self._connections.values():
+                await connection.follower.close()
+            self._connections.clear()
+
+
+def open_source(settings: Registry) -> Source:  # noqa: PLR0911  a row for each type
+    """The source of a registry; one that raises MissingExtra for each service if its extra is not installed.
+
+    Modules are imported when first needed.
+    """
+    match settings:
+        case HttpRegistry():
+            from adapter.registries.http import HttpSource
+
+            return HttpSource(settings)
+        case PolarisRegistry():
+            from adapter.registries.polaris import PolarisSource
+
+            return PolarisSource(settings)
+        case EurekaRegistry():
+            from adapter.registries.eureka import EurekaSource
+
+            return EurekaSource(settings)
+        case ConsulRegistry():
+            from adapter.registries.consul import ConsulSource
+
+            return ConsulSource(settings)
+        case NacosRegistry():
+            from adapter.registries.nacos.source import NacosSource
+
+            return NacosSource(settings)
+        case ZooKeeperRegistry():
+            try:
+                from adapter.registries.zookeeper.source import ZooKeeperSource
+            except ImportError as error:
+                return _Missing(MissingExtra("zookeeper", error))
+            return ZooKeeperSource(settings)
+
+
+class _Missing:
+    """Stands in for a source whose extra is not installed."""
+
+    def __init__(self, error: MissingExtra) -> None:
+        self._error = error
+
+    async def instances(self, _key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        answers: tuple[Answer, ...] = ()
+        for answer in answers:
+            yield answer
+        raise self._error
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,80 @@
+"""The protocol of every registry: the key of a service, an answer about it, and the source of answers."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from adapter.load.roster import Instance
+from adapter.load.spec import Policy
+from adapter.load.states import service_registry
+from adapter.runtime.source_errors import WrongRegistryAnswer
+
+
+class ServiceKey(NamedTuple):
+    """A service in a registry: the registry's name in the settings, and the rest in that registry's own sense."""
+
+    registry: str
+    service: str
+    namespace: str = ""
+    group: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.service, self.namespace, self.group)))
+
+
+def service_of(policy: Policy) -> ServiceKey | None:
+    """The service that a policy's pods register under; None if Kubernetes itself is the registry."""
+    registry = service_registry(policy)
+    if registry is None:
+        return None
+    return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The complete instance list of one service.
+
+    `protected`: the registry reports unhealthy instances as healthy, so health is not considered. `absence_counts`:
+    False if the registry lists only pods that are out, so that a pod without an instance is serving. `unreadable`: a
+    sentence for each registration that is not understood, and therefore not among the instances.
+    """
+
+    instances: tuple[Instance, ...]
+    protected: bool = False
+    absence_counts: bool = True
+    unreadable: tuple[str, ...] = ()
+
+
+class UnreadableRegistrations(WrongRegistryAnswer):
+    """Some registrations of a service are not understood. The others count."""
+
+    def __init__(self, unreadable: Sequence[str]) -> None:
+        """`unreadable`: a sentence for each."""
+        count = len(unreadable)
+        sentence = "1 registration cannot be read" if count == 1 else f"{count} registrations cannot be read"
+        super().__init__(f"{sentence}: {unreadable[0]}", public=sentence)
+
+
+class PartialAnswer(WrongRegistryAnswer):
+    """Part of the instance list is missing."""
+
+    reason = "partial"
+    summary = "the answer is incomplete"
+
+
+class Source(Protocol):
+    """The connection to one registry. Must be made where an event loop runs; it opens nothing before the first call.
+
+    A source keeps no state of one service outside of that service's iterator, so no service can delay another.
+    """
+
+    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        """The instance lists of a service, without end.
+
+        Yields each time the registry gave the list or confirmed it; to confirm, the same answer is yielded again.
+        Raises SourceError if the registry gave no valid answer. The iterator has ended then: the caller waits and calls
+        again. Closing the iterator ends what the source holds for this service (a query, a subscription, watches).
+        """
+
+    async def close(self) -> None:
+        """Close the connections. All iterators are closed before."""

@@ -1,0 +1,201 @@
+"""No count is set below what the load needs, and the count comes down afterwards: with the real HPA, in the situations
+that cost other autoscalers pods.
+
+Each service has ten pods, and its demand is shared by those that serve. The policy's watermarks are 1.2 and 0.4 a pod.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.registries.consul import Consul
+from lab.harness.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.course import Course
+from tests.e2e.kit import prometheus_settings, query_watermarks
+
+PODS = 10
+SERVICE = "shop.web"
+SOON = {"registrationGraceSeconds": 2, "absenceConfirmationSeconds": 2}
+"""A registry's word counts after seconds: what follows an outage of ten minutes follows one of this test."""
+
+
+class Service:
+    """The service `web`: its demand, who serves it, and the counts that its HPA sets."""
+
+    def __init__(self, workloads: Workloads, exporter: Exporter) -> None:
+        self.workloads, self.demand = workloads, 0.0
+        self.idle: set[str] = set()
+        """Pods without a share of the demand."""
+        exporter.set_page(self._page)
+
+    def begin(self, demand: float, count: int = PODS, *, behavior: dict[str, Any] | None = None, **policy: Any) -> None:
+        """Runs the service until its HPA follows the policy."""
+        self.demand = demand
+        self.workloads.deployment("web", count, ready_after="1s")
+        self.workloads.policy("web", [query_watermarks("load", "1200m", "400m")], **policy)
+        self.workloads.hpa("web", behavior=behavior)
+        self.workloads.wait_condition("web", "ScalingActive")
+
+    def wait_asked(self, count: int) -> None:
+        """Waits until the adapter asks for this count."""
+        asked = self.workloads.asked
+        until(lambda: asked("web") == str(count), 30, lambda: f"asked for {asked('web')} instead of {count}", 0.2)
+
+    def _page(self) -> str:
+        pods = [pod for pod in self.workloads.pods("web") if "deletionTimestamp" not in pod["metadata"]]
+        ready = [pod["metadata"]["name"] for pod in pods if _is_ready(pod)]
+        carry = [name for name in ready if name not in self.idle]
+        share = {name: self.demand / len(carry) for name in carry}
+        labels = f'namespace="{self.workloads.namespace}",pod'
+        return "".join(f'load{{{labels}="{name}"}} {share.get(name, 0.01)}\n' for name in ready)
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+@pytest.fixture
+def service(workloads: Workloads, exporter: Exporter) -> Service:
+    return Service(workloads, exporter)
+
+
+@pytest.fixture
+def consul() -> Iterator[Consul]:
+    with Consul() as server:
+        yield server
+
+
+Register = Callable[..., None]
+
+
+@pytest.fixture
+def register(consul: Consul, workloads: Workloads) -> Register:
+    """Registers pods of the service, by default all."""
+
+    def register(*names: str) -> None:
+        for pod in workloads.pods("web"):
+            if not names or pod["metadata"]["name"] in names:
+                consul.register(SERVICE, pod["metadata"]["name"], pod["status"]["podIP"])
+
+    return register
+
+
+def consul_settings(prometheus: Prometheus, consul: Consul) -> dict[str, Any]:
+    registry = {"name": "consul", "type": "Consul", "servers": [consul.url]}
+    return {**prometheus_settings(prometheus), "registries": [registry]}
+
+
+def paced(ways: str) -> dict[str, Any]:
+    """An HPA that changes the count by two pods in three seconds in this direction, so that a test can interrupt it."""
+    way = {"tolerance": "0", "stabilizationWindowSeconds": 0}
+    return {
+        each: way | ({"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}]} if each == ways else {})
+        for each in ("scaleUp", "scaleDown")
+    }
+
+
+def test_a_wiped_registry_with_half_of_the_pods_back_keeps_all_ten(
+    make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, prometheus: Prometheus
+) -> None:
+    """Only the five that are back get calls: at 1.8 a pod they are too few, and the other five look idle."""
+    make_adapter(consul_settings(prometheus, consul))
+    service.begin(9.0, registry={"name": "consul", "service": SERVICE, **SOON})
+    register()
+    names = service.workloads.pod_names("web")
+    service.workloads.hold_replicas("web", PODS, syncs=1)
+    consul.kill()
+    consul.wipe()
+    consul.resume()
+    service.idle = set(names[5:])
+    register(*names[:5])
+    with Course(service.workloads) as course:
+        service.workloads.hold_replicas("web", PODS, 5)
+        service.idle = set()
+        register()
+        service.demand = 3.0
+        service.workloads.wait_replicas("web", 7)  # 3.0 / 0.4
+        assert min(course.counts("web")) == 7
+        service.workloads.hold_replicas("web", 7, syncs=2)
+
+
+@pytest.mark.parametrize(
+    ("way", "begin", "demand", "end"), [("scaleDown", PODS, 1.6, 4), ("scaleUp", 4, 10.9, PODS)], ids=["fall", "rise"]
+)
+def test_a_restart_of_the_adapter_in_a_fall_or_a_rise_ends_at_the_same_count(
+    make_adapter: MakeAdapter,
+    service: Service,
+    prometheus: Prometheus,
+    way: str,
+    begin: int,
+    demand: float,
+    end: int,
+) -> None:
+    adapter = make_adapter(prometheus_settings(prometheus))
+    service.begin(0.8 * begin, begin, behavior=paced(way))
+    with Course(service.workloads) as course:
+        service.demand = demand
+        until(lambda: len(course.counts("web")) > 1, 30, lambda: "the count does not move", 0.1)
+        adapter.kill()
+        adapter.restart()
+        service.workloads.wait_replicas("web", end)
+        service.workloads.hold_replicas("web", end)
+        counts = course.counts("web")
+    assert counts == sorted(counts, reverse=way == "scaleDown")
+    assert len(counts) > 2
+
+
+def test_a_registry_that_is_down_delays_neither_a_rise_nor_a_fall(
+    make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, prometheus: Prometheus
+) -> None:
+    """Callers do not learn of pods that start meanwhile, so those stay idle until the registry is back."""
+    adapter = make_adapter(consul_settings(prometheus, consul))
+    service.begin(9.0, registry={"name": "consul", "service": SERVICE, **SOON})
+    register()
+    old = set(service.workloads.pod_names("web"))
+    service.workloads.hold_replicas("web", PODS, syncs=1)
+    consul.kill()
+    service.idle = _Others(old)
+    service.demand = 15.0
+    service.workloads.wait_replicas("web", 13)
+    service.workloads.wait_ready("web", 13)
+    service.workloads.hold_replicas("web", 13, 3)
+    consul.resume()
+    register()
+    service.idle = set()
+    labels = f'namespace="{service.workloads.namespace}",policy="web",state="serving"'
+    serving = f"effective_load_policy_pods{{{labels}}}"
+    until(lambda: adapter.metric(serving) == 13, 30, lambda: f"{adapter.metric(serving)} of 13 pods serve", 0.2)
+    consul.kill()
+    with Course(service.workloads) as course:
+        service.demand = 2.6
+        service.workloads.wait_replicas("web", 6)  # 2.6 / 0.4
+        service.workloads.hold_replicas("web", 6, syncs=2)
+        assert min(course.counts("web")) == 6
+
+
+class _Others(set[str]):
+    """All names but these."""
+
+    def __contains__(self, name: object) -> bool:
+        return not super().__contains__(name)
+
+
+def test_a_fall_during_a_rolling_update_ends_at_the_count_that_it_justifies(
+    make_adapter: MakeAdapter, service: Service, prometheus: Prometheus
+) -> None:
+    """The old pods show 0.3, under the low watermark, while each new one may need as much as a full one."""
+    make_adapter(prometheus_settings(prometheus))
+    service.begin(9.0)
+    old = set(service.workloads.pod_names("web"))
+    service.workloads.rollout("web")
+    until(lambda: set(service.workloads.pod_names("web")) - old, 30, lambda: "no new pod", 0.1)
+    with Course(service.workloads) as course:
+        service.demand = 3.0
+        service.workloads.wait_replicas("web", 7)  # 3.0 / 0.4
+        service.workloads.wait_ready("web", 7)
+        service.workloads.hold_replicas("web", 7)
+        assert min(course.counts("web")) == 7

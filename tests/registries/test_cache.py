@@ -1,0 +1,149 @@
+"""The cache of one registry: what is kept of answers, which changes are reported, and what is counted and logged."""
+
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from adapter.load.roster import Instance, Roster
+from adapter.registries.cache import InstanceCache
+from adapter.registries.source import Answer, PartialAnswer, ServiceKey
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceUnreachable, UnknownService
+from adapter.settings.registries import ConsulRegistry
+from adapter.telemetry.metrics import Metrics
+
+WEB, API = ServiceKey("consul", "web"), ServiceKey("consul", "api")
+ONE, TWO = Answer((Instance(ip="10.0.0.1"),)), Answer((Instance(ip="10.0.0.2"),))
+DOWN = SourceUnreachable("http://consul:8500: no answer within 5 s")
+SETTINGS = ConsulRegistry(name="consul", type="Consul", servers=("http://consul:8500",))
+
+
+class Stand:
+    """The cache of two services, with its clock, its metrics and the changes that it reported."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.changed: list[ServiceKey] = []
+        self.metrics = Metrics()
+        self.cache = InstanceCache(SETTINGS, self.changed.append, lambda: self.now, self.metrics)
+        self.cache.follow([WEB, API])
+
+    def listing(self, key: ServiceKey = WEB) -> Roster:
+        """The list of a service; there must be one."""
+        listed = self.cache.instances(key)
+        assert listed is not None
+        return listed
+
+    def counted(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            f"effective_load_registry_{name}", {"registry": "consul", **labels}
+        )
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with capture_logs():
+        yield Stand()
+
+
+def test_equal_answer_is_younger_and_no_change(stand: Stand) -> None:
+    stand.cache.put(WEB, ONE)
+    stand.now += 5
+    stand.cache.put(WEB, Answer(ONE.instances))
+    listed = stand.listing()
+    assert (listed.valid, listed.instances, listed.at) == (True, ONE.instances, 1005)
+    assert stand.changed == [WEB]
+
+
+@pytest.mark.parametrize("answer", [Answer(ONE.instances, protected=True), TWO])
+def test_another_answer_is_reported_and_counted(stand: Stand, answer: Answer) -> None:
+    stand.cache.put(WEB, ONE)
+    assert stand.counted("changes_total") is None
+    stand.cache.put(WEB, answer)
+    assert stand.changed == [WEB, WEB]
+    assert stand.counted("changes_total") == 1
+
+
+@pytest.mark.parametrize("error", [DOWN, PartialAnswer("http://consul:8500: the answer is incomplete")])
+def test_failure_keeps_the_last_list_with_its_age_and_the_cause(stand: Stand, error: SourceError) -> None:
+    stand.cache.put(WEB, ONE)
+    stand.now += 400
+    stand.cache.failed(WEB, error)
+    listed = stand.listing()
+    assert (listed.valid, listed.instances, listed.at, listed.error) == (True, ONE.instances, 1000, error.public)
+    assert stand.counted("errors_total", reason=error.reason) == 1
+
+
+def test_failure_before_the_first_answer_is_an_invalid_list(stand: Stand) -> None:
+    assert stand.cache.instances(WEB) is None
+    stand.cache.failed(WEB, DOWN)
+    assert (stand.listing().valid, stand.listing().error) == (False, DOWN.public)
+
+
+def test_failure_is_reported_once_until_its_cause_changes_or_ends(stand: Stand) -> None:
+    stand.cache.put(WEB, ONE)
+    stand.changed.clear()
+    stand.cache.failed(WEB, DOWN)
+    stand.cache.failed(WEB, DOWN)
+    assert stand.changed == [WEB]
+    stand.cache.failed(WEB, NotAllowed("HTTP 403"))
+    stand.cache.put(WEB, ONE)
+    assert stand.changed == [WEB, WEB, WEB]
+    assert stand.listing().error is None
+    assert stand.counted("changes_total") is None
+
+
+def test_registry_is_down_once_no_service_is_answered(stand: Stand) -> None:
+    stand.cache.put(WEB, ONE)
+    stand.cache.put(API, ONE)
+    stand.cache.failed(WEB, DOWN)
+    assert stand.counted("up") == 1
+    stand.cache.failed(API, NotAuthenticated("HTTP 401"))
+    assert stand.counted("up") == 0
+    assert stand.counted("reconnects_total") is None
+    stand.cache.put(WEB, ONE)
+    stand.cache.put(API, ONE)
+    assert (stand.counted("up"), stand.counted("reconnects_total")) == (1, 1)
+
+
+def test_registry_that_refuses_its_services_is_up(stand: Stand) -> None:
+    stand.cache.put(API, ONE)
+    stand.cache.failed(WEB, NotAllowed("HTTP 403"))
+    stand.cache.failed(API, UnknownService("HTTP 404"))
+    assert stand.counted("up") == 1
+
+
+def test_service_that_is_no_longer_followed_is_forgotten(stand: Stand) -> None:
+    stand.cache.put(WEB, ONE)
+    stand.cache.failed(API, DOWN)
+    stand.cache.follow([API])
+    stand.changed.clear()
+    stand.cache.put(WEB, ONE)
+    stand.cache.failed(WEB, DOWN)
+    assert stand.cache.instances(WEB) is None
+    assert stand.changed == []
+    assert [row.service for row in stand.cache.rows()] == [API.service]
+
+
+def test_rows_show_age_and_instances_of_every_service(stand: Stand) -> None:
+    stand.cache.put(WEB, ONE)
+    stand.now += 7
+    assert [(row.service, row.age, row.instances) for row in stand.cache.rows()] == [
+        (API.service, None, {}),
+        (WEB.service, 7, {"in": 1, "out": 0, "unhealthy": 0}),
+    ]
+
+
+def test_each_cause_is_logged_once_however_many_services_it_concerns() -> None:
+    stand = Stand()
+    with capture_logs() as logs:
+        for _ in range(3):
+            stand.cache.failed(WEB, DOWN)
+            stand.cache.failed(API, DOWN)
+        stand.cache.put(WEB, ONE)
+        stand.cache.put(API, ONE)
+    assert [(log["event"], log["log_level"]) for log in logs] == [
+        ("registry_failed", "warning"),
+        ("registry_recovered", "info"),
+    ]
+    assert logs[0]["error"] == f"{DOWN} (settings: `servers`, `timeoutSeconds`, `tls`)"

@@ -1,0 +1,261 @@
+"""Which services are followed, by which connections, and what one service costs the others."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from structlog.testing import capture_logs
+
+from adapter.load.roster import Instance
+from adapter.registries.cache import InstanceCache
+from adapter.registries.follow import Follower, RegistryManager, open_source
+from adapter.registries.source import Answer, ServiceKey
+from adapter.runtime.slots import Claim
+from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
+from adapter.settings.registries import AllowedServices, ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
+from adapter.telemetry.metrics import Metrics
+from tests.registries.kit import Changes, Clock, PlayedSource
+from tests.waiting import eventually
+
+WEB, CART, API = ServiceKey("one", "web"), ServiceKey("one", "cart"), ServiceKey("two", "api")
+ONE = ConsulRegistry(name="one", type="Consul", servers=("http://one:8500",))
+TWO = ConsulRegistry(name="two", type="Consul", servers=("http://two:8500",))
+LISTED = Answer((Instance(ip="10.0.0.1", port=8080),))
+
+
+def claims(*keys: ServiceKey, namespace: str = "shop") -> list[Claim[ServiceKey]]:
+    """A policy of this namespace names each of them, the first one is the oldest."""
+    return [Claim(namespace, (f"{age:03}",), key) for age, key in enumerate(keys)]
+
+
+class Stand:
+    """A manager of two registries whose sources a test plays."""
+
+    def __init__(self) -> None:
+        self.made: list[PlayedSource] = []
+        self.changes = Changes()
+        self.manager = RegistryManager((ONE, TWO), self.changes, lambda: 1000.0, Metrics(), self._open)
+
+    def _open(self, settings: Registry) -> PlayedSource:
+        self.made.append(PlayedSource(settings))
+        return self.made[-1]
+
+    @contextlib.asynccontextmanager
+    async def running(self, *keys: ServiceKey) -> AsyncIterator["Stand"]:
+        """Follow these services meanwhile."""
+        self.manager.watch(claims(*keys))
+        task = asyncio.create_task(self.manager.run())
+        try:
+            await self.until_followed(*keys)
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until_followed(self, *keys: ServiceKey) -> None:
+        await eventually(lambda: {key for source in self.made for key in source.followed} == set(keys))
+
+
+@pytest.fixture
+async def stand() -> Stand:
+    return Stand()
+
+
+class TestConnections:
+    async def test_registry_has_one_source_while_policies_name_its_services(self, stand: Stand) -> None:
+        async with stand.running(WEB):
+            stand.manager.watch(claims(WEB, CART))
+            await stand.until_followed(WEB, CART)
+            assert [source.settings for source in stand.made] == [ONE]
+            assert stand.made[0].asked.count(WEB) == 1
+            stand.manager.watch([])
+            await stand.made[0].closed.wait()
+            assert stand.manager.instances(WEB) is None
+
+    async def test_service_that_is_no_longer_named_is_forgotten(self, stand: Stand) -> None:
+        async with stand.running(WEB, CART):
+            stand.made[0].say(WEB, LISTED)
+            await stand.changes.until(lambda: stand.manager.instances(WEB))
+            stand.manager.watch(claims(CART))
+            await stand.until_followed(CART)
+            assert stand.manager.instances(WEB) is None
+
+    async def test_new_settings_of_one_registry_keep_the_other_connection(self, stand: Stand) -> None:
+        async with stand.running(WEB, API):
+            one, two = sorted(stand.made, key=lambda source: source.settings.name)  # type: ignore[union-attr]
+            stand.manager.reload((ONE.model_copy(update={"token_file": "/etc/token"}), TWO))
+            await one.closed.wait()
+            await stand.until_followed(WEB, API)
+            assert stand.made[-1].settings.token_file == "/etc/token"  # type: ignore[union-attr]
+            assert not two.closed.is_set()
+
+    async def test_registry_taken_out_of_the_settings_is_left(self, stand: Stand) -> None:
+        async with stand.running(WEB):
+            stand.manager.reload((TWO,))
+            await stand.made[0].closed.wait()
+            assert "is not in the adapter's settings (two)" in stand.manager.refusal(WEB, "shop")
+
+    async def test_equal_settings_keep_every_connection(self, stand: Stand) -> None:
+        async with stand.running(WEB):
+            stand.manager.reload((ONE.model_copy(), TWO))
+            stand.manager.watch(claims(WEB, API))
+            await stand.until_followed(WEB, API)
+            assert len(stand.made) == 2
+            assert not stand.made[0].closed.is_set()
+
+    async def test_missing_extra_is_the_error_of_its_services_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.source", None)
+        zookeeper = ZooKeeperRegistry(name="one", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
+        changes = Changes()
+        manager = RegistryManager((zookeeper,), changes, lambda: 0.0, Metrics())
+        manager.watch(claims(WEB))
+        task = asyncio.create_task(manager.run())
+        await changes.until(lambda: manager.instances(WEB))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with pytest.raises(Exception, match=r"install effective-load\[zookeeper\]"):
+            await anext(open_source(zookeeper).instances(WEB))
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("namespace", "service", "allowed"),
+        [
+            ("shop", "com.shop.web", True),
+            ("shop-eu", "com.shop.web", True),
+            ("shop", "com.pay.web", False),
+            ("pay", "com.shop.web", False),
+            ("pay", "com.pay.web", True),
+            ("pay", "com.pay2.web", False),
+        ],
+    )
+    async def test_policies_name_only_what_the_settings_allow_their_namespace(
+        self, namespace: str, service: str, allowed: bool
+    ) -> None:
+        rules = (
+            AllowedServices(namespaces=("shop*",), services=("com.shop.*",)),
+            AllowedServices(namespaces=("pay",), services=("com.pay.*", "billing")),
+        )
+        guarded = RegistryManager((ONE.model_copy(update={"allow": rules}),), Changes(), lambda: 0.0, Metrics())
+        refusal = guarded.refusal(ServiceKey("one", service), namespace)
+        assert bool(refusal) is not allowed
+        assert allowed or f"namespace {namespace} may not name service {service!r}" in refusal
+
+    async def test_without_rules_every_service_may_be_named(self, stand: Stand) -> None:
+        assert stand.manager.refusal(ServiceKey("one", "anything"), "anywhere") == ""
+        assert "(one, two)" in stand.manager.refusal(ServiceKey("nacos", "web"), "shop")
+
+
+@contextlib.asynccontextmanager
+async def followed(source: PlayedSource, *keys: ServiceKey) -> AsyncIterator[InstanceCache]:
+    """The cache of services that are followed meanwhile."""
+    cache = InstanceCache(ONE, Changes(), Clock(), Metrics())
+    follower = Follower(source, cache, longest_pause=0.01)
+    follower.follow(keys)
+    yield cache
+    await follower.close()
+
+
+class TestFailures:
+    async def test_service_is_asked_again_after_an_error(self) -> None:
+        source = PlayedSource()
+        source.say(WEB, SourceUnreachable("refused"))
+        source.say(WEB, LISTED)
+        async with followed(source, WEB) as cache:
+            await eventually(lambda: cache.trouble(WEB) is None and cache.instances(WEB))
+            assert source.asked == [WEB, WEB]
+
+    async def test_fault_of_a_source_is_logged_and_leaves_the_other_services(self) -> None:
+        source = PlayedSource()
+        source.say(WEB, RuntimeError("a bug"))
+        source.say(CART, LISTED)
+        with capture_logs() as logs:
+            async with followed(source, WEB, CART) as cache:
+                await eventually(lambda: cache.trouble(WEB) and cache.instances(CART))
+                source.say(WEB, LISTED)
+                await eventually(lambda: cache.trouble(WEB) is None)
+        assert "registry_source_failed" in {log["event"] for log in logs}
+
+    async def test_close_ends_every_iterator_before_the_source(self) -> None:
+        source = PlayedSource()
+        async with followed(source, WEB, CART):
+            await eventually(lambda: source.followed == {WEB, CART})
+        assert source.followed == set()
+        assert source.closed.is_set()
+
+
+class Platform:
+    """Answers every service at once; of `hanging` never, of `failing` and `forbidden` with an error."""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        service = request.query["service"]
+        if service == "hanging":
+            await asyncio.Event().wait()
+        if service in {"failing", "forbidden"}:
+            return web.Response(status=500 if service == "failing" else 403)
+        return web.json_response({"service": service, "complete": True, "instances": []})
+
+
+async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() -> None:
+    app = web.Application()
+    app.router.add_get("/", Platform().handle)
+    healthy = [ServiceKey("own", f"web-{number}") for number in range(200)]
+    bad = [ServiceKey("own", service) for service in ("failing", "hanging", "forbidden")]
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=1, timeout_seconds=5)
+        clock = Clock()
+        cache = InstanceCache(settings, Changes(), clock, Metrics())
+        follower = Follower(open_source(settings), cache)
+        follower.follow([*healthy, *bad])
+
+        def oldest(keys: Iterable[ServiceKey]) -> float:
+            """The largest age of a list."""
+            lists = [cache.instances(key) for key in keys]
+            return max(clock() - listed.at if listed and listed.valid else 1e9 for listed in lists)
+
+        await eventually(lambda: oldest(healthy) < 5 and all(cache.trouble(key) for key in bad))
+        ages = []
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            ages.append(oldest(healthy))
+        await follower.close()
+    assert max(ages) <= 2, "an interval and a second"
+    assert not [key for key in healthy if cache.trouble(key)]
+
+
+@pytest.mark.parametrize("error", [NotAllowed("HTTP 403"), SourceUnreachable("refused")])
+async def test_error_about_one_service_keeps_its_last_list(error: Exception) -> None:
+    source = PlayedSource()
+    source.say(WEB, LISTED)
+    source.say(WEB, error)
+    async with followed(source, WEB) as cache:
+        await eventually(lambda: cache.trouble(WEB))
+        listed = cache.instances(WEB)
+        assert listed is not None
+        assert (listed.valid, listed.instances) == (True, LISTED.instances)
+
+
+async def test_slow_registry_is_polled_less_often_and_does_not_fail() -> None:
+    async def slowly(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        return web.json_response({"service": request.query["service"], "complete": True, "instances": []})
+
+    app = web.Application()
+    app.router.add_get("/", slowly)
+    keys = [ServiceKey("own", f"web-{number}") for number in range(300)]  # 32 at a time take 2 s for all of them
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=0.5, timeout_seconds=1.5)
+        changes = Changes()
+        cache = InstanceCache(settings, changes, Clock(), Metrics())
+        follower = Follower(open_source(settings), cache)
+        follower.follow(keys)
+        await changes.until(lambda: all(cache.instances(key) for key in keys))
+        troubles = [cache.trouble(key) for key in keys]
+        await follower.close()
+    assert not any(troubles)

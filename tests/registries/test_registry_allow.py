@@ -1,0 +1,177 @@
+"""`registries[].allow` and the limit on services: forbidden services are not queried, and no namespace starves."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from adapter.commands.check.command import asked_services
+from adapter.load.spec import Registry as Named
+from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.registries.source import ServiceKey
+from adapter.registries.zookeeper.source import invalid_key_reason
+from adapter.runtime.slots import Claim, grant_slots
+from adapter.settings.registries import (
+    AllowedServices,
+    HttpRegistry,
+    NacosRegistry,
+    PolarisRegistry,
+    Registry,
+    ZooKeeperRegistry,
+)
+from tests.engine.kit import DESIRED, Service, running, standing
+from tests.load.kit import policy
+from tests.registries.test_follow import ONE, WEB, Stand
+
+OWN = Service("shop", "own", "deployments", "cpu", "first")
+SPY = Service("evil", "spy", "deployments", "cpu", "first")
+NACOS = NacosRegistry(name="one", type="Nacos", servers=("http://nacos:8848/nacos",))
+
+
+def rule(**more: Iterable[str]) -> AllowedServices:
+    given = {"namespaces": ["shop"], "services": ["*"], **more}
+    return AllowedServices.model_validate({name: tuple(value) for name, value in given.items()})
+
+
+def named(namespace: str, *services: str, registry: str = "one") -> list[Claim[ServiceKey]]:
+    """Policies of a namespace that name these services, the oldest first."""
+    return [Claim(namespace, (f"{age:03}", one), ServiceKey(registry, one)) for age, one in enumerate(services)]
+
+
+async def test_a_service_that_no_policy_may_name_is_never_asked_for() -> None:
+    rules = [{"namespaces": ["shop"], "services": ["own"]}]
+    registry = {"name": "first", "type": "HTTP", "interval_seconds": 0.05, "allow": rules}
+    async with standing() as stand:
+        stand.engine.registries.reload([HttpRegistry.model_validate({**registry, "url": stand.platforms["first"].url})])
+        stand.add(OWN)
+        stand.add(SPY)
+        async with running(stand):
+            await stand.until_answered(["own"])
+            await stand.until_refused(["spy"], "policies in namespace evil may not name service 'spy'")
+            asked = await stand.platforms["first"].questions(10)
+            assert {one.query["service"] for one in (*asked, *stand.platforms["first"].asked)} == {"own"}
+            assert await stand.answer(OWN) == DESIRED
+
+
+async def test_registry_of_which_nothing_may_be_named_is_not_connected_to() -> None:
+    stand = Stand()
+    stand.manager.reload([ONE.model_copy(update={"allow": (rule(),)})])
+    async with stand.running():
+        stand.manager.watch(named("evil", "web"))
+        await asyncio.sleep(0.05)
+        assert stand.made == []
+        stand.manager.watch([*named("evil", "web"), *named("shop", "web")])
+        await stand.until_followed(WEB)
+        assert stand.manager.refusal(WEB, "evil")
+        assert not stand.manager.refusal(WEB, "shop")
+
+
+async def test_new_rules_hold_at_once_and_keep_the_connection() -> None:
+    stand, other = Stand(), ServiceKey("one", "other")
+    async with stand.running(WEB, other):
+        stand.manager.reload([ONE.model_copy(update={"allow": (rule(services=["other"]),)})])
+        await stand.until_followed(other)
+        [source] = stand.made
+        assert not source.closed.is_set()
+        stand.manager.reload([ONE.model_copy(update={"allow": (rule(services=["api"]),)})])
+        await source.closed.wait()
+
+
+@pytest.mark.parametrize(
+    ("registry", "rules", "key", "allowed"),
+    [
+        (NACOS, {}, ("web", "", ""), True),
+        (NACOS, {}, ("web", "pay", "G"), True),
+        (NACOS, {"registry_namespaces": ["shop"]}, ("web", "shop", ""), True),
+        (NACOS, {"registry_namespaces": ["shop"]}, ("web", "pay", ""), False),
+        (NACOS, {"registry_namespaces": ["shop"]}, ("web", "Shop", ""), False),
+        (NACOS, {"registry_namespaces": ["shop"]}, ("web", "", ""), False),
+        (NACOS, {"registry_namespaces": ["public"]}, ("web", "", ""), True),
+        (NACOS, {"registry_namespaces": ["shop-?"]}, ("web", "shop-a", ""), True),
+        (NACOS, {"registry_namespaces": ["shop-?"]}, ("web", "shop-ab", ""), False),
+        (NACOS.model_copy(update={"namespace": "shop"}), {"registry_namespaces": ["shop"]}, ("web", "", ""), True),
+        (NACOS, {"groups": ["DEFAULT_GROUP"]}, ("web", "", ""), True),
+        (NACOS, {"groups": ["DEFAULT_GROUP"]}, ("web", "", "PAY"), False),
+        (NACOS, {"groups": ["SHOP_*"]}, ("web", "", "SHOP_EU"), True),
+        (NACOS, {"groups": ["SHOP_*"]}, ("web", "", "shop_eu"), False),
+        (NACOS, {"groups": ["SHOP"]}, ("PAY@@web", "", "SHOP"), False),
+        (NACOS, {"groups": ["SHOP*"]}, ("web", "", "SHOP@@x"), False),
+        (NACOS, {"groups": ["SHOP?"]}, ("web", "", "SHOP@"), False),  # SHOP@@@web is @web of SHOP
+        (NACOS, {"services": ["com.shop.*"]}, ("Com.shop.web", "", ""), False),
+        (
+            PolarisRegistry(name="one", type="Polaris", servers=("http://p:8090",)),
+            {"registry_namespaces": ["default"]},
+            ("web", "", ""),
+            True,
+        ),
+        (
+            PolarisRegistry(name="one", type="Polaris", servers=("http://p:8090",)),
+            {"registry_namespaces": ["default"]},
+            ("web", "pay", ""),
+            False,
+        ),
+        (HttpRegistry(name="one", type="HTTP", url="http://a"), {"groups": ["g"]}, ("web", "", ""), False),
+    ],
+)
+def test_rule_covers_namespace_and_group_of_the_registry(
+    registry: Registry, rules: dict[str, list[str]], key: tuple[str, str, str], allowed: bool
+) -> None:
+    admission = ServiceAllowlist([registry.model_copy(update={"allow": (rule(**rules),)})])
+    service, namespace, group = key
+    refusal = admission.refusal(ServiceKey("one", service, namespace, group), "shop")
+    assert bool(refusal) is not allowed
+    if refusal:
+        assert f"may not name service {service!r}" in refusal
+        assert repr(namespace) in refusal or not namespace
+        assert repr(group) in refusal or not group
+
+
+def test_rules_hold_for_one_registry_alone() -> None:
+    free = HttpRegistry(name="two", type="HTTP", url="http://a", allow=(rule(),))
+    admission = ServiceAllowlist([ONE.model_copy(update={"allow": (rule(services=["api"]),)}), free])
+    assert not admission.refusal(ServiceKey("two", "web"), "shop")
+    assert admission.refusal(ServiceKey("one", "web"), "shop")
+
+
+async def test_namespace_beyond_its_limit_has_its_oldest_services_followed() -> None:
+    stand, other, evil = Stand(), named("cart", "api", "db"), named("evil", "web", "w1", "w2", "w3")
+    keys = {service: ServiceKey("one", service) for service in ("web", "w1", "w2", "api", "db")}
+    stand.manager.reload([ONE.model_copy(update={"services_per_namespace": 2})])
+    async with stand.running():
+        stand.manager.watch([*reversed(evil), *other])
+        await stand.until_followed(*(keys[service] for service in ("web", "w1", "api", "db")))
+        refused = [claim.item.service for claim in evil if stand.manager.over_limit_message(claim.item, "evil")]
+        assert refused == ["w2", "w3"]
+        assert "name more than 2 of its services" in stand.manager.over_limit_message(keys["w2"], "evil")
+        stand.changes.received.clear()
+        stand.manager.watch([*evil[1:], *other])
+        await stand.until_followed(*(keys[service] for service in ("w1", "w2", "api", "db")))
+        assert keys["w2"] in [service for service, _ in stand.changes.received], "its policies are assessed again"
+        assert stand.manager.over_limit_message(keys["w2"], "evil") == ""
+
+
+def test_slots_do_not_depend_on_the_order_of_claims() -> None:
+    claims = [*named("evil", *(f"s{number}" for number in range(30))), *named("shop", "web"), *named("cart", "api")]
+    kept = grant_slots(claims, 5, 6)
+    assert kept == grant_slots(reversed(claims), 5, 6)
+    assert {item.service for _, item in kept} == {"web", "api", "s0", "s1", "s2", "s3"}
+
+
+def test_service_named_by_two_namespaces_takes_one_slot() -> None:
+    claims = [*named("shop", "web", "api"), *named("cart", "web", "api")]
+    assert {item.service for _, item in grant_slots(claims, 2, 2)} == {"web", "api"}
+
+
+@pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a:1/b", "a\nb"])
+def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
+    settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
+    assert "is not a valid node name" in invalid_key_reason(ServiceKey("zk", service), settings)
+
+
+def test_check_asks_only_for_services_that_policies_may_name() -> None:
+    settings = ONE.model_copy(update={"allow": (rule(services=["web"]),)})
+    policies = [
+        policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
+        for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
+    ]
+    assert asked_services({"one": settings}, policies) == {"one": {WEB}}

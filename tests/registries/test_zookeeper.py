@@ -1,0 +1,289 @@
+"""What Dubbo and Curator write into ZooKeeper: registrations, and Dubbo's rules beside them. Pure."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from adapter.load.roster import Instance
+from adapter.registries.zookeeper.registrations import (
+    Registration,
+    newest_registrations,
+    parse_document,
+    parse_provider,
+)
+from adapter.registries.zookeeper.rules import (
+    LARGEST_RULE,
+    Rules,
+    apply_rules,
+    parse_override_urls,
+    parse_rules,
+    rule_nodes,
+)
+from tests.registries.zookeeper_kit import APPLICATION, SPRING, document
+
+URL = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order&timestamp=1700000000123"
+
+
+def provider(more: str = "", base: str = URL, pod_name_key: str = "") -> Registration:
+    return parse_provider(quote(base + more, safe=""), pod_name_key)
+
+
+def instance_of(body: bytes, pod_name_key: str = "") -> Instance:
+    """The instance of a document whose node was created in second 5."""
+    return parse_document(body, 5.0, pod_name_key).instance
+
+
+class TestProviders:
+    def test_a_url_has_address_time_and_parameters(self) -> None:
+        found = provider("&pod=web-0&version=1.2&group=blue", pod_name_key="pod")
+        one = found.instance
+        assert (one.ip, one.port, one.registered_at) == ("10.0.0.7", 20880, 1700000000.123)
+        assert (one.enabled, one.weight, one.pod_name, one.metadata["pod"]) == (True, 100.0, "web-0", "web-0")
+        assert (found.application, found.interface, found.version, found.group) == (
+            "shop",
+            "com.shop.Order",
+            "1.2",
+            "blue",
+        )
+
+    def test_version_0_0_0_is_none(self) -> None:
+        assert provider("&version=0.0.0").version == ""
+
+    def test_the_path_names_the_interface_if_the_query_does_not(self) -> None:
+        assert provider(base="tri://10.0.0.7:50051/com.shop.Order").interface == "com.shop.Order"
+
+    @pytest.mark.parametrize(
+        ("authority", "ip", "port"),
+        [
+            ("[fd00::7]:20880", "fd00::7", 20880),
+            ("fd00:0:0:0:0:0:0:7:20880", "fd00:0:0:0:0:0:0:7", 20880),
+            ("user@10.0.0.7:20880", "10.0.0.7", 20880),
+            ("10.0.0.7", "10.0.0.7", None),
+        ],
+    )
+    def test_dubbo_writes_ipv6_with_and_without_brackets(self, authority: str, ip: str, port: int | None) -> None:
+        found = provider(base=f"dubbo://{authority}/com.shop.Order?weight=0").instance
+        assert (found.ip, found.port, found.weight) == (ip, port, 0.0)
+
+    @pytest.mark.parametrize(
+        ("more", "enabled"),
+        [
+            ("&disabled=true", False),
+            ("&disabled=false", True),
+            ("&enabled=false", False),
+            ("&disabled=TRUE&enabled=true", False),
+            ("&disabled=&enabled=false", False),
+        ],
+    )
+    def test_disabled_decides_if_present_else_enabled(self, more: str, enabled: bool) -> None:
+        assert provider(more).instance.enabled is enabled
+
+    @pytest.mark.parametrize(("written", "weight"), [("0", 0.0), ("50", 50.0), ("", 100.0), ("nan", None), ("x", None)])
+    def test_a_weight_is_read_or_unknown(self, written: str, weight: float | None) -> None:
+        assert provider(f"&weight={written}").instance.weight == weight
+
+    @pytest.mark.parametrize("timestamp", ["", "soon", "-5"])
+    def test_an_unreadable_time_is_unknown(self, timestamp: str) -> None:
+        assert provider(base=f"dubbo://10.0.0.7:20880/x?timestamp={timestamp}").instance.registered_at is None
+
+    @pytest.mark.parametrize("name", ["", "10.0.0.7:20880", "dubbo:///x", "dubbo://10.0.0.7:port/x", "d://h:99999/x"])
+    def test_another_text_is_an_error(self, name: str) -> None:
+        with pytest.raises(ValueError):
+            provider(base=name)
+
+
+class TestDocuments:
+    @pytest.mark.parametrize("layout", [SPRING, APPLICATION])
+    def test_a_document_has_address_and_metadata(self, layout: str) -> None:
+        found = instance_of(document("10.0.0.7", "order", layout, zone="a"))
+        assert (found.ip, found.port, found.enabled, found.pod_name) == ("10.0.0.7", 8080, True, "")
+        assert found.metadata["zone"] == "a"
+
+    def test_springs_status_and_curators_flag_are_evidence(self) -> None:
+        found = instance_of(document("10.0.0.7", "order", SPRING, instance_status="OUT_OF_SERVICE", enabled=False))
+        assert (found.status, found.enabled) == ("OUT_OF_SERVICE", False)
+
+    @pytest.mark.parametrize(("written", "at"), [(9000, 9.0), (4000, 5.0), (0, 5.0)])
+    def test_the_later_of_document_and_node_is_the_time(self, written: int, at: float) -> None:
+        body = json.dumps({"address": "10.0.0.7", "registrationTimeUTC": written}).encode()
+        assert instance_of(body).registered_at == at
+
+    def test_a_secure_port_alone_is_the_port(self) -> None:
+        assert instance_of(b'{"address":"10.0.0.7","port":null,"sslPort":8443}').port == 8443
+
+    @pytest.mark.parametrize(("key", "name"), [("", "web-1"), ("pod", "web-0")])
+    def test_a_host_name_is_the_pods_name(self, key: str, name: str) -> None:
+        assert instance_of(document("web-1.web.shop.svc", "order", SPRING, pod="web-0"), key).pod_name == name
+
+    @pytest.mark.parametrize(
+        ("payload", "metadata"),
+        [("null", {}), ("[1]", {}), ('{"metadata":7}', {}), ('{"metadata":{"n":1}}', {"n": "1"})],
+    )
+    def test_a_payload_of_another_framework_is_accepted(self, payload: str, metadata: dict[str, str]) -> None:
+        assert instance_of(f'{{"address":"10.0.0.7","payload":{payload}}}'.encode()).metadata == metadata
+
+    @pytest.mark.parametrize("body", [b"", b"10.0.0.7", b"{", b"[]", b"{}", b'{"address":null}', b'{"address":7}'])
+    def test_another_document_is_an_error(self, body: bytes) -> None:
+        with pytest.raises(ValueError):
+            instance_of(body)
+
+
+def test_the_newest_registration_of_an_endpoint_counts() -> None:
+    old, new, other_port, other_group = (
+        Registration(instance=Instance(ip="10.0.0.7", port=port, registered_at=at), group=group)
+        for port, at, group in [(1, 1.0, ""), (1, 2.0, ""), (2, 1.5, ""), (1, None, "green")]
+    )
+    assert newest_registrations([new, old, other_port, other_group]) == [other_group, new, other_port]
+
+
+def urls(*found: str) -> Rules:
+    return parse_override_urls(quote(url, safe="") for url in found)
+
+
+def after(found: Rules, more: str = "", base: str = URL) -> tuple[bool, float | None]:
+    [one] = apply_rules([provider(more, base)], found.rules)
+    return one.instance.enabled, one.instance.weight
+
+
+HERE = "override://10.0.0.7:20880/com.shop.Order?category=configurators&dynamic=false"
+EVERYWHERE = "override://0.0.0.0/com.shop.Order?category=configurators&dynamic=false"
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("rules", "registered", "expected"),
+        [
+            pytest.param([f"{HERE}&disabled=true"], "", (False, 100.0), id="an address"),
+            pytest.param([f"{EVERYWHERE}&disabled=true"], "", (False, 100.0), id="any host"),
+            pytest.param(["override://0.0.0.0:20880/com.shop.Order?disabled=true"], "", (False, 100.0), id="a port"),
+            pytest.param([f"{EVERYWHERE}&weight=0"], "", (True, 0.0), id="weight"),
+            pytest.param(
+                [f"{HERE}&group=blue&version=2&disabled=true"], "&group=blue&version=2", (False, 100.0), id="version"
+            ),
+            pytest.param([f"{HERE}&application=*&disabled=true"], "", (False, 100.0), id="any application"),
+            pytest.param([f"{HERE}&disabled=false"], "&disabled=true", (True, 100.0), id="disabled is undone"),
+            pytest.param([f"{HERE}&disabled=false"], "&enabled=false", (False, 100.0), id="not enabled stays so"),
+            pytest.param([f"{HERE}&weight=7", f"{EVERYWHERE}&weight=0"], "", (True, 7.0), id="an address beats all"),
+        ],
+    )
+    def test_a_rule_is_applied(self, rules: list[str], registered: str, expected: tuple[bool, float]) -> None:
+        assert after(urls(*rules), registered) == expected
+
+    @pytest.mark.parametrize("written", ["[fd00::7]:20880", "fd00:0:0:0:0:0:0:7:20880"])
+    def test_ipv6_addresses_are_compared_as_addresses(self, written: str) -> None:
+        base = "dubbo://fd00:0:0:0:0:0:0:7:20880/com.shop.Order?interface=com.shop.Order"
+        assert after(urls(f"override://{written}/com.shop.Order?disabled=true"), base=base) == (False, 100.0)
+        rule = f"key: com.shop.Order\nconfigs:\n- side: provider\n  addresses: ['{written}']\n{DISABLED}"
+        assert after(parse_rules("x", rule.encode()), base=base) == (False, 100.0)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "override://10.0.0.8:20880/com.shop.Order?disabled=true",
+            "override://10.0.0.7:20881/com.shop.Order?disabled=true",
+            f"{HERE}&enabled=false&disabled=true",
+            f"{HERE}&group=blue&disabled=true",
+            f"{HERE}&version=2&disabled=true",
+            f"{HERE}&timeout=1000",
+            "override://10.9.9.9/com.shop.Order?disabled=true",
+        ],
+    )
+    def test_rules_about_others_and_other_parameters_change_nothing(self, url: str) -> None:
+        assert (after(urls(url)), urls(url).faults) == ((True, 100.0), ())
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            (f"{HERE}&~zone=a&disabled=true", "condition ~zone"),
+            (f"{HERE}&application=checkout&disabled=true", "the application checkout alone"),
+            (f"{HERE}&weight=half", "weight half is not a number"),
+            ("absent://0.0.0.0/com.shop.Order?disabled=true", "protocol is absent"),
+            ("10.0.0.7", "not a URL"),
+        ],
+    )
+    def test_an_unclear_rule_is_named_and_not_applied(self, url: str, why: str) -> None:
+        found = urls(url)
+        assert after(found) == (True, 100.0)
+        assert why in found.faults[0]
+
+
+DISABLED = "  parameters: {disabled: true}\n"
+SERVICE, OF_APPLICATION = "scope: service\nkey: com.shop.Order\n", "scope: application\nkey: shop\n"
+
+
+def rule(entry: str, head: str = SERVICE) -> Rules:
+    return parse_rules("com.shop.Order::.configurators", f"configVersion: v2.7\n{head}configs:\n{entry}".encode())
+
+
+class TestDynamicConfiguration:
+    @pytest.mark.parametrize("address", ["10.0.0.7:20880", "10.0.0.7", "0.0.0.0", "0.0.0.0:20880", "0.0.0.0:*"])
+    def test_an_address_is_disabled(self, address: str) -> None:
+        assert after(rule(f'- side: provider\n  addresses: ["{address}"]\n{DISABLED}')) == (False, 100.0)
+
+    @pytest.mark.parametrize("head", [SERVICE, OF_APPLICATION])
+    def test_no_address_means_all(self, head: str) -> None:
+        assert after(rule(f"- side: provider\n{DISABLED}", head)) == (False, 100.0)
+        assert after(rule("- side: provider\n  parameters: {weight: 0}\n", head)) == (True, 0.0)
+
+    @pytest.mark.parametrize(("was_enabled", "disabled"), [(True, "true"), (False, "false")])
+    def test_a_rule_never_enables_an_application(self, was_enabled: bool, disabled: str) -> None:
+        found = rule(f"- side: provider\n  parameters: {{disabled: {disabled}}}\n", OF_APPLICATION)
+        instance = Instance(ip="10.0.0.7", port=20880, enabled=was_enabled)
+        [one] = apply_rules([Registration(instance=instance, application="shop")], found.rules)
+        assert not one.instance.enabled
+
+    @pytest.mark.parametrize(
+        ("entry", "head"),
+        [
+            (f"- side: provider\n{DISABLED}", f"{SERVICE}enabled: false\n"),
+            (f"- side: provider\n{DISABLED}", "key: com.shop.Order:2\n"),
+            (f"- side: provider\n{DISABLED}", "key: blue/com.shop.Order\n"),
+            (f"- side: provider\n{DISABLED}", "scope: application\nkey: other\n"),
+            (f"- side: provider\n  services: [com.shop.Other]\n{DISABLED}", OF_APPLICATION),
+            (f'- side: provider\n  addresses: ["10.0.0.8:20880"]\n{DISABLED}', SERVICE),
+            (f"- side: provider\n  applications: [other]\n{DISABLED}", SERVICE),
+            (f"- side: provider\n  type: weight\n  enabled: false\n{DISABLED}", SERVICE),
+            ("- side: provider\n  parameters: {timeout: 1000}\n", SERVICE),
+        ],
+    )
+    def test_rules_about_others_and_other_parameters_change_nothing(self, entry: str, head: str) -> None:
+        found = rule(entry, head)
+        assert (after(found), found.faults) == ((True, 100.0), ())
+
+    @pytest.mark.parametrize(
+        ("body", "why"),
+        [
+            (f"key: a\nconfigs:\n- side: provider\n  match: {{app: a}}\n{DISABLED}", "`match`"),
+            (f"key: a\nconfigs:\n- addresses: ['10.0.0.7']\n{DISABLED}", "side is missing"),
+            (f"key: a\nconfigs:\n- side: consumer\n{DISABLED}", "side is consumer"),
+            (f"configs:\n- side: provider\n{DISABLED}", "no key"),
+            ("key: a\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "not a number"),
+            ("key: a\nconfigs:\n- {side: provider, addresses: ['a:b'], parameters: {weight: 0}}\n", "not a number"),
+            ("key: a\nconfigs: none\n", "Expected `array"),
+            ('["override://10.0.0.7:20880/a?disabled=true"]', "Expected `object"),
+            ("a: b: c", "mapping values"),
+            ("[" * 20_000, "not applied"),
+            ("x" * (LARGEST_RULE + 1), "larger than 64 KiB"),
+        ],
+    )
+    def test_an_unclear_rule_is_named_and_not_applied(self, body: str, why: str) -> None:
+        found = parse_rules("x.configurators", body.encode())
+        assert found.rules == ()
+        assert why in found.faults[0]
+
+    @pytest.mark.parametrize("body", ["", "# nothing", "key: com.shop.Order\nconfigs:\n"])
+    def test_an_empty_document_has_no_rule(self, body: str) -> None:
+        assert parse_rules("x.configurators", body.encode()) == Rules()
+
+    def test_bytes_that_are_no_text_are_named(self) -> None:
+        assert "not applied" in parse_rules("x.configurators", b"\xff\xfe").faults[0]
+
+    def test_the_nodes_of_application_and_service_are_read(self) -> None:
+        assert rule_nodes([provider("&group=blue&version=1"), provider()]) == [
+            "shop.configurators",
+            "com.shop.Order.configurators",
+            "com.shop.Order::.configurators",
+            "blue*com.shop.Order:1.configurators",
+            "com.shop.Order:1:blue.configurators",
+        ]
