@@ -118,7 +118,7 @@ class Marking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWiring:
-    """What was last set of an HPA's behavior, over which version of it, when (seconds), and how often in a row.
+    """What was last set of an HPA's behavior, over which version of it, and when (seconds).
 
     `refused`: the right was missing when that was last tried.
     """
@@ -126,7 +126,6 @@ class LastWiring:
     behavior: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     at: float | None = None
-    times: int = 0
     refused: bool = False
 
 

@@ -12,13 +12,11 @@ from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
-from adapter.runtime.backoff import exponential
 
 PROBE_SECONDS = 600.0
 """How long a cluster's answer about the tolerance field holds."""
-FIRST_REWIRE_SECONDS = 600.0
-LONGEST_REWIRE_SECONDS = 86_400.0
-"""Each time that another client undoes the wiring, the wait before it is set again becomes six times as long."""
+REWIRE_SECONDS = 3600.0
+"""How long the same is not set again: a client that undoes the wiring is not fought."""
 
 
 def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
@@ -36,7 +34,7 @@ def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
         return
     behavior = _behavior(free)
     # A change of what is wanted is not an undoing.
-    if wired.at is None or wired.behavior != behavior or now - wired.at >= _wait(wired):
+    if wired.at is None or wired.behavior != behavior or now - wired.at >= REWIRE_SECONDS:
         yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
 
 
@@ -44,14 +42,9 @@ def after(state: State, action: AskTolerance | WireHpa, result: ActionResult, no
     """The state once an HPA was wired, or not."""
     if not isinstance(action, WireHpa):
         return state
-    wired = state.wired
     if result is not ActionResult.DONE:
-        return replace(state, wired=replace(wired, refused=result is ActionResult.REFUSED))
-    # Set again soon after the wait had ended: it did not last in between.
-    is_same = wired.at is not None and wired.behavior == action.behavior
-    again = is_same and wired.at is not None and now - wired.at < 2 * _wait(wired)
-    times = wired.times + 1 if again else 1
-    return replace(state, wired=LastWiring(at=now, times=times, version=action.version, behavior=action.behavior))
+        return replace(state, wired=replace(state.wired, refused=result is ActionResult.REFUSED))
+    return replace(state, wired=LastWiring(at=now, version=action.version, behavior=action.behavior))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -97,7 +90,7 @@ def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
-            f"{hpa.managers.last or 'another client'}; they are made again in {_wait(wired) / 60:.0f} min at the "
+            f"{hpa.managers.last or 'another client'}; they are made again in an hour at the "
             "earliest",
         )
     for field in wanted:
@@ -138,8 +131,3 @@ def _behavior(fields: Iterable[BehaviorField]) -> dict[str, Any]:
         direction, _, name = field.name.partition(".")
         behavior.setdefault(direction, {})[name] = field.value
     return behavior
-
-
-def _wait(wired: LastWiring) -> float:
-    """How long after one setting the next one waits (seconds)."""
-    return exponential(wired.times - 1, FIRST_REWIRE_SECONDS, LONGEST_REWIRE_SECONDS, factor=6.0)
