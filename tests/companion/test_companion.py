@@ -258,6 +258,18 @@ async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_c
     await case.until(lambda: set(case.names) == {"p000", "p001"})
 
 
+async def test_a_status_that_cannot_be_read_holds_up_no_other_policy(make: Make) -> None:
+    case = make(3)
+
+    async def all_but_one(request: web.Request) -> web.StreamResponse:
+        fails = request.query["fieldSelector"].endswith("p001")
+        return web.json_response({"items": []}, status=503 if fails else 200)
+
+    case.api.answers[POLICIES] = all_but_one
+    await case.until(lambda: {"p000", "p002"} <= set(case.names))
+    assert "p001" not in case.names
+
+
 async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(make: Make) -> None:
     seen: list[Context] = []
 
