@@ -79,6 +79,7 @@ class Companion:
         self._backoff = self._writer.backoff
         self._urgent, self._steady = WorkQueue[Key](), WorkQueue[Key]()
         self._next_turn = 0.0
+        self._leads_since = 0.0
 
     def changed(self, keys: Iterable[Key]) -> None:
         """Queues policies whose views are new. Their counts are observed also while another replica leads."""
@@ -117,6 +118,7 @@ class Companion:
 
     async def _act(self) -> None:
         self._metrics.companion_leader.set(1)
+        self._leads_since = self._session.now()
         try:
             self._read.clear()
             # What this process has observed, and learnt of others' writes, stands beside the status, which is read.
@@ -220,6 +222,7 @@ class Companion:
             hpa=self._hpa(key) if silence is None else None,
             settings=self.settings,
             state=self._states.get(key, State()),
+            leads_since=self._leads_since,
             neighbours=self._neighbours(key),
             tolerance_field=tolerance,
         )

@@ -247,7 +247,7 @@ class PolicyCondition(NamedTuple):
 class Context:
     """One policy at one moment (seconds). `decision` is made with the watched scale; None without an assessment.
 
-    `conditions` are those of all features, by type.
+    `conditions` are those of all features, by type. `leads_since` is when this process became the leader (seconds).
     """
 
     key: Key
@@ -257,6 +257,7 @@ class Context:
     hpa: Hpa | None
     settings: CompanionSettings
     state: State
+    leads_since: float = 0.0
     neighbours: Neighbours = field(default_factory=Neighbours)
     tolerance_field: ToleranceField = field(default_factory=ToleranceField)
     conditions: Mapping[str, PolicyCondition] = field(default_factory=dict)

@@ -165,8 +165,15 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
         pytest.param({"raised": LastRaise(at=NOW - 30), "settings": SLOW}, 8, id="which may be 30 s"),
         pytest.param({"raised": LastRaise(at=NOW + 0.5)}, None, id="also where the clock was put back a little"),
         pytest.param({"raised": LastRaise(at=NOW + 3600)}, 8, id="but not for an hour"),
-        pytest.param({"seen": watched(4, ReplicaChange(NOW - 14, 1))}, None, id="after another rise it waits as long"),
-        pytest.param({"seen": watched(4, ReplicaChange(NOW - 15, 1))}, 8, id="and no longer"),
+        pytest.param(
+            {"seen": watched(4, ReplicaChange(NOW - 10, 1)), "leads_since": NOW - 5}, None,
+            id="a raise before this replica led may be its predecessor's",
+        ),
+        pytest.param(
+            {"seen": watched(4, ReplicaChange(NOW - 10, 1)), "leads_since": NOW - 11}, 8,
+            id="one since then was the HPA's",
+        ),
+        pytest.param({"seen": watched(4, ReplicaChange(NOW - 1, 1)), "leads_since": NOW - 3600}, 8, id="also just now"),
     ],
 )  # fmt: skip
 def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], expected: int | None) -> None:

@@ -94,8 +94,9 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     # Outside of its bounds the HPA ignores its metrics, and 0 switches it off.
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
-    # Whoever raised it: after a change of the leader this process does not know which raise was the companion's.
+    # Before this process led or observed the target, any rise may have been the companion's.
     history, raised_at = context.state.history, context.state.raised.at
-    last = max((history.since, raised_at or 0.0, *(rise.at for rise in history.rises)))
+    earlier = (rise.at for rise in history.rises if rise.at <= context.leads_since)
+    last = max((history.since, raised_at or 0.0, *earlier))
     # A raise in the future: this machine's clock was put back since.
     return abs(now - last) < context.settings.hpa_sync_seconds
