@@ -116,7 +116,8 @@ def _queries(inputs: AssessmentInputs) -> Iterator[tuple[str, object]]:
         data = _source(samples) | {"windowSeconds": samples.window, "offsetSeconds": samples.behind}
         total = None if samples.total is None else _point(samples.total)
         reads = [pod.name for pod in inputs.pods if pod.name in samples.reads]
-        data |= _present(byPod=by_pod, total=total, readsPods=reads or None)
+        counts = {pod.name: samples.counts[pod.name] for pod in inputs.pods if pod.name in samples.counts}
+        data |= _present(byPod=by_pod, total=total, readsPods=reads or None, counts=counts or None)
         if by_pod is not None:
             points = ((pod.name, samples.pods.get(pod.name)) for pod in inputs.pods)
             data["pods"] = _Members((pod, _point(point)) for pod, point in points if point is not None)
@@ -125,7 +126,7 @@ def _queries(inputs: AssessmentInputs) -> Iterator[tuple[str, object]]:
 
 def _point(point: Point) -> Object:
     value = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
-    return value | _present(count=point.count, full=point.full)
+    return value | _present(count=point.count)
 
 
 def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:

@@ -242,17 +242,21 @@ class Session:
         accept: str = JSON,
         timeout: float = 10.0,  # noqa: ASYNC109  the deadline is part of the request
         largest: int = LARGEST_ANSWER,
+        limit_name: str = "",
         compressed: bool = False,
+        aggregated: bool = False,
     ) -> bytes:
-        """The body of a GET, of `largest` bytes at most.
+        """The body of a GET, of `largest` bytes at most; `limit_name` is the settings key of that limit.
+
+        `aggregated`: it comes through the API server from another one, whose Date says nothing of its clock.
 
         `path` starts with `/`; `timeout` in seconds covers the whole request. `compressed`: as gzip on the way, for
         large answers. The API server writes a list object by object, and to read many small TLS records costs more than
         to expand it; for the API server both are about even.
         """
         headers = {"Accept": accept, **({"Accept-Encoding": "gzip"} if compressed else {})}
-        question = _Question("GET", path, params, headers)
-        return (await self._whole(question, timeout, Limit(largest), None)).body.whole()
+        question = _Question("GET", path, params, headers, is_relayed=aggregated)
+        return (await self._whole(question, timeout, Limit(largest, limit_name), None)).body.whole()
 
     @contextlib.asynccontextmanager
     async def reading(

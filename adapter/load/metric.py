@@ -15,6 +15,7 @@ from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
     absent_container_sentence,
+    counted_total,
     in_service_since,
     is_service_total,
     no_capacity_sentence,
@@ -323,14 +324,14 @@ def _assess_total(
     """
     policy, memory, now = inputs.policy, inputs.memory, inputs.now
     source, band = query_samples(metric, inputs.samples), band_of(policy, metric, total=True)
-    point = source.total
-    assert point is not None
+    of_target = [*groups.serving, *groups.doubtful, *groups.out]
+    point, median = counted_total(source, {pod.name: in_service_since(pod, memory.pod(pod.uid)) for pod in of_target})
     # A floor may be the past on purpose: it ages from when its value was the answer.
     at = point.at + source.behind if metric.floor else point.at
     began = at - source.window - source.interval
     medians = [each for each in before.medians if now - each[0] <= MEDIANS_SECONDS]
-    if point.count is not None and point.count > 0:
-        medians.append((now, point.count))
+    if median is not None:
+        medians.append((now, median))
     after = MetricMemory(medians=_thinned(medians))
     in_count, error = [*groups.serving, *groups.doubtful], None
     if now - at > source.max_age:
@@ -428,7 +429,7 @@ def _bound_of_total(
         return None if memory.started_at is not None and now - memory.started_at <= window else point.value
     if point.count in {0, 1}:
         return None
-    full = point.full or max((median for _, median in medians), default=0)
+    full = max((median for _, median in medians), default=0)
     return point.value if point.count >= full else -(-point.value * full // (point.count - 1))
 
 

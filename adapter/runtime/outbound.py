@@ -1,67 +1,51 @@
 """HTTP to servers other than this cluster's API server: credentials from files, TLS, deadlines, limits."""
 
 import asyncio
-import base64
 import contextlib
-import os
-import re
 import socket
-import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
 
-from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Limit, discard_body, read_body
+from adapter.runtime.answer_budget import ANSWERS, AnswerBudget, Body, Limit, discard_body, read_body
+from adapter.runtime.http import (
+    AT_ONCE,
+    LARGEST_ANSWER,
+    LARGEST_SECRET,
+    UNREADABLE_CREDENTIALS,
+    Access,
+    Opened,
+    Reply,
+    credentials,
+    error_text,
+    open_access,
+    secret,
+    tls_context,
+)
 from adapter.runtime.source_errors import SourceUnreachable, connection_fault
 
-AT_ONCE = 8
-"""Requests under way at a time, for each client."""
-LARGEST_ANSWER = 32 * MIB
-"""Bytes of an answer, unpacked, where the settings say nothing else."""
-LARGEST_SECRET = 16 * 1024
-"""Bytes of a file with a secret: servers take no longer header."""
-UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
-
-_Stamp = tuple[tuple[int, ...], ...]
+__all__ = [
+    "AT_ONCE",
+    "LARGEST_ANSWER",
+    "LARGEST_SECRET",
+    "UNREADABLE_CREDENTIALS",
+    "Access",
+    "Client",
+    "Connector",
+    "Reply",
+    "SegmentedReply",
+    "credentials",
+    "error_text",
+    "secret",
+    "tls_context",
+]
+"""Names from `http` among them, until the last caller of this module has moved there."""
 
 _TURNS = 10
 """Passes of the event loop in which a transport notices its closed socket and releases it."""
-_TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
-"""The TLS part of aiohttp's errors: a flag, or the address of an object, which differs each time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Credentials and TLS of a client. Files are read again when they change; empty: not used.
-
-    `secret_headers` and `header_files` map header names to the files with their values: headers of the protocol, and
-    those under `headerFiles` in the settings. `ca` is the PEM text of CAs, instead of `ca_file`.
-    """
-
-    username: str = ""
-    password_file: str = ""
-    bearer_token_file: str = ""
-    ca_file: str = ""
-    ca: str = field(default="", repr=False)
-    cert_file: str = ""
-    key_file: str = ""
-    insecure_skip_verify: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secret_headers: Mapping[str, str] = field(default_factory=dict)
-    header_files: Mapping[str, str] = field(default_factory=dict)
-
-
-class Reply(NamedTuple):
-    """An answer of any status; `headers` are case-insensitive."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class SegmentedReply(NamedTuple):
@@ -75,13 +59,6 @@ class SegmentedReply(NamedTuple):
     def plain(self) -> Reply:
         """The same in one piece, for small bodies and refusals."""
         return Reply(self.status, self.headers, self.body.whole())
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    stamp: _Stamp
-    headers: Mapping[str, str]
-    tls: ssl.SSLContext | None
 
 
 class Client:
@@ -106,7 +83,7 @@ class Client:
         self._source = source or f"client {id(self)}"
         self._limit = limit
         self._budget = budget
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=at_once),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -136,7 +113,7 @@ class Client:
                 async with asyncio.timeout(seconds):
                     opened, secure = self._opened, str(url).startswith("https:")
                     if opened is None or opened.stamp or (secure and opened.tls is None):
-                        self._opened = opened = await asyncio.to_thread(_open, self._access, opened, secure)
+                        self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
                     content |= {"ssl": opened.tls or True, "headers": {**opened.headers, **(headers or {})}}
                     async with self._http.request(method, url, allow_redirects=False, **content) as response:
                         body = Body()
@@ -158,83 +135,6 @@ class Client:
     async def close(self) -> None:
         """Close the connections."""
         await self._http.close()
-
-
-def tls_context(access: Access) -> ssl.SSLContext:
-    """The TLS context of an access. Reads files. Raises OSError (ssl.SSLError among them)."""
-    context = ssl.create_default_context(cafile=access.ca_file or None, cadata=access.ca or None)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # CAs of managed clouds lack key identifiers
-    if access.cert_file:
-        context.load_cert_chain(access.cert_file, access.key_file or None)
-    if access.insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def secret(file: str) -> str:
-    """The secret in a file, without surrounding white space. Raises OSError, and ValueError where it is too large."""
-    with Path(file).open("rb") as opened:
-        content = opened.read(LARGEST_SECRET + 1)
-    if len(content) > LARGEST_SECRET:
-        raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
-    return content.decode().strip()
-
-
-def _open(access: Access, opened: _Opened | None, secure: bool) -> _Opened:
-    """Credentials and TLS from their files, read again where one has changed. Reads files: not for the event loop."""
-    files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
-    values = (*access.secret_headers.values(), *access.header_files.values())
-    try:
-        # As short as Path's, and follows a Secret's symlinks just so.
-        states = [os.stat(file) for file in (*files, *values) if file]  # noqa: PTH116
-        stamp = tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
-        if opened is not None and opened.stamp == stamp and (opened.tls is not None or not secure):
-            return opened
-        return _Opened(stamp, credentials(access), tls_context(access) if secure else None)
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise _unusable("a file with a secret is no UTF-8 text") from error
-    except ValueError as error:
-        raise _unusable(str(error)) from error
-
-
-def _unusable(why: str) -> SourceUnreachable:
-    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
-
-
-def credentials(access: Access) -> dict[str, str]:
-    """The request headers of an access. Reads files. Raises OSError, and ValueError for an unusable value."""
-    headers = dict(access.headers)
-    if access.username:
-        pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"
-        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    elif access.bearer_token_file:
-        headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
-    for name, file in access.secret_headers.items():
-        headers[name] = secret(file)
-    for name, file in access.header_files.items():
-        where = f"headerFiles, {name}"
-        try:
-            headers[name] = value = secret(file)
-        except OSError as error:
-            raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        if not value or not value.isascii() or not value.isprintable():
-            # The value is not shown: it may be a secret.
-            fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
-            raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
-    return headers
-
-
-def error_text(error: Exception) -> str:
-    """The text of a connection's error, equal for equal errors; never empty."""
-    return _TLS.sub("", str(error)) or type(error).__name__
 
 
 class Connector(aiohttp.TCPConnector):

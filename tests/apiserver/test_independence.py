@@ -1,89 +1,18 @@
 """Requests with selectors return what a full scan finds, at a cost that depends only on what they select."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
 from adapter.load.pods import PodState
-from adapter.snapshot import Snapshot, SnapshotStore
-from adapter.usage.series import Series
-from tests.apiserver.conftest import StubScales
-from tests.apiserver.metric_requests import EXTERNAL, PODS, ask, respond
+from tests.apiserver.metric_requests import PODS, ask
 from tests.apiserver.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
-
-
-class Labels(dict[str, str]):
-    """Labels that count their reads."""
-
-    looks = 0
-
-    def get(self, key: str, default: Any = None) -> Any:
-        Labels.looks += 1
-        return super().get(key, default)
-
-
-def labelled(one: Series) -> Series:
-    return msgspec.structs.replace(one, labels=Labels(one.labels))
-
-
-def with_pods(number: int) -> Snapshot:
-    """Policies of two pods each, and a query with a series of each pod."""
-    pods = [pod(f"p{index}", labels=Labels(app=f"web-{index // 2}")) for index in range(number)]
-    views = [
-        view(
-            f"web-{first // 2}",
-            target=f"web-{first // 2}",
-            pods=[reading(each.name, cpu=100)._replace(pod=each) for each in pods[first : first + 2]],
-            assessments=[measured(usage=100)],
-        )
-        for first in range(0, number, 2)
-    ]
-    by_pod = [labelled(series(1, pod=each.name)) for each in pods]
-    return snapshot(*views, queries=[query("requests", *by_pod)], pods=pods)
-
-
-def with_series(number: int) -> Snapshot:
-    found = (series(1, queue=f"q{index}") for index in range(number))
-    return snapshot(queries=[query("depth", *map(labelled, found), by_pod=False)])
-
-
-async def looks(picture: Snapshot, target: str, again: str) -> int:
-    """How often the second request read a label, after an assessment without changes."""
-    store = SnapshotStore()
-    store.swap(picture)
-    provider = MetricsProvider(store, StubScales(), lambda _: None, lambda: "", lambda: NOW)
-    assert (await respond(provider, target))["items"]
-    store.swap(replace(store.current, policies=dict(store.current.policies)))
-    Labels.looks = 0
-    assert (await respond(provider, again))["items"]
-    return Labels.looks
-
-
-@pytest.mark.parametrize(
-    ("scene", "target"),
-    [
-        (with_series, f"{EXTERNAL}/depth?labelSelector=queue%3Dq"),
-        (with_pods, f"{PODS}/requests?labelSelector=app%3Dweb-"),
-        (with_pods, f"{PODS}/requests?metricLabelSelector=namespace%3Dshop&labelSelector=app%3Dweb-"),
-        (with_pods, f"{PODS}/effective_cpu?labelSelector=app%3Dweb-"),
-    ],
-)
-async def test_the_cost_of_a_request_depends_only_on_what_it_selects(
-    scene: Callable[[int], Snapshot], target: str
-) -> None:
-    few = await looks(scene(10), f"{target}1", f"{target}2")
-    assert few <= 10
-    assert await looks(scene(400), f"{target}1", f"{target}2") == few
-
 
 keys = st.sampled_from(["code", "zone"])
 some = st.sampled_from(["a", "b"])

@@ -21,7 +21,7 @@ from adapter.settings import Settings
 from adapter.telemetry.metrics import Metrics
 from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
 from tests.registries.http_kit import Platform, said
-from tests.usage.fakes import FakePrometheus, asks_times, vector
+from tests.usage.fakes import FakePrometheus
 
 CREATED = "2026-01-01T00:00:00Z"
 VERSIONS = {plural: PREFIXES[plural].removeprefix("/apis/") for plural in KINDS}
@@ -183,9 +183,7 @@ def _dated(prom: FakePrometheus) -> Callable[[web.Request, dict[str, str]], Any]
 
     async def answer(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         prom.sampled_at = time.time()
-        if asks_times(form["query"]):
-            return await prom.by_rows(request, form)
-        return vector(*prom.rows.get(form["query"], []), at=time.time())
+        return await prom.by_rows(request, form)
 
     return answer
 

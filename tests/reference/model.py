@@ -202,7 +202,7 @@ def read(w: World, metric: Json) -> Samples:
     usual = sorted(F(counts[p.name]) for p in sure if p.since <= found.get(p.uid, (0, total_at))[1] - window)
     medians = [(seconds(t), F(m)) for t, m in w.memory.get("medians", {}).get(name, []) if now - seconds(t) <= 3600]
     medians += [(now, usual[(len(usual) - 1) // 2])] if usual else []
-    full = F(source["full"]) if "full" in source else max((m for _, m in medians), default=ZERO)
+    full = max((m for _, m in medians), default=ZERO)
     recent = [m for t, m in medians if now - t <= window] or [ZERO]
     s.steady = max(recent) - min(recent) <= 1
     s.last = {u: (seconds(x["at"]), quantity(x["bound"])) for u, x in w.memory.get("last", {}).get(name, {}).items()}

@@ -23,27 +23,26 @@ MIB = 1024 * 1024
 NOW = 1_767_268_800.0
 
 
-def answer(size: int, *, dating: bool, spaced: bool = False) -> bytes:
-    """A vector of about `size` bytes, with the labels that a cAdvisor metric has."""
+def answer(size: int) -> bytes:
+    """A vector of about `size` bytes: values with the labels that a cAdvisor metric has, and the times of samples."""
     rows, length, number = [], 0, 0
-    separators = (", ", ": ") if spaced else (",", ":")
     while length < size:
         labels = {"namespace": f"team-{number % 40}", "pod": f"checkout-{number // 7:06d}-7d9f4c5b6-x{number:06d}"}
-        labels |= {INPUT_LABEL: "0"} if dating else {"container": "app", "node": f"node-{number % 300}"}
-        value = str(NOW - 5) if dating else f"{number % 977 / 7:.9f}"
-        rows.append(json.dumps({"metric": labels, "value": [NOW, value]}, separators=separators))
-        length += len(rows[-1]) + 1
+        value = {**labels, "container": "app", "node": f"node-{number % 300}"}, f"{number % 977 / 7:.9f}"
+        time = {**labels, INPUT_LABEL: "time0"}, str(NOW - 5)
+        rows += [
+            json.dumps({"metric": row, "value": [NOW, text]}, separators=(",", ":")) for row, text in (value, time)
+        ]
+        length += len(rows[-1]) + len(rows[-2]) + 2
         number += 1
-    head = '{"status":"success","data":{"resultType":"vector","result":['
-    return (head.replace(":", ": ") if spaced else head).encode() + ",".join(rows).encode() + b"]}}"
+    return b'{"status":"success","data":{"resultType":"vector","result":[' + ",".join(rows).encode() + b"]}}"
 
 
-def serve(size: int, spaced: bool, port: Connection) -> None:
-    bodies = {dating: answer(size, dating=dating, spaced=spaced) for dating in (False, True)}
+def serve(size: int, port: Connection) -> None:
+    body = answer(size)
 
-    async def reply(request: web.Request) -> web.Response:
-        dating = INPUT_LABEL in str((await request.post())["query"])
-        return web.Response(body=bodies[dating], content_type="application/json")
+    async def reply(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
 
     async def main() -> None:
         app = web.Application()
@@ -103,9 +102,9 @@ async def measure(port: int) -> dict[str, object]:
     return after
 
 
-def main(size: int, spaced: bool) -> None:
+def main(size: int) -> None:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(size, spaced, theirs), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(size, theirs), daemon=True)
     process.start()
     port = ours.recv()
     try:
@@ -116,4 +115,4 @@ def main(size: int, spaced: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(int(float(sys.argv[1]) * MIB), "spaced" in sys.argv[2:])
+    main(int(float(sys.argv[1]) * MIB))

@@ -109,14 +109,18 @@ def test_a_time_of_dubbo_or_curator_beyond_all_numbers_is_no_time() -> None:
         zookeeper_layouts.parse_service_instance(body, 0.0, "")
 
 
-@pytest.mark.parametrize("duration", ["9" * 400 + "s", "9" * 4_000, "1s" + "9" * 4_000, "9" * 4_000 + "x"])
-def test_a_range_in_a_policys_query_beyond_all_numbers_is_a_window_that_is_not_known(duration: str) -> None:
-    assert in_a_step(lambda: promql.parse_inputs(f"a[{duration}]")).window == promql.UNKNOWN_WINDOW
-
-
-def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
-    with pytest.raises(PromqlError, match="more than 200 selectors"):
-        in_a_step(lambda: promql.parse_inputs("a=b," * 1_000))
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"rate(a[{range_}])" for range_ in ("9" * 400 + "s", "9" * 4_000, "1s" + "9" * 4_000, "9" * 4_000 + "x")),
+        "a=b," * 1_000,
+        "(" * 4_096,
+        "x+" * 2_048,
+    ],
+)
+def test_a_policys_query_that_is_none_is_refused_at_once(text: str) -> None:
+    with pytest.raises(PromqlError, match=r"more than 2000 tokens|not readable at character"):
+        in_a_step(lambda: promql.parse_inputs(text))
 
 
 def test_managed_fields_of_thousands_of_managers_take_no_time() -> None:

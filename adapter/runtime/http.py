@@ -1,0 +1,236 @@
+"""HTTP requests to load sources, registries and upstream adapters: credentials from files, TLS, deadlines, limits."""
+
+import asyncio
+import base64
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+from yarl import URL
+
+from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable, connection_fault
+
+MIB = 1024 * 1024
+LARGEST_ANSWER = 32 * MIB
+"""Bytes of an answer, unpacked, where the settings say nothing else."""
+AT_ONCE = 8
+"""Connections of a client."""
+LARGEST_SECRET = 16 * 1024
+"""Bytes of a file with a secret: servers accept no longer header."""
+UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
+
+_TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
+"""The TLS part of aiohttp's errors: a flag, or the address of an object, which differs each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Credentials and TLS of a client. Files are read again when they change; empty: not used.
+
+    `secret_headers` and `header_files` map header names to the files with their values: headers of the protocol, and
+    those under `headerFiles` in the settings. `ca` is the PEM text of CAs, instead of `ca_file`.
+    """
+
+    username: str = ""
+    password_file: str = ""
+    bearer_token_file: str = ""
+    ca_file: str = ""
+    ca: str = field(default="", repr=False)
+    cert_file: str = ""
+    key_file: str = ""
+    insecure_skip_verify: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_headers: Mapping[str, str] = field(default_factory=dict)
+    header_files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Reply(NamedTuple):
+    """An answer of any status; `headers` are case-insensitive."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Opened(NamedTuple):
+    """The content of an access's files; `tls` only where it was asked for."""
+
+    stamp: tuple[tuple[int, int, int], ...]
+    """Inode, time and size of each file."""
+    headers: Mapping[str, str]
+    tls: ssl.SSLContext | None
+
+
+class Client:
+    """Sends requests with the credentials of one access. Must be made where an event loop runs.
+
+    `timeout` is the default deadline of a request, in seconds. `max_bytes` limits each answer, after unpacking;
+    `limit_name` is the settings key of that limit, for the error. `at_once` limits the connections (0: any number).
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float,
+        max_bytes: int = LARGEST_ANSWER,
+        at_once: int = AT_ONCE,
+        limit_name: str = "",
+    ) -> None:
+        self._access = access
+        self._timeout = timeout
+        self._max_bytes = max_bytes
+        self._limit_name = limit_name
+        self._opened: Opened | None = None
+        self._connector = aiohttp.TCPConnector(limit=at_once)
+        self._http = aiohttp.ClientSession(
+            connector=self._connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),
+            # Encodings that can always be unpacked: aiohttp offers more where more packages are installed.
+            headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
+        )
+
+    async def send(
+        self,
+        method: str,
+        url: str | URL,
+        *,
+        deadline: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        **content: Any,
+    ) -> Reply:
+        """The whole answer to a request. Redirects are not followed.
+
+        `deadline` (seconds) covers everything from reading files to the last byte. `content` goes to aiohttp as it is:
+        `params`, `data`, `json`. Raises SourceUnreachable and AnswerTooLarge.
+        """
+        seconds = deadline or self._timeout
+        try:
+            async with asyncio.timeout(seconds):
+                opened = await self._open(secure=str(url).startswith("https:"))
+                async with self._http.request(
+                    method,
+                    url,
+                    allow_redirects=False,
+                    ssl=opened.tls or True,
+                    headers={**opened.headers, **(headers or {})},
+                    **content,
+                ) as answer:
+                    return Reply(
+                        answer.status, answer.headers, await read_body(answer, self._max_bytes, self._limit_name)
+                    )
+        except TimeoutError as error:
+            raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
+
+    async def close(self) -> None:
+        """Close the connections at once, those of given up requests too."""
+        await self._connector.close(abort_ssl=True)
+        await self._http.close()
+
+    async def _open(self, *, secure: bool) -> Opened:
+        """The credentials, read again in a thread where a file has changed."""
+        opened = self._opened
+        if opened is None or opened.stamp or (secure and opened.tls is None):
+            self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
+        return opened
+
+
+async def read_body(answer: aiohttp.ClientResponse, max_bytes: int, limit_name: str = "") -> bytes:
+    """The whole body, unpacked. Raises AnswerTooLarge as soon as more than `max_bytes` have arrived."""
+    chunks, size = [], 0
+    async for chunk in answer.content.iter_any():
+        size += len(chunk)
+        if size > max_bytes:
+            limit = f"{max_bytes / MIB:g}"
+            if not limit_name:
+                raise AnswerTooLarge(f"the answer is larger than {limit} MiB")
+            raise AnswerTooLarge(f"the answer is larger than {limit_name} ({limit}): ask for less, or raise that limit")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
+    """Headers and TLS (if `secure`) from the files of an access; `opened` itself where no file has changed.
+
+    Reads files. Raises SourceUnreachable.
+    """
+    files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
+    values = (*access.secret_headers.values(), *access.header_files.values())
+    try:
+        states = [os.stat(file) for file in (*files, *values) if file]  # noqa: PTH116  follows a Secret's symlinks
+        stamp = tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+        if opened is not None and opened.stamp == stamp and (opened.tls is not None or not secure):
+            return opened
+        return Opened(stamp, credentials(access), tls_context(access) if secure else None)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _unusable("a file with a secret is no UTF-8 text") from error
+    except ValueError as error:
+        raise _unusable(str(error)) from error
+
+
+def tls_context(access: Access) -> ssl.SSLContext:
+    """The TLS context of an access. Reads files. Raises OSError (ssl.SSLError among them)."""
+    context = ssl.create_default_context(cafile=access.ca_file or None, cadata=access.ca or None)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # CAs of managed clouds lack key identifiers
+    if access.cert_file:
+        context.load_cert_chain(access.cert_file, access.key_file or None)
+    if access.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def secret(file: str) -> str:
+    """The secret in a file, without surrounding white space. Raises OSError, and ValueError where it is too large."""
+    with Path(file).open("rb") as opened:
+        content = opened.read(LARGEST_SECRET + 1)
+    if len(content) > LARGEST_SECRET:
+        raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
+    return content.decode().strip()
+
+
+def credentials(access: Access) -> dict[str, str]:
+    """The request headers of an access. Reads files. Raises OSError, and ValueError for an unusable value."""
+    headers = dict(access.headers)
+    if access.username:
+        pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    elif access.bearer_token_file:
+        headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
+    for name, file in access.secret_headers.items():
+        headers[name] = secret(file)
+    for name, file in access.header_files.items():
+        where = f"headerFiles, {name}"
+        try:
+            headers[name] = value = secret(file)
+        except OSError as error:
+            raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if not value or not value.isascii() or not value.isprintable():
+            # The value is not shown: it may be a secret.
+            fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
+            raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
+    return headers
+
+
+def error_text(error: Exception) -> str:
+    """The text of a connection's error, equal for equal errors; never empty."""
+    return _TLS.sub("", str(error)) or type(error).__name__
+
+
+def _unusable(why: str) -> SourceUnreachable:
+    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
