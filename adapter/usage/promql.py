@@ -281,8 +281,8 @@ def _parts(node: ast.Expr, around: _Around) -> list[tuple[ast.Expr, _Around]]:
 
 def _read(node: ast.VectorSelector | ast.MatrixSelector, around: _Around) -> tuple[Selector, float, float]:
     """A selector; how far back it reads (seconds); its offset, 0 where it has none or reads ahead or a fixed time."""
-    is_matrix = isinstance(node, ast.MatrixSelector)
-    vector, seconds = (node.vector_selector, node.range.total_seconds()) if is_matrix else (node, None)
+    vector = node.vector_selector if isinstance(node, ast.MatrixSelector) else node
+    seconds = node.range.total_seconds() if isinstance(node, ast.MatrixSelector) else None
     own, at = _offset(vector), _at(vector)
     offset, at = (own, at) if at else (around.offset + own, around.at)
     written = _SHIFT.fullmatch(vector.prettify())

@@ -261,8 +261,8 @@ class TestTotals:
     @pytest.mark.parametrize(
         ("counts", "desired"),
         [
-            pytest.param({"web-0": 4, "other": 2}, 5, id="only the target's pods count"),
-            pytest.param({"web-0": 3, "web-1": 4}, 7, id="3 of 4: at most 2000 · 4/2"),
+            pytest.param({"web-0": 4, "other": 2}, 3, id="only the target's pods count"),
+            pytest.param({"web-0": 3, "web-1": 4}, 6, id="3 of 4: at most 2000 · 4/2"),
             pytest.param({"other": 2}, 10, id="where none of them is read: all that are"),
             pytest.param({"web-0": 1}, 10, id="of one sample nobody knows"),
         ],

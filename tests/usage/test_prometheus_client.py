@@ -3,12 +3,15 @@
 import asyncio
 import gzip
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings import BasicAuth, PrometheusServer
@@ -74,6 +77,23 @@ async def test_a_password_is_read_from_its_file(fake: FakePrometheus, tmp_path: 
     file.write_text("sécret\n")
     await query(fake.settings(basic_auth=BasicAuth(username="me", password_file=str(file))))
     assert fake.requests[0].headers["Authorization"] == "Basic bWU6c8OpY3JldA=="
+
+
+async def test_an_unknown_authority_is_not_trusted_and_a_given_one_is(tmp_path: Path) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    application = web.Application()
+    application.router.add_post("/api/v1/query", lambda _: asyncio.sleep(0, vector()))
+    server = TestServer(application, host="127.0.0.1")
+    await server.start_server(ssl=context)
+    try:
+        url = f"https://127.0.0.1:{server.port}"
+        with pytest.raises(SourceUnreachable, match="certificate verify failed"):
+            await query(PrometheusServer(name="main", url=url))
+        assert await query(PrometheusServer(name="main", url=url, ca_file=str(tmp_path / "ca.pem"))) == []
+    finally:
+        await server.close()
 
 
 class TestFaults:

@@ -207,18 +207,10 @@ def test_what_is_no_query_is_refused_with_the_remedy(text: str, sentence: str) -
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("part", ["-", "(", "abs(", "x+", "x^", "x or "])
-def test_the_deepest_text_is_read_or_refused(part: str) -> None:
-    depth = 1990 // (2 if part in {"abs(", "x+", "x^"} else 4 if part == "x or " else 1)
-    closing = ")" * depth if part.endswith("(") else ""
-    if len(part) == 1 and closing:
-        depth, closing = depth // 2, closing[: depth // 2]
-    try:
-        found = parse_inputs(part * (depth - 1) + "x" + closing[:-1])
-    except PromqlError as error:
-        assert "tokens" in str(error)
-    else:
-        assert [selector.base for selector in found.selectors] == ["x"]
+@pytest.mark.parametrize(("part", "end"), [("-", ""), ("(", ")"), ("abs(", ")"), ("x^", ""), ("x or ", "")])
+def test_text_as_deep_as_the_limit_is_read(part: str, end: str) -> None:
+    depth = 480
+    assert selectors(part * depth + "x" + end * depth) == ["x"]
 
 
 class TestSelectors:
@@ -278,8 +270,10 @@ class TestQuestion:
             ")",
             'or label_replace(max by (namespace, pod) (timestamp(x)), "effective_load_input", "time0", "", "")',
             'or label_replace(max by (namespace, pod) (timestamp(y)), "effective_load_input", "time1", "", "")',
-            "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
-            '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")',
+            (
+                "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
+                '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")'
+            ),
         ]
 
     @pytest.mark.parametrize("text", ["max_over_time(rate(x[1m])[5m:])", "rate(x[1m]) / rate(x[5m])"])
@@ -313,7 +307,6 @@ class TestQuestion:
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         found = parse_inputs(text)
-    except PromqlError as error:
-        assert str(error)
-    else:
-        parse_inputs(question(text, found, LABELS))
+    except PromqlError:
+        return
+    parse_inputs(question(text, found, LABELS))

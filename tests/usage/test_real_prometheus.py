@@ -256,7 +256,7 @@ class TestRefusals:
         with capture_logs() as logs:
             async with asking(real, 'label_replace(r1, "a", "$1", "b", "(")') as world:
                 found = await world.until(lambda samples: samples.error)
-        assert (found.error or "").startswith("Prometheus real: HTTP 400: the query is rejected (bad_data)")
+        assert (found.error or "").startswith("Prometheus real: HTTP 422: the query is rejected (execution)")
         assert "invalid regular expression in label_replace" in logs[0]["error"]
 
     async def test_a_selector_of_several_metrics_cannot_be_dated(self, real: RealPrometheus, page: Exporter) -> None:
@@ -407,19 +407,19 @@ class TestWindows:
 
 FAULTS = {
     "NaN": (lambda answer: _valued(answer, "NaN"), "answers NaN for every pod, which does not count"),
-    "a warning": (lambda answer: {**answer, "warnings": ["store x: deadline"]}, "real: answers with a warning, so a part"),
-    "a part": (lambda answer: {**answer, "isPartial": True}, "real: answers with isPartial, so a part of the answer may"),
-    "the query's fault": (
-        lambda _: {"status": "error", "errorType": "execution", "error": "no"}, "real: the query is rejected (execution)"
-    ),
-    "its own trouble": (
-        lambda _: {"status": "error", "errorType": "internal", "error": "disk"}, "real: is in trouble itself (internal)"
-    ),
-    "another service": (lambda _: {"kind": "PodList", "items": []}, "real: the answer is not what is expected of this"),
-    "more than its limit": (lambda answer: {**answer, "infos": ["x" * (1 << 20)]}, "the answer is larger than its limit"),
+    "a warning": (lambda answer: {**answer, "warnings": ["store x: deadline"]}, "answers with a warning, so a part"),
+    "a part": (lambda answer: {**answer, "isPartial": True}, "answers with isPartial, so a part of the answer may"),
+    "its query": (lambda _: _failed("execution"), "the query is rejected (execution)"),
+    "its own trouble": (lambda _: _failed("internal"), "is in trouble itself (internal)"),
+    "another service": (lambda _: {"kind": "PodList", "items": []}, "the answer is not what is expected of this"),
+    "too much": (lambda answer: {**answer, "infos": ["x" * (1 << 20)]}, "the answer is larger than its limit"),
     "wiped": (lambda answer: _valued(answer, None), None),
-}  # fmt: skip
+}
 """What a server answers, and what the sentence says (None: there is no fault, and no pod)."""
+
+
+def _failed(kind: str) -> Any:
+    return {"status": "error", "errorType": kind, "error": "text of the server"}
 
 
 def _valued(answer: Any, value: str | None) -> Any:
