@@ -47,7 +47,7 @@ async def ask(url: str, texts: list[str], seconds: float) -> None:
 
     async def at_its_time(session: aiohttp.ClientSession, text: str) -> None:
         await asyncio.sleep(random.uniform(0, _INTERVAL - 2))
-        form = {"query": text, "lookback_delta": "90", "timeout": "10"}
+        form = {"query": text, "lookback_delta": "90", "timeout": "60"}
         async with session.post(f"{url}/api/v1/query", data=form) as answer:
             answer.raise_for_status()
             await answer.read()
