@@ -29,6 +29,8 @@ CONCURRENT_REQUESTS = 8
 """Requests in progress at a time."""
 
 CHECK_SECONDS = 0.5
+LARGE_BYTES = 256 * 1024
+"""Answers larger than this are read in a thread: 5,000 pods take 20 ms."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
 _LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long text that is no duration
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -258,7 +260,8 @@ class ResourceMetrics:
                     limit_name="resourceMetrics.maxAnswerMiB",
                     aggregated=True,
                 )
-            pods = decode_usages(body)
+            is_large = len(body) > LARGE_BYTES
+            pods = await asyncio.to_thread(decode_usages, body) if is_large else decode_usages(body)
         except (KubeError, WrongAnswer) as error:
             self._metrics.source_up.labels(SOURCE).set(0)
             self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
