@@ -161,7 +161,7 @@ def _assess_pods(
         readings = [reading_of(sums_of(pods), band, replaceable) for pods, replaceable in groups_read]
         upper = upper_of(loads, band)
     hold = _hold(memory, groups, began)
-    if hold is None and _are_moving(medians, now, (assessment.window or 0.0) + source.interval):
+    if hold is None and _are_moving(medians, now, assessment.window or 0.0):
         hold = HeldBy.WINDOWS
     if hold is None and not any(sample.usage is not None for sample in serving):
         hold = HeldBy.MISSING if serving else HeldBy.DOUBT
@@ -274,7 +274,7 @@ def _hold(memory: Memory, groups: PodGroups, began: float) -> HeldBy | None:
 
 
 def _are_moving(medians: Sequence[tuple[float, int]], now: float, seconds: float) -> bool:
-    """Whether windows fill or drain: their median count moved by more than one in this time."""
+    """Whether windows fill or drain: their median count moved by more than one in the last so many seconds."""
     recent = [median for at, median in medians if now - at <= seconds]
     return bool(recent) and max(recent) - min(recent) > 1
 
@@ -407,7 +407,7 @@ def _range_of_total(
     hold = _hold(memory, groups, began)
     if hold is None and (bound is None or is_unread):
         hold = HeldBy.MISSING
-    if hold is None and _are_moving(medians, now, source.window + source.interval):
+    if hold is None and _are_moving(medians, now, source.window):
         hold = HeldBy.WINDOWS
     upper = upper._replace(hold=hold, zero=band.low is not None and point.value == 0 and bound == 0)
     drift, towards = None, policy.converge_towards

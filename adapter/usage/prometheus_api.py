@@ -1,4 +1,4 @@
-"""Clients of one Prometheus server: what it answers, and how its errors are told."""
+"""Clients of one Prometheus server: what it answers, and the sentences of its errors."""
 
 import asyncio
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import promql_parser as ast
 
 INPUT_LABEL = "effective_load_input"
-"""The label that tells the series of `question` that are not values: `time` or `count`, and a number."""
+"""The label of those series of `question` that are not values: `time` or `count`, and a number."""
 
 MOST_TOKENS = 2000
 """The parser takes stack for each level of nesting: 16 KiB of brackets end the process."""
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 )
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 _SHIFT = re.compile(r"(?P<base>.*?)(?: @ [^\s\"}]+)?(?: offset [^\s\"}]+)?", re.DOTALL)
-"""A selector as the parser writes it; what follows its base is no part of a string."""
+"""A selector as the parser writes it; what follows its base is not part of a string."""
 
 _WHOLE_AT_ANY_COUNT = frozenset(
     {

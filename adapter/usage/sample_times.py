@@ -100,7 +100,7 @@ class SampleTimes:
 class SampleCounts:
     """How many samples the windows of an expression hold.
 
-    `is_known` is False where nobody counted them, and where windows of different scrape intervals would hide each
+    `is_known` is False where they were not counted, and where windows of different scrape intervals would hide each
     other's gaps.
     """
 
@@ -120,7 +120,7 @@ class SampleCounts:
     def of(self, place: Place) -> int | None:
         """The fewest samples in a window that a value was computed from.
 
-        None where it has no window, UNCOUNTED where nobody can tell.
+        None where it has no window, UNCOUNTED where it is not known.
         """
         if not self._is_known:
             return UNCOUNTED if self._counts or self._inputs.uncounted else None

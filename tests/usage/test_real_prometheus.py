@@ -432,9 +432,7 @@ def _valued(answer: Any, value: str | None) -> Any:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_server_that_answers_badly_is_told_truly_and_the_last_samples_keep_their_times(
-    real: RealPrometheus, page: Exporter, fault: str
-) -> None:
+async def test_a_bad_answer_is_named_and_lowers_no_value(real: RealPrometheus, page: Exporter, fault: str) -> None:
     lie, sentence = FAULTS[fault]
     page.set(counter("faulty", a=7))
     with before_prometheus(real.port) as proxy:

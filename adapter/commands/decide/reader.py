@@ -354,7 +354,7 @@ class DocumentReader:
         if count is None:
             return None
         if isinstance(count, bool) or not isinstance(count, int) or not UNCOUNTED <= count <= _MOST_WINDOW_SAMPLES:
-            range_text = f"from 0 to {_MOST_WINDOW_SAMPLES}, or {UNCOUNTED} where nobody can count"
+            range_text = f"from 0 to {_MOST_WINDOW_SAMPLES}, or {UNCOUNTED} where it cannot be counted"
             self.fault((*path, key), count, f"must be a whole number {range_text}")
             return None
         return count
