@@ -84,7 +84,11 @@ async def test_an_unknown_authority_is_not_trusted_and_a_given_one_is(tmp_path: 
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     application = web.Application()
-    application.router.add_post("/api/v1/query", lambda _: asyncio.sleep(0, vector()))
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return vector()
+
+    application.router.add_post("/api/v1/query", answer)
     server = TestServer(application, host="127.0.0.1")
     await server.start_server(ssl=context)
     try:
