@@ -234,13 +234,13 @@ class Prometheus:
             self._metrics.source_up.labels(source).set(0)
             self._metrics.source_errors.labels(source, error.reason).inc()
             if self._log_once.is_new(str(error), query):
-                _log.warning("query failed", source=source, query=query.text, error=str(error))
+                _log.warning("query_failed", source=source, query=query.text, error=str(error))
             cause = f"Prometheus {query.server}: {error.public}"
             return replace(last, cause=cause, failures=last.failures + 1)
         if not state.refusal:
             self._log_once.clear(query)
         elif self._log_once.is_new(state.refusal, query):
-            _log.warning("samples in windows cannot be counted", source=source, query=query.text, error=state.refusal)
+            _log.warning("query_windows_unknown", source=source, query=query.text, error=state.refusal)
         assert state.result is not None
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(state.result.fetched_at)

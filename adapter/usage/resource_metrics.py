@@ -266,7 +266,7 @@ class ResourceMetrics:
             self._metrics.source_up.labels(SOURCE).set(0)
             self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
             if self._log_once.is_new(str(error), namespace):
-                _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
+                _log.warning("usage_fetch_failed", source=SOURCE, namespace=namespace, error=str(error))
             return replace(last, cause=error.public, failures=last.failures + 1)
         self._log_once.clear(namespace)
         now = self._session.now()
