@@ -204,7 +204,7 @@ def read(w: World, metric: Json) -> Samples:
     usual = [min(F(counts[p.name]) for p in sure)] if "total" in source and sure else usual
     medians = [(seconds(t), F(m)) for t, m in w.memory.get("medians", {}).get(name, []) if now - seconds(t) <= 3600]
     medians += [(now, usual[(len(usual) - 1) // 2])] if usual else []
-    full = F(source["full"]) if "full" in source else max((m for _, m in medians), default=ZERO)
+    full = max((m for _, m in medians), default=ZERO)
     recent = [m for t, m in medians if now - t <= window] or [ZERO]
     s.steady = max(recent) - min(recent) <= 1
     s.last = {u: (seconds(x["at"]), quantity(x["bound"])) for u, x in w.memory.get("last", {}).get(name, {}).items()}

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from adapter.runtime.concurrency import Slices
 from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.settings import SettingsError, parse_settings
@@ -24,10 +23,10 @@ class TestFiles:
         file.write_text("tenant-a\n")
         async with FakePrometheus() as fake:
             server = PrometheusClient(fake.settings(header_files={"X-Scope-OrgID": str(file)}, headers={"X-More": "b"}))
-            await server.query("x", [].append, Slices(), max_age=90)
+            await server.query("x", max_age=90)
             (tmp_path / "new").write_text("tenant-b")
             (tmp_path / "new").replace(file)
-            await server.query("x", [].append, Slices(), max_age=90)
+            await server.query("x", max_age=90)
             await server.close()
             sent = [(one.headers["X-Scope-OrgID"], one.headers["X-More"]) for one in fake.requests]
         assert sent == [("tenant-a", "b"), ("tenant-b", "b")]
@@ -60,7 +59,7 @@ class TestFiles:
         async with FakePrometheus() as fake:
             server = PrometheusClient(fake.settings(header_files={"X-Api-Key": str(file)}))
             with pytest.raises(SourceUnreachable) as caught:
-                await server.query("x", [].append, Slices(), max_age=90)
+                await server.query("x", max_age=90)
             await server.close()
             assert not fake.requests
         said = str(caught.value)
