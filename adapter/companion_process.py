@@ -35,7 +35,6 @@ class CompanionProcess:
             self.engine.tolerance_seen,
             self.engine.stale,
             options,
-            settings.kubernetes.namespaces,
             metrics,
         )
         self.engine.snapshots.subscribe(self._companion.changed)

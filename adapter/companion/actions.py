@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from adapter.companion.state import EventSeries, Notification, SeriesKey
+from adapter.companion.state import Event, Notification
 from adapter.load.spec import Target
 from adapter.snapshot import Key
 
@@ -63,12 +63,11 @@ class WireHpa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteEvent:
-    """Create the Event of this series, about the policy of this UID, or write how often it was repeated."""
+    """Create this Event about the policy of this UID, with its target."""
 
     key: Key
     uid: str
-    subject: SeriesKey
-    series: EventSeries
+    event: Event
     target: Target | None
 
 

@@ -1,7 +1,7 @@
 """Watches the snapshot, plans for each policy, and has the plans carried out while this process leads."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from adapter.companion.notifier import Notifier
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.companion.writer import Writer
 from adapter.kube.api import WATERMARK_POLICIES
-from adapter.kube.errors import Forbidden, KubeError, TooLarge, decode_answer
+from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
@@ -21,7 +21,6 @@ from adapter.load.decide import decide
 from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
-from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
 from adapter.runtime.work_queue import WorkQueue
@@ -39,10 +38,9 @@ Plan = Callable[[Context], Iterable[Action]]
 
 _log = structlog.get_logger(__name__)
 
-PAGE = 500
 _DECODER = Decoder(AnyObjectList)
 STATUS_TIMEOUT_SECONDS = 2.0
-"""The time limit for reading one policy; all steady writes wait for it."""
+"""The time limit for reading one policy; the writes of its lane wait for it."""
 
 
 class Companion:
@@ -62,7 +60,6 @@ class Companion:
         tolerance_seen: Callable[[], bool],
         stale: Callable[[Key], str | None],
         settings: CompanionSettings,
-        namespaces: Sequence[str],
         metrics: Metrics,
     ) -> None:
         self.settings = settings
@@ -73,13 +70,12 @@ class Companion:
         self._neighbours = neighbours
         self._tolerance_seen = tolerance_seen
         self._stale = stale
-        self._namespaces = namespaces
         self._metrics = metrics
         self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
         self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
         self._states: dict[Key, State] = {}
-        self._looked_at: dict[Key, float] = {}
-        self._leads_since = 0.0
+        self._read: set[Key] = set()
+        """The policies whose status was read in this term as leader, and not found to be another one since."""
         self._backoff = self._writer.backoff
         self._urgent, self._steady = WorkQueue[Key](), WorkQueue[Key]()
         self._next_turn = 0.0
@@ -102,7 +98,7 @@ class Companion:
     def _forget(self, key: Key) -> None:
         """Drops all that is known of a deleted policy; a later one of its name is another policy."""
         self._states.pop(key, None)
-        self._looked_at.pop(key, None)
+        self._read.discard(key)
         self._backoff.forget(key)
         self._urgent.discard(key)
         self._steady.discard(key)
@@ -121,23 +117,16 @@ class Companion:
 
     async def _act(self) -> None:
         self._metrics.companion_leader.set(1)
-        self._leads_since = self._session.now()
         try:
-            # Without the statuses every condition would begin anew.
-            states: dict[Key, State] = {}
-            for namespace in tuple(self._namespaces) or ("",):
-                states |= await self._read_namespace(namespace)
-            # What this process has observed, and learnt of others' writes, stands beside the status as it was read.
+            self._read.clear()
+            # What this process has observed, and learnt of others' writes, stands beside the status, which is read.
             for key, observed in self._states.items():
-                states[key] = replace(
-                    states.get(key, State()),
+                self._states[key] = State(
                     history=replica_history.unattributed(observed.history),
                     raised=observed.raised,
                     marking=observed.marking,
                     wired=observed.wired,
                 )
-            self._states = states
-            self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_WORKERS):
                     tasks.create_task(self._work("urgent", self._urgent, self._observe))
@@ -146,42 +135,37 @@ class Companion:
         finally:
             self._metrics.companion_leader.set(0)
 
-    async def _read_namespace(self, namespace: str) -> dict[Key, State]:
-        backoff, log_once = Backoff(), LogOnce()
-        while True:
-            try:
-                return await read_statuses(self._session, namespace)
-            except KubeError as error:
-                if log_once.is_new(str(error)):
-                    _log.warning("policy_statuses_unreadable", namespace=namespace, error=str(error))
-                if namespace and isinstance(error, Forbidden):
-                    return {}  # its policies are not known either, and the other namespaces do not wait for it
-                await asyncio.sleep(backoff.next())
+    async def _read_status(self, key: Key) -> None:
+        """Reads the status before the first look at a policy: without it every condition would begin anew."""
+        if key not in self._read:
+            written = await read_status(self._session, key)
+            # The other lane may have changed the state while this one was reading.
+            if key not in self._read:
+                self._states[key] = replace(self._states.get(key, State()), written=written)
+                self._read.add(key)
 
     async def _resync(self) -> None:
-        """Queues every policy that was not looked at for a while, for ever."""
+        """Queues every policy once in `statusIntervalSeconds`, behind those that have changed."""
         while True:
-            current = self._snapshots.current.policies
-            for key in self._states.keys() - current.keys():
-                self._forget(key)
-            interval = self.settings.status_interval_seconds
-            before = asyncio.get_running_loop().time() - interval
-            due = [key for key in current if self._looked_at.get(key, before) <= before]
-            self._urgent.add(due, resync=True)
-            self._steady.add(due, resync=True)
-            await asyncio.sleep(interval / 10)
+            self._urgent.add(self._snapshots.current.policies, resync=True)
+            self._steady.add(self._snapshots.current.policies, resync=True)
+            await asyncio.sleep(self.settings.status_interval_seconds)
 
     async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""
         while True:
             key = await queue.get()
             try:
-                context = self._context(key)
-                if context is not None and self._backoff.is_ready(key, lane, context.now):
-                    for action in tuple(planner(context)):
+                if key in self._snapshots.current.policies and self._backoff.is_ready(key, lane, self._session.now()):
+                    await self._read_status(key)
+                    context = self._context(key)
+                    for action in tuple(planner(context)) if context is not None else ():
                         if self._writer.may(action):
                             await self._carry_out(key, action, at_once=queue is self._urgent)
                     self._backoff.reset(key, lane)
+            except KubeError as error:
+                if self._backoff.failed(key, lane, str(error), self._session.now()):
+                    _log.warning("policy_status_unreadable", key=str(key), error=str(error))
             except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                 self._metrics.errors.labels(reason="companion").inc()
                 if self._backoff.failed(key, lane, repr(error), self._session.now()):
@@ -191,12 +175,10 @@ class Companion:
             await asyncio.sleep(0)
 
     def _observe(self, context: Context) -> Iterable[Action]:
-        """Updates the state, and gives the urgent actions. Events and notifications that are due join the queue."""
-        key, before = context.key, context.state
-        self._looked_at[key] = asyncio.get_running_loop().time()
-        state = self._states[key] = plan.observe(context)
-        if state.events is not before.events or state.notifications is not before.notifications:
-            self._steady.add([key])
+        """Updates the state, and gives the urgent actions. Events that are due join the other queue."""
+        state = self._states[context.key] = plan.observe(context)
+        if state.events is not context.state.events:
+            self._steady.add([context.key])
         return plan.urgent(replace(context, state=state))
 
     async def _carry_out(self, key: Key, action: Action, *, at_once: bool) -> None:
@@ -211,16 +193,9 @@ class Companion:
         state, now = self._states.get(key, State()), self._session.now()
         if isinstance(action, AskTolerance):  # its answer decides what is wired
             self._steady.add([key])
-        is_done = result is ActionResult.DONE
-        self._states[key] = plan.after(state, action, now) if is_done else plan.missed(state, action, result, now)
+        self._states[key] = plan.after(state, action, result, now)
         if isinstance(action, WriteStatus) and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
-            try:
-                written = await read_status(self._session, key)
-            except KubeError as error:
-                _log.info("policy_status_unreadable", key=str(key), error=str(error))
-            else:
-                # The other lane may have changed the state while this one was reading.
-                self._states[key] = replace(self._states.get(key, State()), written=written)
+            self._read.discard(key)
 
     def _context(self, key: Key) -> Context | None:
         """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out."""
@@ -245,32 +220,10 @@ class Companion:
             hpa=self._hpa(key) if silence is None else None,
             settings=self.settings,
             state=self._states.get(key, State()),
-            leads_since=self._leads_since,
             neighbours=self._neighbours(key),
             tolerance_field=tolerance,
         )
         return replace(context, conditions=plan.conditions(context))
-
-
-async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
-    """The statuses in a namespace, or in all of them if it is empty. Raises KubeError."""
-    states: dict[Key, State] = {}
-    path, token, limit = WATERMARK_POLICIES.collection(namespace), "", PAGE
-    while True:
-        try:
-            body = await session.get(path, params={"limit": str(limit), "continue": token})
-        except TooLarge:  # tenants may write large policies, and without their statuses nothing is done for anybody
-            if limit == 1:
-                raise
-            limit //= 2
-            continue
-        page = decode_answer(_DECODER.decode, body, path)
-        for item in page.items or ():
-            key = Key(item.metadata.namespace, item.metadata.name)
-            states[key] = State(written=as_written(item.status or {}, session.now()))
-        token = page.metadata.token
-        if not token:
-            return states
 
 
 async def read_status(session: Session, key: Key) -> WrittenStatus:
@@ -279,7 +232,8 @@ async def read_status(session: Session, key: Key) -> WrittenStatus:
     path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
     body = await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS)
     page = decode_answer(_DECODER.decode, body, path)
-    return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
+    statuses = [item.status for item in page.items or () if item.metadata.name == key.name]
+    return as_written(statuses[0] or {}, session.now()) if statuses else WrittenStatus()
 
 
 def as_written(status: dict[str, Any], now: float) -> WrittenStatus:

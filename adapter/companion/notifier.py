@@ -1,9 +1,10 @@
-"""Notifies by routes: a queue and a task for each, so that a route that hangs delays nothing else; words and delivery.
+"""Sends notifications by routes: each has its own queue and task, so that one that hangs delays no other.
 
 Addresses hold secrets, so they are never logged or shown.
 """
 
 import asyncio
+import concurrent.futures
 import importlib
 import logging
 import math
@@ -12,7 +13,7 @@ import string
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,33 +40,28 @@ FIRST_RETRY_SECONDS = 2.0
 """Between the first two attempts; each further wait is five times as long."""
 MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
+REPEATED_SECONDS = 300.0
+"""How long the last message about a policy is not sent again."""
+LABEL_CACHE_SECONDS = 300.0
+"""How long a namespace is not read again, whether that succeeded or not."""
+LABEL_TIMEOUT_SECONDS = 2.0
+LONGEST_LIMIT_SECONDS = 86_400.0
+LONGEST_TITLE = 250
+LONGEST_BODY = 4000
 _INBOX = 1000
 _FAILURES = {
     "failed": "not every address of the route accepted it",
     "noAddress": "{file} cannot be read, or has no address",
     "noLibrary": "the extra notify is not installed: name it in EXTRAS when the image is built",
 }
+_SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
+"""Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
+_DECODER = Decoder(AnyObject)
 
 _log = structlog.get_logger(__name__)
 
-LABEL_CACHE_SECONDS = 300.0
-"""How long a namespace is not read again, whether that succeeded or not."""
-LABEL_TIMEOUT_SECONDS = 2.0
 
-Send = Callable[[str, str, str, Severity], bool]
-"""Sends (address, title, body, severity), and returns whether it was accepted. Blocks."""
-
-_SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
-"""Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
-
-REPEATED_SECONDS = 300.0
-"""How long the last message about a policy is not sent again."""
-LONGEST_TITLE = 250
-LONGEST_BODY = 4000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(NamedTuple):
     """A notification in the words of a route. `at` is when it became due (seconds)."""
 
     key: Key
@@ -73,6 +69,10 @@ class Message:
     at: float
     title: str
     body: str
+
+
+Send = Callable[[str, Message, float], bool]
+"""Sends a message to an address within a time limit (seconds); returns whether it was accepted. Blocks."""
 
 
 def message(
@@ -90,14 +90,9 @@ def message(
         "at": format_time(notification.at),
         "text": notification.text,
     }
-    return Message(
-        key=key,
-        severity=severity,
-        at=notification.at,
-        # The subject of a mail has to be one line.
-        title=" ".join(_filled(route.title, fields, LONGEST_TITLE).split()),
-        body=_filled(route.template, fields, LONGEST_BODY),
-    )
+    # The subject of a mail has to be one line.
+    title = " ".join(_filled(route.title, fields, LONGEST_TITLE).split())
+    return Message(key, severity, notification.at, title, _filled(route.template, fields, LONGEST_BODY))
 
 
 def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
@@ -105,38 +100,32 @@ def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-@dataclass(slots=True)
 class RateLimiter:
     """What one route was sent of late, to keep its limits and to drop repeated messages."""
 
-    _sent: dict[tuple[str, object], deque[float]] = field(default_factory=dict)
-    """When messages were sent, by the limit that they count for and what it is for."""
-    _last: dict[Key, Message] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._sent: dict[tuple[str, object], deque[float]] = {}
+        self._last: dict[Key, Message] = {}
 
     def admit(self, message: Message, route: NotificationRoute, now: float) -> str:
         """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
-        limits = {
-            "route": route.rate_limit,
-            "policy": route.policy_rate_limit,
-            "critical": route.critical_rate_limit,
-            "critical in a namespace": route.critical_namespace_rate_limit,
+        self._sent = {
+            subject: times for subject, times in self._sent.items() if now - times[-1] < LONGEST_LIMIT_SECONDS
         }
-        for (limit, subject), times in list(self._sent.items()):
-            while times and now - times[0] >= limits[limit].seconds:
-                times.popleft()
-            if not times:
-                del self._sent[limit, subject]
         self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):
             return "repeated"
-        subjects: dict[str, object] = {"route": "", "policy": message.key}
+        limits = {("route", ""): route.rate_limit, ("policy", message.key): route.policy_rate_limit}
         if message.severity is Severity.CRITICAL:
-            subjects = {"critical": "", "critical in a namespace": message.key.namespace}
-        if any(len(self._sent.get(subject, ())) >= limits[subject[0]].count for subject in subjects.items()):
-            return "limited"
-        for subject in subjects.items():
-            self._sent.setdefault(subject, deque()).append(now)
+            namespace = "critical in", message.key.namespace
+            limits = {("critical", ""): route.critical_rate_limit, namespace: route.critical_namespace_rate_limit}
+        for subject, limit in limits.items():
+            times = self._sent.get(subject, ())
+            if len(times) >= limit.count and now - times[-limit.count] < limit.seconds:
+                return "limited"
+        for subject, limit in limits.items():
+            self._sent[subject] = deque((*self._sent.get(subject, ()), now), maxlen=limit.count)
         self._last[message.key] = message
         return ""
 
@@ -145,72 +134,7 @@ class NoLibraryError(Exception):
     """The library is not installed."""
 
 
-class _Attempt(NamedTuple):
-    """The last attempt at an address: the message, and whether it was accepted, once that is known."""
-
-    message: Message
-    answer: asyncio.Future[bool]
-
-    @property
-    def failed(self) -> bool:
-        return self.answer.done() and (self.answer.exception() is not None or not self.answer.result())
-
-
-class Delivery:
-    """The addresses of one route, each with at most one thread: a new attempt waits until the last one has ended."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._attempts: dict[str, _Attempt] = {}
-
-    async def send(self, urls: Sequence[str], message: Message, seconds: float) -> tuple[str, ...]:
-        """Returns the addresses that did not accept the message within this time. Raises NoLibraryError."""
-        accepted = await asyncio.gather(*(self._one(url, message, seconds) for url in urls))
-        return tuple(url for url, is_accepted in zip(urls, accepted, strict=True) if not is_accepted)
-
-    async def _one(self, url: str, message: Message, seconds: float) -> bool:
-        # An earlier attempt with this message may still run, or have ended well late.
-        last = self._attempts.get(url)
-        if last is None or last.failed or (last.answer.done() and last.message is not message):
-            last = self._attempts[url] = _Attempt(message, self._in_thread(url, message))
-        answer = last.answer if last.message is message else None
-        if answer is None:
-            return False
-        try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(answer)
-        except TimeoutError:
-            return False
-
-    def _in_thread(self, url: str, message: Message) -> asyncio.Future[bool]:
-        """Begins an attempt in a daemon thread, which the process does not wait for at its end."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-
-        def done(answer: bool | BaseException) -> None:
-            if isinstance(answer, NoLibraryError):
-                future.set_exception(answer)
-                future.exception()  # marks it as retrieved, in case nobody waits any more
-            elif not future.done():
-                future.set_result(answer is True)
-
-        def work() -> None:
-            answer: bool | BaseException
-            try:
-                answer = self._send(url, message.title, message.body, message.severity)
-            except Exception as error:  # noqa: BLE001  plug-ins raise what they like, and it may show the address
-                answer = error
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(done, answer)
-
-        try:
-            threading.Thread(target=work, name="notification", daemon=True).start()
-        except RuntimeError:  # no more threads can be started
-            done(answer=False)
-        return future
-
-
-def deliver(url: str, title: str, body: str, severity: Severity) -> bool:
+def deliver(url: str, message: Message, seconds: float) -> bool:
     """Sends by Apprise, and returns whether it was accepted. Blocks. Raises NoLibraryError if that is not installed."""
     try:
         apprise: Any = importlib.import_module("apprise")
@@ -235,10 +159,14 @@ def deliver(url: str, title: str, body: str, severity: Severity) -> bool:
     place = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if not place:
         return False
-    kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[severity]
+    place.socket_connect_timeout = place.socket_read_timeout = seconds
+    kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[message.severity]
     return bool(
         place.notify(
-            title=title, body=body, notify_type=apprise.NotifyType(kind), body_format=apprise.NotifyFormat.TEXT
+            title=message.title,
+            body=message.body,
+            notify_type=apprise.NotifyType(kind),
+            body_format=apprise.NotifyFormat.TEXT,
         )
     )
 
@@ -255,13 +183,14 @@ class Notifier:
         send: Send = deliver,
         first_wait: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self._now = session.now
-        self._lease = lease
+        self.now = session.now
+        self.lease = lease
+        self.metrics = metrics
+        self.send = send
+        self.first_wait = first_wait
         self._settings = settings
-        self._metrics = metrics
-        self._send = send
-        self._first_wait = first_wait
-        self._production = ProductionNamespaces(session)
+        self._session = session
+        self._labels: dict[str, tuple[float, dict[str, str]]] = {}
         self._inbox: asyncio.Queue[Notify] = asyncio.Queue(_INBOX)
         self._routes: dict[str, _RouteSender] = {}
 
@@ -270,44 +199,50 @@ class Notifier:
         try:
             self._inbox.put_nowait(action)
         except asyncio.QueueFull:
-            self._metrics.notifications.labels(route="", result="overflow").inc()
+            self.metrics.notifications.labels(route="", result="overflow").inc()
 
     async def run(self) -> None:
         """Distributes what is added to the routes, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 action = await self._inbox.get()
+                settings = self._settings().notifications
+                for name in self._routes.keys() - {route.name for route in settings.routes}:
+                    self._routes.pop(name).task.cancel()
                 for notification in action.notifications:
-                    settings, severity = self._settings(), notification.severity
-                    graver, namespace = notification.severity_in_production, action.key.namespace
-                    if graver and await self._production.is_production(namespace, settings.production):
-                        severity = graver
-                    for route in settings.notifications.routes:
-                        if route_accepts(route, action, notification, severity):
-                            sender = self._sender(route, settings.notifications.queue, tasks)
-                            sender.add(settings.notifications.cluster, action.key, notification, severity)
-                    # Ends the routes that the settings no longer define.
-                    wanted = {route.name for route in settings.notifications.routes}
-                    for name in self._routes.keys() - wanted:
-                        retired = self._routes.pop(name)
-                        if retired.task is not None:
-                            retired.task.cancel()
+                    severity = await self._severity(notification, action.key.namespace)
+                    for route in settings.routes:
+                        if not route_accepts(route, action, notification, severity):
+                            continue
+                        if route.name not in self._routes:
+                            self._routes[route.name] = _RouteSender(self, route, settings.queue, tasks)
+                        self._routes[route.name].route = route
+                        self._routes[route.name].add(settings.cluster, action.key, notification, severity)
 
-    def _sender(self, route: NotificationRoute, room: int, tasks: asyncio.TaskGroup) -> "_RouteSender":
-        sender = self._routes.get(route.name)
-        if sender is None:
-            sender = self._routes[route.name] = _RouteSender(
-                route=route,
-                queue=asyncio.Queue(room),
-                now=self._now,
-                lease=self._lease,
-                metrics=self._metrics,
-                delivery=Delivery(self._send),
-                first_wait=self._first_wait,
-            )
-            sender.task = tasks.create_task(sender.run(), name=f"route {route.name}")
-        sender.route = route
-        return sender
+    async def _severity(self, notification: Notification, namespace: str) -> Severity:
+        """The severity, which may be higher in production. A label that cannot be read counts as it last was."""
+        graver, production = notification.severity_in_production, self._settings().production
+        if graver is None or not (production.label or production.namespaces):
+            return notification.severity
+        if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
+            return graver
+        if not production.label:
+            return notification.severity
+        now, (read_at, labels) = self.now(), self._labels.get(namespace, (-math.inf, {}))
+        if now - read_at >= LABEL_CACHE_SECONDS:
+            try:
+                body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
+                labels = _DECODER.decode(body).metadata.labels or {}
+            except (KubeError, msgspec.MsgspecError) as error:
+                _log.warning("namespace_label_unreadable", namespace=namespace, error=str(error))
+            self._labels[namespace] = now, labels
+        return graver if has_label(labels, production) else notification.severity
+
+
+def has_label(labels: Mapping[str, str], production: Production) -> bool:
+    """Whether these are labels of production: `key=value`, or `key` with any value but `false`."""
+    key, equals, value = production.label.partition("=")
+    return labels.get(key) == value if equals else labels.get(key, "false") != "false"
 
 
 def route_accepts(route: NotificationRoute, action: Notify, notification: Notification, severity: Severity) -> bool:
@@ -320,92 +255,102 @@ def route_accepts(route: NotificationRoute, action: Notify, notification: Notifi
     )
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class _RouteSender:
     """One route: its queue, its rate limits, and its task."""
 
-    route: NotificationRoute
-    queue: asyncio.Queue[Message]
-    now: Callable[[], float]
-    lease: LeaderElector
-    metrics: Metrics
-    delivery: Delivery
-    first_wait: float
-    task: asyncio.Task[None] | None = None
-    limiter: RateLimiter = field(default_factory=RateLimiter)
-    failing: bool = False
-    held_back: int = 0
+    def __init__(self, notifier: Notifier, route: NotificationRoute, size: int, tasks: asyncio.TaskGroup) -> None:
+        self.route = route
+        self._notifier = notifier
+        self._queue: asyncio.Queue[Message] = asyncio.Queue(size)
+        self._limiter = RateLimiter()
+        self._held_back = 0
+        self._failing = False
+        self.task = tasks.create_task(self._run(), name=f"route {route.name}")
 
     def add(self, cluster: str, key: Key, notification: Notification, severity: Severity) -> None:
         """Queues a notification within the limits; one after the limits says how many they held back."""
         queued = message(self.route, cluster, key, notification, severity)
-        refusal = self.limiter.admit(queued, self.route, self.now())
+        refusal = self._limiter.admit(queued, self.route, self._notifier.now())
+        if refusal == "limited" and not self._held_back:
+            _log.warning("notifications_rate_limited", route=self.route.name)
         if refusal:
+            self._held_back += refusal == "limited"
             self._count(refusal)
-            if refusal == "limited":
-                if not self.held_back:
-                    _log.warning("notifications_rate_limited", route=self.route.name)
-                self.held_back += 1
             return
-        if self.held_back:
-            text = f"(this route's limits held back {self.held_back} before this) {notification.text}"
+        if self._held_back:
+            text = f"(this route's limits held back {self._held_back} before this) {notification.text}"
             queued = message(self.route, cluster, key, replace(notification, text=text), severity)
         try:
-            self.queue.put_nowait(queued)
+            self._queue.put_nowait(queued)
         except asyncio.QueueFull:
             self._count("overflow")
-        else:
-            if self.held_back:
-                _log.info("notifications_within_limits", route=self.route.name, held=self.held_back)
-            self.held_back = 0
+            return
+        if self._held_back:
+            _log.info("notifications_within_limits", route=self.route.name, held=self._held_back)
+        self._held_back = 0
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         while True:
-            waiting = await self.queue.get()
-            try:
-                result = await self._sent(waiting)
-            except Exception as error:  # noqa: BLE001  whatever it is, everything else goes on
-                _log.warning("notification_failed", route=self.route.name, error=type(error).__name__)
-                result = "failed"
+            result = await self._sent(await self._queue.get())
             self._count(result)
-            # Said once when the route begins to fail, and once when it works again.
-            if result in _FAILURES and not self.failing:
+            # Logged once when the route begins to fail, and once when it works again.
+            if result in _FAILURES and not self._failing:
                 why = _FAILURES[result].format(file=self.route.url_file)
                 _log.warning("notifications_failing", route=self.route.name, why=why)
-            elif self.failing and result == "sent":
+            elif self._failing and result == "sent":
                 _log.info("notifications_recovered", route=self.route.name)
             if result in _FAILURES or result == "sent":
-                self.failing = result != "sent"
+                self._failing = result != "sent"
 
     async def _sent(self, waiting: Message) -> str:
         """Sends to every address of the route, and again to those that did not accept it; returns how that ended."""
-        result = "failed"
+        notifier, result, accepted = self._notifier, "failed", set[str]()
         for attempt in range(self.route.attempts):
             if attempt:
-                wait = exponential(attempt - 1, self.first_wait, math.inf, factor=5.0)
+                wait = exponential(attempt - 1, notifier.first_wait, math.inf, factor=5.0)
                 await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311  no secret
-            if self.now() - waiting.at > MAX_AGE_SECONDS:
+            if notifier.now() - waiting.at > MAX_AGE_SECONDS:
                 return "stale"
-            if not self.lease.leads:
+            if not notifier.lease.leads:
                 result = "lostLease"
                 continue  # the lease may be in doubt for a moment only
-            result = "failed"
-            urls = await asyncio.to_thread(_addresses, self.route)
-            if not urls:
-                result = "noAddress"
-                continue  # the file may still appear
             try:
-                if not await self.delivery.send(urls, waiting, self.route.timeout_seconds):
-                    return "sent"
-            except NoLibraryError:
-                return "noLibrary"
+                result = await _in_thread(lambda: self._attempt(waiting, accepted))
+            except RuntimeError:  # no more threads can be started
+                result = "failed"
+            if result in {"sent", "noLibrary"}:
+                break
         return result
 
+    def _attempt(self, waiting: Message, accepted: set[str]) -> str:
+        """Sends to the addresses that have not accepted it yet, and adds those that do. Blocks."""
+        urls = _addresses(self.route)
+        for url in urls:
+            if url not in accepted:
+                try:
+                    if self._notifier.send(url, waiting, self.route.timeout_seconds):
+                        accepted.add(url)
+                except NoLibraryError:
+                    return "noLibrary"
+                except Exception as error:  # noqa: BLE001  plug-ins raise anything, and the text may show the address
+                    _log.warning("notification_failed", route=self.route.name, error=type(error).__name__)
+        if not urls:
+            return "noAddress"  # the file may still appear
+        return "sent" if accepted.issuperset(urls) else "failed"
+
     def _count(self, result: str) -> None:
-        self.metrics.notifications.labels(route=self.route.name, result=result).inc()
+        self._notifier.metrics.notifications.labels(route=self.route.name, result=result).inc()
 
 
-def _addresses(route: NotificationRoute) -> tuple[str, ...]:
+async def _in_thread(work: Callable[[], str]) -> str:
+    """Runs in a daemon thread, so that the end of the process does not wait. Raises RuntimeError if none can start."""
+    future: concurrent.futures.Future[str] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=lambda: future.set_result(work()), name="notification", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+def _addresses(route: NotificationRoute) -> Sequence[str]:
     """The route's URLs, from its file if it has one; none where that cannot be read."""
     if not route.url_file:
         return route.urls
@@ -414,36 +359,3 @@ def _addresses(route: NotificationRoute) -> tuple[str, ...]:
     except (OSError, ValueError):
         return ()
     return tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
-
-
-_DECODER = Decoder(AnyObject)
-
-
-class ProductionNamespaces:
-    """Tells production namespaces, with a cache of their labels."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._labels: dict[str, tuple[float, dict[str, str]]] = {}
-        self._complained = False
-
-    async def is_production(self, namespace: str, production: Production) -> bool:
-        """Whether a namespace is production. A label that cannot be read counts as it last was, else as absent."""
-        if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
-            return True
-        if not production.label:
-            return False
-        now = self._session.now()
-        read_at, labels = self._labels.get(namespace, (-math.inf, {}))
-        if now - read_at >= LABEL_CACHE_SECONDS:
-            try:
-                body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
-                labels = _DECODER.decode(body).metadata.labels or {}
-            except (KubeError, msgspec.MsgspecError) as error:
-                if not self._complained:
-                    self._complained = True
-                    _log.warning("namespace_label_unreadable", namespace=namespace, error=str(error))
-            self._labels[namespace] = (now, labels)
-        # `key=value`, or `key` with any value but `false`
-        key, equals, value = production.label.partition("=")
-        return labels.get(key) == value if equals else labels.get(key, "false") != "false"

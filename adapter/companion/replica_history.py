@@ -14,8 +14,6 @@ ATTRIBUTION_SECONDS = 3.0
 """How long a scaling waits for the HPA's status to claim it."""
 REASON_SECONDS = 20.0
 """How long a scaling of the HPA waits for its reason: a poll at the default interval, and its assessment."""
-LEFT_BEHIND_SECONDS = 300.0
-"""A count that another leader wrote is ignored after this time."""
 RISES_SECONDS = 1800.0
 """The longest period that an HPA's scaling policy can have."""
 
@@ -63,10 +61,9 @@ def attribute(context: Context) -> ReplicaHistory:
         return history
     current = view.scale.replicas
     if history.reported is None:
-        # From the count in the status, as another leader wrote it, unless that is too old.
-        written, left_behind = context.state.written, context.state.written.status.get("current")
-        is_old = written.at is None or context.now - written.at > LEFT_BEHIND_SECONDS
-        history = replace(history, reported=current if is_old or not isinstance(left_behind, int) else left_behind)
+        # From the count in the status, as another leader wrote it.
+        left_behind = context.state.written.status.get("current")
+        history = replace(history, reported=left_behind if isinstance(left_behind, int) else current)
     if history.pending is not None and history.pending.by and history.pending.after != current:
         history = _completed(history, history.pending)  # it waited for its reason, and the next change is here
     if current == history.reported:

@@ -95,21 +95,21 @@ class LastRaise:
 
 
 class PodMark(NamedTuple):
-    """What was last written to a pod, that it is deleted `first` or no longer so, and when (seconds)."""
+    """What was last tried with a pod, that it is deleted `first` or no longer so, and when (seconds).
+
+    `foreign`: its cost proved to be set by another client.
+    """
 
     first: bool
     at: float
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """The pods (by UID) that were written to, and when (seconds) a pod's deletion cost proved to be set by another.
+    """The pods (by UID) that were written to of late. `refused`: the right to mark pods was missing."""
 
-    `refused`: the right to mark pods was missing.
-    """
-
-    done: Mapping[str, PodMark] = field(default_factory=dict)
-    foreign: Mapping[str, float] = field(default_factory=dict)
+    pods: Mapping[str, PodMark] = field(default_factory=dict)
     refused: bool = False
 
 
@@ -120,14 +120,13 @@ class Marking:
 class LastWiring:
     """What was last set of an HPA's behavior, over which version of it, when (seconds), and how often in a row.
 
-    `missed_at` is when that last failed, `refused` because the right was missing.
+    `refused`: the right was missing when that was last tried.
     """
 
     behavior: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     at: float | None = None
     times: int = 0
-    missed_at: float | None = None
     refused: bool = False
 
 
@@ -142,26 +141,16 @@ class ToleranceField:
 # --- Events
 
 
-class SeriesKey(NamedTuple):
-    """Events that agree in this are repetitions of one: the reason, what it is about, and whether it is a warning."""
+class Event(NamedTuple):
+    """An Event: its reason, the type of condition that it is about (empty: a scaling), and when it became due."""
 
+    name: str
     reason: str
     about: str
     warning: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventSeries:
-    """An Event and its repetitions: first and last (seconds), how many there were, and how many of them are written."""
-
-    name: str
-    note: str
     action: str
-    first: float
-    last: float
-    count: int = 1
-    written: int = 0
-    written_at: float = 0.0
+    note: str
+    at: float
 
 
 class ConditionState(NamedTuple):
@@ -183,15 +172,15 @@ class EventState:
     """What Events have said. `scaling` is the number of the last scaling among them.
 
     `conditions` are those that are known to readers (None before the first look), `pending` those that seem to have
-    changed. `started` are the times (seconds) at which series of the last hour began; `dropped` counts those that the
-    hourly limit has left out since.
+    changed. `due` are the Events that are not written yet, `lately` those of the last hour; `dropped` counts those
+    that the hourly limit has left out since.
     """
 
     scaling: int = 0
     conditions: Mapping[str, ConditionState] | None = None
     pending: Mapping[str, PendingChange] = field(default_factory=dict)
-    series: Mapping[SeriesKey, EventSeries] = field(default_factory=dict)
-    started: tuple[float, ...] = ()
+    due: tuple[Event, ...] = ()
+    lately: tuple[Event, ...] = ()
     dropped: int = 0
 
 
@@ -202,10 +191,9 @@ class EventState:
 class Notification:
     """A notification, before it is written out for a route. `severity_in_production` is set where it is higher there.
 
-    `number` counts a policy's notifications, `at` is in seconds, `fields` are for templates.
+    `at` is in seconds, `fields` are for templates.
     """
 
-    number: int
     topic: Topic
     severity: Severity
     severity_in_production: Severity | None = None
@@ -226,13 +214,12 @@ class TroubleState(NamedTuple):
 class NotificationState:
     """What notifications have said: the last scaling's number, the troubles (None before the first look).
 
-    `due` are those that were not handed to the notifier yet, `number` is that of the last one.
+    `due` are those that were not handed to the notifier yet.
     """
 
     scaling: int = 0
     troubles: Mapping[Topic, TroubleState] | None = None
     due: tuple[Notification, ...] = ()
-    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +248,7 @@ class PolicyCondition(NamedTuple):
 class Context:
     """One policy at one moment (seconds). `decision` is made with the watched scale; None without an assessment.
 
-    `conditions` are those of all features, by type. `leads_since` is when this process became the leader (seconds).
+    `conditions` are those of all features, by type.
     """
 
     key: Key
@@ -271,7 +258,6 @@ class Context:
     hpa: Hpa | None
     settings: CompanionSettings
     state: State
-    leads_since: float = 0.0
     neighbours: Neighbours = field(default_factory=Neighbours)
     tolerance_field: ToleranceField = field(default_factory=ToleranceField)
     conditions: Mapping[str, PolicyCondition] = field(default_factory=dict)

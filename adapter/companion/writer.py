@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -145,8 +145,7 @@ class Writer:
                 ]
                 await self._send("PATCH", f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
             case WriteEvent():
-                write = event_request(action)
-                await self._send(write.method, write.path, write.body, MERGE_PATCH if write.method == "PATCH" else JSON)
+                await self._send("POST", EVENTS.collection(namespace), event_body(action), JSON)
             case Notify():
                 self._notify(action)
 
@@ -176,41 +175,23 @@ async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-class EventRequest(NamedTuple):
-    """A request: to create an Event, or to write the count of an existing one."""
-
-    method: str
-    path: str
-    body: dict[str, Any]
-
-
-def event_request(action: WriteEvent) -> EventRequest:
-    """The request that writes a series as it is now."""
-    key, series, target = action.key, action.series, action.target
-    repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
-    if series.written:
-        return EventRequest("PATCH", EVENTS.path(key.namespace, series.name), {"series": repeated})
-    event: dict[str, Any] = {
+def event_body(action: WriteEvent) -> dict[str, Any]:
+    """The Event as events.k8s.io/v1 has it."""
+    event, key, target = action.event, action.key, action.target
+    body: dict[str, Any] = {
         "apiVersion": EVENTS.api_version,
         "kind": "Event",
-        "metadata": {"name": series.name, "namespace": key.namespace},
-        "eventTime": format_micro_time(series.first),
-        "type": "Warning" if action.subject.warning else "Normal",
-        "reason": action.subject.reason,
-        "action": series.action,
-        "note": series.note,
+        "metadata": {"name": event.name, "namespace": key.namespace},
+        "eventTime": format_micro_time(event.at),
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "action": event.action,
+        "note": event.note,
         "regarding": {"apiVersion": API_VERSION, "kind": KIND, "uid": action.uid, **key._asdict()},
         "reportingController": CONTROLLER,
         "reportingInstance": _INSTANCE,
     }
     if target is not None:
-        event["related"] = {
-            "apiVersion": target.api_version,
-            "kind": target.kind,
-            "uid": target.uid,
-            "namespace": key.namespace,
-            "name": target.name,
-        }
-    if series.count > 1:
-        event["series"] = repeated
-    return EventRequest("POST", EVENTS.collection(key.namespace), event)
+        named = {"apiVersion": target.api_version, "kind": target.kind, "uid": target.uid, "name": target.name}
+        body["related"] = named | {"namespace": key.namespace}
+    return body

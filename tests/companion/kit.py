@@ -86,10 +86,8 @@ class Leader:
         seen = replace(seen, state=self.state)
         actions = [*plan.urgent(seen), *plan.steady(seen)]
         for action in actions:
-            if self.outcome is ActionResult.DONE:
-                self.state = plan.after(self.state, action, case.now)
-            else:
-                self.state = plan.missed(self.state, action, self.outcome, case.now)
+            if self.outcome is not ActionResult.NOT_LEADING:
+                self.state = plan.after(self.state, action, self.outcome, case.now)
         return actions
 
     def written(self, case: Context) -> list[WriteEvent]:
@@ -97,7 +95,7 @@ class Leader:
         return [action for action in self.look(case) if isinstance(action, WriteEvent)]
 
     def events(self, case: Context) -> list[str]:
-        """The same as text: type, reason, note, and the count where it is repeated."""
+        """The same as text: type, reason and note."""
         return [told(action) for action in self.written(case)]
 
     def notices(self, case: Context) -> list[Notification]:
@@ -111,9 +109,8 @@ class Leader:
 
 
 def told(action: WriteEvent) -> str:
-    kind = "Warning" if action.subject.warning else "Normal"
-    count = f" x{action.series.count}" if action.series.count > 1 else ""
-    return f"{kind} {action.subject.reason}: {action.series.note}{count}"
+    kind = "Warning" if action.event.warning else "Normal"
+    return f"{kind} {action.event.reason}: {action.event.note}"
 
 
 def topics(notices: list[Notification]) -> list[str]:

@@ -1,11 +1,9 @@
-"""Places that notifications go to: a web hook and a mail server on loopback, which take, refuse, or never answer."""
+"""A web hook on loopback, which takes, refuses, redirects, or never answers."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from email import message_from_bytes
-from email.message import Message
 from typing import Any
 
 from aiohttp import web
@@ -55,76 +53,3 @@ async def hook() -> AsyncIterator[Hook]:
         made.port = server.port or 0
         yield made
         made.answers.set()
-
-
-@dataclass
-class Mailbox:
-    """A mail server that takes everything, or after `silent` says nothing at all."""
-
-    silent: bool = False
-    port: int = 0
-    mails: asyncio.Queue[tuple[str, list[str], Message]] = field(default_factory=asyncio.Queue)
-    connected: asyncio.Event = field(default_factory=asyncio.Event)
-    _open: list[asyncio.StreamWriter] = field(default_factory=list)
-
-    async def next(self) -> tuple[str, list[str], Message]:
-        """Sender, recipients and mail."""
-        async with asyncio.timeout(60):
-            return await self.mails.get()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.append(writer)
-        self.connected.set()
-        if self.silent:
-            await reader.read()
-        else:
-            await self._converse(reader, writer)
-        writer.close()
-
-    async def close(self) -> None:
-        """End what is still open."""
-        for writer in self._open:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sender, recipients = "", []
-
-        def say(line: str) -> None:
-            writer.write(f"{line}\r\n".encode())
-
-        say("220 mail.test ESMTP")
-        while line := (await reader.readline()).decode().strip():
-            match line.upper().split(maxsplit=1)[0].partition(":")[0]:
-                case "EHLO" | "HELO":
-                    say("250 mail.test")
-                case "MAIL":
-                    sender = line.partition("<")[2].partition(">")[0]
-                    say("250 ok")
-                case "RCPT":
-                    recipients.append(line.partition("<")[2].partition(">")[0])
-                    say("250 ok")
-                case "DATA":
-                    say("354 go on")
-                    body = await reader.readuntil(b"\r\n.\r\n")
-                    self.mails.put_nowait((sender, recipients, message_from_bytes(body[:-3])))
-                    say("250 ok")
-                case "QUIT":
-                    say("221 bye")
-                    return
-                case _:
-                    say("502 not here")
-
-
-@contextlib.asynccontextmanager
-async def mailbox(*, silent: bool = False) -> AsyncIterator[Mailbox]:
-    """A mail server on a free port."""
-    made = Mailbox(silent=silent)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
-        await made.close()

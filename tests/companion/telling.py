@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
 from adapter.companion.actions import Notify
-from adapter.companion.notifier import Notifier, Send, deliver
+from adapter.companion.notifier import Message, Notifier, Send, deliver
 from adapter.companion.state import Notification
 from adapter.kube.errors import Unreachable
 from adapter.settings import CompanionSettings
@@ -82,7 +82,6 @@ async def notifying(
 def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notification:
     fields = {"from": "4", "to": str(number), "why": "cpu is high"} if topic is Topic.SCALED else {}
     given = {
-        "number": number,
         "topic": topic,
         "severity": Severity.INFO,
         "at": NOW,
@@ -104,8 +103,8 @@ class Sent:
         self.all: list[tuple[str, str, str, Severity]] = []
         self._answers = answers
 
-    def __call__(self, url: str, title: str, body: str, severity: Severity) -> bool:
-        self.all.append((url, title, body, severity))
+    def __call__(self, url: str, message: Message, _seconds: float) -> bool:
+        self.all.append((url, message.title, message.body, message.severity))
         return self._answers(url)
 
     @property

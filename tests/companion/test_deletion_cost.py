@@ -148,12 +148,12 @@ TWO_OUT = context([SERVES, IS_OUT, out("web-2")])
 
 def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_forgotten() -> None:
     first, second = deletion_cost.plan(TWO_OUT)
-    state = plan.missed(State(), first, ActionResult.OVERTAKEN, NOW)
+    state = plan.after(State(), first, ActionResult.OVERTAKEN, NOW)
     before, after = (replace(TWO_OUT, state=state, now=NOW + seconds) for seconds in (599, 600))
     assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
     assert planned(after) == {"web-1": True, "web-2": True}
-    state = plan.missed(state, second, ActionResult.OVERTAKEN, NOW + 600)
-    assert list(state.marking.foreign) == [second.uid]
+    state = plan.after(state, second, ActionResult.OVERTAKEN, NOW + 600)
+    assert list(state.marking.pods) == [second.uid]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_for
 )
 def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(case: Context) -> None:
     (action,) = deletion_cost.plan(case)
-    state = plan.after(State(), action, NOW)
+    state = plan.after(State(), action, ActionResult.DONE, NOW)
     assert planned(replace(case, state=state, now=NOW + 599)) == {}
     assert planned(replace(case, state=state, now=NOW + 600)) == {"web-1": action.first}
 
@@ -174,18 +174,18 @@ def test_a_pod_that_comes_and_goes_is_marked_and_unmarked_each_time() -> None:
     for case in (gone, back, gone, back):
         (action,) = deletion_cost.plan(replace(case, state=state))
         assert action.first is (case is gone)
-        state = plan.after(state, action, NOW)
+        state = plan.after(state, action, ActionResult.DONE, NOW)
 
 
 def test_what_was_written_long_ago_is_forgotten() -> None:
     first, second = deletion_cost.plan(TWO_OUT)
-    state = plan.after(plan.after(State(), first, NOW - 600), second, NOW)
-    assert list(state.marking.done) == [second.uid]
+    state = plan.after(plan.after(State(), first, ActionResult.DONE, NOW - 600), second, ActionResult.DONE, NOW)
+    assert list(state.marking.pods) == [second.uid]
 
 
 def test_a_missing_right_is_shown_until_a_pod_was_marked() -> None:
     case = context([SERVES, IS_OUT])
     (action,) = deletion_cost.plan(case)
-    state = plan.missed(State(), action, ActionResult.REFUSED, NOW)
+    state = plan.after(State(), action, ActionResult.REFUSED, NOW)
     assert shown(replace(case, state=state)) == (False, "Forbidden")
-    assert shown(replace(case, state=plan.after(state, action, NOW))) == (False, "Marking")
+    assert shown(replace(case, state=plan.after(state, action, ActionResult.DONE, NOW))) == (False, "Marking")

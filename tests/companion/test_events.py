@@ -1,4 +1,4 @@
-"""Events: one for a scaling or a condition that changed, a series for what repeats, and never one a loop."""
+"""Events: one for a scaling or a condition that changed, none for what repeats, and never one a loop."""
 
 import re
 from dataclasses import replace
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from adapter.companion import writer
-from adapter.companion.actions import ActionResult, WriteEvent
+from adapter.companion.actions import ActionResult
 from adapter.companion.features import readiness
-from adapter.companion.features.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
+from adapter.companion.features.events import MOST_PER_HOUR, REPEATED_SECONDS, SCALINGS_PER_HOUR
 from adapter.companion.state import Context
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
@@ -47,17 +47,15 @@ def test_a_scaling_gets_one_event_about_the_policy_with_its_target_and_reason() 
     leader = about_to_scale()
     (action,) = leader.written(has_scaled(2))
     assert told(action).startswith("Normal Scaled: from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
-    write = writer.event_request(action)
-    assert write.path == "/apis/events.k8s.io/v1/namespaces/shop/events"
-    assert write.body["regarding"] == {
+    body = writer.event_body(action)
+    assert body["regarding"] == {
         "apiVersion": "effective-load.io/v1alpha1",
         "kind": "WatermarkPolicy",
         "namespace": KEY.namespace,
         "name": KEY.name,
         "uid": "policy-uid",
     }
-    assert (write.body["related"]["kind"], write.body["related"]["name"]) == ("Deployment", "web")
-    assert "series" not in write.body
+    assert (body["related"]["kind"], body["related"]["name"]) == ("Deployment", "web")
     assert [leader.events(has_scaled(at)) for at in range(3, 700, 10)] == [[]] * 70
 
 
@@ -94,32 +92,31 @@ def test_a_condition_that_changes_back_at_once_gets_no_event() -> None:
     assert told == [[]] * 120
 
 
-def test_repetitions_within_ten_minutes_are_one_series_written_once_a_minute_at_most() -> None:
-    leader = Leader()
-    written: list[WriteEvent] = []
-    for at in range(0, 600, 5):
-        written += leader.written((blind if at % 60 < 30 else seeing)(at))
-    troubles = [action for action in written if action.subject.reason == "InputsMissing"]
-    assert len({action.series.name for action in troubles}) == 1
-    assert [action.series.count for action in troubles] == list(range(1, 11))
-    requests = [writer.event_request(action) for action in troubles]
-    assert [request.method for request in requests] == ["POST", *["PATCH"] * 9]
-    assert requests[-1].body["series"]["count"] == 10
+def causes(leader: Leader, *outages: tuple[float, str]) -> list[str]:
+    """The notes of the Events about outages, each of 30 s."""
+    found = []
+    for at, cause in outages:
+        failing = Samples(resources=ResourceSamples(error=cause))
+        for second in (0, 15):
+            written = leader.written(seeing(at + second, samples=failing))
+            found += [one.event.note for one in written if one.event.reason == "NoDecision"]
+        for second in (30, 45):
+            leader.look(seeing(at + second))
+    return found
 
 
-def test_the_last_event_of_a_repeated_condition_names_the_latest_cause() -> None:
+def test_the_same_trouble_within_ten_minutes_gets_one_event() -> None:
     leader = Leader()
     leader.look(seeing(0))
-    told: dict[str, str] = {}
-    for minute, cause in enumerate(("etcd is full", "no route to host", "no route to host")):
-        failing = Samples(resources=ResourceSamples(error=cause))
-        for second in (10, 25):
-            for one in leader.written(seeing(60 * minute + second, samples=failing)):
-                if one.subject.reason == "NoDecision":
-                    told[one.series.name] = one.series.note
-        for second in (40, 55):
-            leader.look(seeing(60 * minute + second))
-    assert [cause in note for cause, note in zip(("etcd is full", "no route to host"), told.values(), strict=True)]
+    assert len(causes(leader, *((60.0 * minute, "etcd is full") for minute in range(1, 10)))) == 1
+    assert len(causes(leader, (60 + REPEATED_SECONDS + 15, "etcd is full"))) == 1
+
+
+def test_another_cause_of_the_same_trouble_gets_an_event() -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    notes = causes(leader, (60, "etcd is full"), (120, "no route to host"), (180, "no route to host"))
+    assert ["etcd is full" in note for note in notes] == [True, False]
 
 
 def test_new_pods_without_a_sample_are_no_warning_however_long_pods_are_added_and_one_that_stays_so_is() -> None:
@@ -141,28 +138,7 @@ def test_new_pods_without_a_sample_are_no_warning_however_long_pods_are_added_an
     assert warned == [540 + 120 + 10]
 
 
-def test_the_count_of_a_series_is_written_once_a_minute_at_most() -> None:
-    leader = Leader()
-    written = []
-    for at in range(181):
-        written += leader.written(seeing(at, rule=PAUSED if at % 2 else RULE))
-    assert [one.series.count for one in written if one.subject.reason == "Paused"] == [1, 31, 61]
-
-
-def test_a_condition_that_returns_after_ten_minutes_begins_a_new_series() -> None:
-    leader = Leader()
-    names = set()
-    for at in (0, 2000):
-        leader.look(seeing(at))
-        for later in (10, 25):
-            names |= {one.series.name for one in leader.written(blind(at + later))}
-        assert not leader.written(blind(at + 30 + SERIES_SECONDS))
-        leader.look(seeing(at + 700))
-        leader.look(seeing(at + 700 + STEADY_SECONDS))
-    assert len(names) == 2 * len({"InputsFresh", "Ready"})
-
-
-def test_a_policy_begins_only_so_many_series_an_hour_and_the_next_one_says_how_many_were_left_out() -> None:
+def test_a_policy_gets_only_so_many_events_an_hour_and_the_next_one_says_how_many_were_left_out() -> None:
     leader = Leader()
     leader.look(seeing(0, current=1))
     assert len(scaled(leader, SCALINGS_PER_HOUR + 10)) == SCALINGS_PER_HOUR
@@ -194,31 +170,16 @@ def test_a_service_that_scales_all_the_time_still_gets_events_of_its_trouble() -
 def test_an_event_that_is_not_there_yet_is_tried_again_under_the_same_name(outcome: ActionResult, tries: int) -> None:
     leader = about_to_scale()
     leader.outcome = outcome
-    names = [action.series.name for at in (2, 12) for action in leader.written(has_scaled(at))]
+    names = [action.event.name for at in (2, 12) for action in leader.written(has_scaled(at))]
     assert len(names) == tries
     assert len(set(names)) == 1
-
-
-def test_the_repetition_of_a_deleted_event_is_a_new_event() -> None:
-    leader = Leader()
-
-    def pausings(at: float) -> list[tuple[str, int]]:
-        leader.look(seeing(at))
-        found = leader.written(seeing(at + 1, rule=PAUSED))
-        return [(writer.event_request(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
-
-    assert pausings(0) == [("POST", 1)]
-    leader.outcome = ActionResult.OVERTAKEN
-    assert pausings(100) == [("PATCH", 2)]
-    leader.outcome = ActionResult.DONE
-    assert pausings(200) == [("POST", 1)]
 
 
 def test_an_events_name_is_valid_for_the_longest_policy_name() -> None:
     leader, key = Leader(), Key("shop", "a" * 235 + ".b" * 9)
     leader.look(seeing(0, key=key))
     (action,) = leader.written(seeing(1, key=key, rule=PAUSED))
-    made = writer.event_request(action).body["metadata"]["name"]
+    made = writer.event_body(action)["metadata"]["name"]
     assert len(made) <= 253
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
@@ -269,4 +230,4 @@ def test_a_long_note_is_cut_to_what_the_api_takes() -> None:
     leader.look(seeing(0))
     rule = replace(RULE, metrics=tuple(replace(RULE.metrics[0], name=f"metric-{'ä' * 30}-{n}") for n in range(30)))
     leader.look(blind(10, rule=rule))
-    assert 1020 <= max(len(one.series.note.encode()) for one in leader.written(blind(25, rule=rule))) <= 1024
+    assert 1020 <= max(len(one.event.note.encode()) for one in leader.written(blind(25, rule=rule))) <= 1024

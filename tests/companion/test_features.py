@@ -80,8 +80,8 @@ def test_a_condition_that_only_its_type_declares_is_told_of_and_measured(planted
     leader = Leader()
     for at in (NOW, NOW + 11):
         leader.look(replace(troubled, now=at))
-    (series,) = [key for key in leader.state.events.series if key.reason == "NewlyFound"]
-    assert series.warning
+    (event,) = [event for event in leader.state.events.lately if event.reason == "NewlyFound"]
+    assert event.warning
 
 
 def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
@@ -89,4 +89,4 @@ def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
     leader = Leader(status={"conditions": [later]})
     for at in (NOW, NOW + 11):
         leader.look(context(now=at))
-    assert [key.reason for key in leader.state.events.series] == ["OfALaterVersionOver"]
+    assert [event.reason for event in leader.state.events.lately] == ["OfALaterVersionOver"]

@@ -108,19 +108,19 @@ def test_the_end_of_lost_data_names_the_registry_only_if_there_is_one() -> None:
     assert back(rule=replace(RULE, registry=REGISTRY), pods=pods, listed=listed) == trusted
 
 
-def test_needing_more_than_the_maximum_is_notified_after_half_a_minute() -> None:
+def test_needing_more_than_the_maximum_is_notified_after_a_minute() -> None:
     leader = Leader()
     assert leader.notices(at(0, "2400m", bounds=SMALL)) == []
-    (notice,) = leader.notices(at(31, "2400m", bounds=SMALL))
+    (notice,) = leader.notices(at(61, "2400m", bounds=SMALL))
     assert notice.topic is Topic.AT_MAXIMUM
     assert notice.text.startswith("more is needed than the HPA's maximum of 4: cpu")
-    assert leader.notices(at(41, "2400m", bounds=SMALL)) == []
+    assert leader.notices(at(71, "2400m", bounds=SMALL)) == []
 
 
 def test_a_trouble_that_returns_soon_is_not_notified_again() -> None:
-    short = (at(s, "2400m" if s % 100 < 60 else "800m", bounds=SMALL) for s in range(0, 3000, 10))
+    short = (at(s, "2400m" if s % 200 < 100 else "800m", bounds=SMALL) for s in range(0, 3000, 10))
     assert told(Leader(), *short) == ["atMaximum"]
-    long = (at(s, "800m" if s in {100, 401} else "2400m", bounds=SMALL) for s in (0, 31, 100, 401, 500, 531))
+    long = (at(s, "800m" if s in {100, 401} else "2400m", bounds=SMALL) for s in (0, 61, 100, 401, 500, 561))
     assert told(Leader(), *long) == ["atMaximum", "atMaximum"]
 
 
@@ -169,11 +169,11 @@ def test_a_version_mismatch_matters_more_in_production() -> None:
 
 def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_again() -> None:
     before = Leader()
-    assert told(before, at(0, "2400m", bounds=SMALL), at(31, "2400m", bounds=SMALL)) == ["atMaximum"]
+    assert told(before, at(0, "2400m", bounds=SMALL), at(61, "2400m", bounds=SMALL)) == ["atMaximum"]
     status = before.status(at(200, "2400m", bounds=SMALL))
     assert status["notified"] == ["atMaximum"]
     successor = Leader(status, at=NOW + 200)
-    assert told(successor, at(210, "2400m", bounds=SMALL), at(250, "2400m", bounds=SMALL)) == []
+    assert told(successor, at(210, "2400m", bounds=SMALL), at(280, "2400m", bounds=SMALL)) == []
 
 
 def test_the_status_keeps_what_another_leader_notified_before_the_first_look() -> None:

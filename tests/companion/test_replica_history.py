@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.replica_history import LEFT_BEHIND_SECONDS, observe_count, unattributed
+from adapter.companion.replica_history import observe_count, unattributed
 from adapter.companion.state import Context, LastRaise, ReplicaHistory, Scaling
 from adapter.load.spec import Bounds
 from adapter.policy.behavior import ReplicaChange
@@ -103,10 +103,9 @@ def test_a_raise_of_the_companion_is_attributed_to_it() -> None:
     assert (step.after, step.by) == (8, "the companion")
 
 
-def test_a_new_leader_goes_on_from_the_count_of_a_status_that_is_not_old() -> None:
+def test_a_new_leader_goes_on_from_the_count_of_the_status() -> None:
     looks, status = (at(0, 6), at(5, 6)), {"current": 4}
     assert last(*looks, status=status, written=-20) == Scaling(1, NOW, 4, 6, "", "")
-    assert last(*looks, status=status, written=-LEFT_BEHIND_SECONDS - 1) is None
 
 
 # --- what every replica observes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.companion.actions import WriteStatus
+from adapter.companion.actions import ActionResult, WriteStatus
 from adapter.companion.companion import as_written
 from adapter.companion.features import status
 from adapter.companion.state import Context, State, WrittenStatus
@@ -148,21 +148,21 @@ def test_a_policy_without_uid_gets_no_status() -> None:
 def test_the_same_is_not_written_again_before_two_minutes(seconds: float, writes: int) -> None:
     case = context()
     (first,) = planned(case)
-    state = status.after(case.state, first, case.now)
+    state = status.after(case.state, first, ActionResult.DONE, case.now)
     assert len(planned(replace(case, state=state, now=NOW + seconds))) == writes
 
 
 def test_usage_that_moves_within_the_band_is_no_news() -> None:
     (first,) = planned(context("800m"))
     moved = context("900m", now=NOW + 30)
-    assert planned(replace(moved, state=status.after(State(), first, NOW))) == []
+    assert planned(replace(moved, state=status.after(State(), first, ActionResult.DONE, NOW))) == []
 
 
 def test_news_is_written_but_not_within_ten_seconds() -> None:
     (first,) = planned(context("800m"))
     news = context("1500m", now=NOW + 9.9)
-    assert planned(replace(news, state=status.after(State(), first, NOW))) == []
-    (second,) = planned(replace(news, now=NOW + 10, state=status.after(State(), first, NOW)))
+    assert planned(replace(news, state=status.after(State(), first, ActionResult.DONE, NOW))) == []
+    (second,) = planned(replace(news, now=NOW + 10, state=status.after(State(), first, ActionResult.DONE, NOW)))
     assert second.status["desired"] == 5
     assert second.over == first.status["assessedAt"]
 

@@ -102,7 +102,7 @@ def acted(case: Context, seconds: float, **changes: Any) -> Context:
     memory = case.state
     for action in plan.steady(case):
         if isinstance(action, WireHpa):
-            memory = plan.after(memory, action, case.now)
+            memory = plan.after(memory, action, ActionResult.DONE, case.now)
     return replace(case, state=memory, now=case.now + seconds, **changes)
 
 
@@ -178,7 +178,7 @@ class TestSetting:
     def test_wiring_that_is_undone_long_after_is_repaired(self) -> None:
         case = acted(context(), 90_000, hpa=replace(PLAIN, resource_version="9"))
         (action,) = hpa_configuration.plan(case)
-        assert hpa_configuration.after(case.state, action, case.now).wired.times == 1
+        assert hpa_configuration.after(case.state, action, ActionResult.DONE, case.now).wired.times == 1
 
     def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
         case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
@@ -244,16 +244,11 @@ class TestWar:
 
 
 class TestMissing:
-    def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
-        memory = plan.missed(State(), WRITE, ActionResult.OVERTAKEN, NOW)
-        assert list(hpa_configuration.plan(context(state=memory, now=NOW + 9))) == []
-        assert list(hpa_configuration.plan(context(state=memory, now=NOW + 10))) == [WRITE]
-
     def test_a_missing_right_is_shown_until_it_is_granted_or_others_have_set_every_field(self) -> None:
-        memory = plan.missed(State(), WRITE, ActionResult.REFUSED, NOW)
+        memory = plan.after(State(), WRITE, ActionResult.REFUSED, NOW)
         assert finding(context(state=memory)).reason == "WiringRefused"
         assert finding(context(SET, state=memory)).is_true
-        assert not plan.after(memory, WRITE, NOW + 60).wired.refused
+        assert not plan.after(memory, WRITE, ActionResult.DONE, NOW + 60).wired.refused
 
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"

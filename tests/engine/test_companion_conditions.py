@@ -43,9 +43,9 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def accompanied(stand: Stand, *namespaces: str) -> AsyncIterator[Told]:
+async def accompanied(stand: Stand) -> AsyncIterator[Told]:
     """While a companion runs."""
-    task = asyncio.create_task(make_companion(stand, *namespaces).run())
+    task = asyncio.create_task(make_companion(stand).run())
     yield Told(stand)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -59,7 +59,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
         yield told
 
 
-def make_companion(stand: Stand, *namespaces: str) -> Companion:
+def make_companion(stand: Stand) -> Companion:
     engine = stand.engine
     settings = CompanionSettings.model_validate(
         {"features": FEATURES, "writes_per_second": 100, "status_interval_seconds": 0.5}
@@ -73,7 +73,6 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
         engine.tolerance_seen,
         engine.stale,
         settings,
-        namespaces,
         stand.metrics,
     )
     engine.snapshots.subscribe(companion.changed)
@@ -130,5 +129,5 @@ async def test_a_namespace_that_may_not_be_read_does_not_affect_another(monkeypa
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     async with standing(*SERVICES, kubernetes={"namespaces": ["cart", "shop"]}) as stand:
         stand.cluster.refused |= {"watermarkpolicies in cart"}
-        async with running(stand), accompanied(stand, "cart", "shop") as told:
+        async with running(stand), accompanied(stand) as told:
             await told.until([one for one in SERVICES if one.namespace == "shop"], "Ready", "True")

@@ -249,7 +249,7 @@ def _raised() -> Context:
     """A count that is raised at once."""
     active = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "any", "message": ""}]}
     fast = rule(fastScaleUp=True)
-    case = at("2400m", rule=fast, above=hpa(status=active), leads_since=NOW - 3600.0)
+    case = at("2400m", rule=fast, above=hpa(status=active))
     return replace(case, view=replace(case.view, scale_path="/apis/apps/v1/namespaces/shop/deployments/web/scale"))
 
 

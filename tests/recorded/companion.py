@@ -48,10 +48,9 @@ def _said(action: Action) -> Iterator[str]:
             yield f"status verdict {status['verdict']}"
             yield from (f"condition {one['type']} {one['status']} {one['reason']}" for one in status["conditions"])
         case WriteEvent():
-            body = writer.event_request(action).body
-            if "reason" in body:
-                said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
-                yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
+            body = writer.event_body(action)
+            said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
+            yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
         case Notify(notifications=notices):
             for one in notices:
                 yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()

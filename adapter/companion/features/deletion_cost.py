@@ -3,11 +3,11 @@
 Only costs that the companion set itself are removed; one that another client set stays.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from adapter.companion.actions import ActionResult, MarkPod
-from adapter.companion.state import Context, PodMark, PolicyCondition, State
+from adapter.companion.state import Context, Marking, PodMark, PolicyCondition, State
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodAssessment, PodState
 from adapter.load.spec import Mode
 from adapter.policy.conditions import ConditionType, Reason
@@ -15,8 +15,6 @@ from adapter.runtime.faults import first_names
 
 MOST_AT_ONCE = 10
 """The most pods of a policy that are written to between two looks at it."""
-FOREIGN_SECONDS = 600.0
-"""How long a cost that proved to be set by another client is left alone."""
 REWRITE_SECONDS = 600.0
 """How long the same is not written to a pod again: a client that undoes it, or forges the mark, wins."""
 _SHOWN = 3
@@ -35,30 +33,22 @@ def plan(context: Context) -> list[MarkPod]:
             is_due = not pod.marked and pod.deletion_cost == 0 and not _is_foreign(context, pod)
         else:
             is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
-        last = context.state.marking.done.get(pod.uid)
+        last = context.state.marking.pods.get(pod.uid)
         is_done = last is not None and last.first is first and context.now - last.at < REWRITE_SECONDS
         if is_due and not is_done:
             due.append(MarkPod(key=context.key, namespace=pod.namespace, pod=pod.name, uid=pod.uid, first=first))
     return due[:MOST_AT_ONCE]
 
 
-def after(state: State, action: MarkPod, now: float) -> State:
-    """The state once a pod was marked or unmarked, which proves the right to do so."""
-    kept = {uid: mark for uid, mark in state.marking.done.items() if now - mark.at < REWRITE_SECONDS}
-    done = {**kept, action.uid: PodMark(action.first, now)}
-    return replace(state, marking=replace(state.marking, done=done, refused=False))
-
-
-def missed(state: State, action: MarkPod, outcome: ActionResult, now: float) -> State:
-    """The state once a pod was not written to; a conflict means that its cost was set by another client."""
-    match outcome:
-        case ActionResult.REFUSED:
-            return replace(state, marking=replace(state.marking, refused=True))
-        case ActionResult.OVERTAKEN:
-            kept = {uid: at for uid, at in state.marking.foreign.items() if now - at < FOREIGN_SECONDS}
-            return replace(state, marking=replace(state.marking, foreign={**kept, action.uid: now}, refused=False))
-        case _:
-            return state
+def after(state: State, action: MarkPod, result: ActionResult, now: float) -> State:
+    """The state once a pod was written to; a conflict means that its cost was set by another client."""
+    if result is ActionResult.REFUSED:
+        return replace(state, marking=replace(state.marking, refused=True))
+    if result is ActionResult.FAILED:
+        return state
+    kept = {uid: mark for uid, mark in state.marking.pods.items() if now - mark.at < REWRITE_SECONDS}
+    mark = PodMark(first=action.first, at=now, foreign=result is ActionResult.OVERTAKEN)
+    return replace(state, marking=Marking(pods={**kept, action.uid: mark}))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -99,9 +89,9 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 
 def _is_foreign(context: Context, pod: Pod) -> bool:
     """Whether another client set this pod's cost: it shows, or setting it failed of late because of that."""
-    foreign: Mapping[str, float] = context.state.marking.foreign
-    failed = pod.uid in foreign and context.now - foreign[pod.uid] < FOREIGN_SECONDS
-    return failed or pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
+    last = context.state.marking.pods.get(pod.uid)
+    conflicted = last is not None and last.foreign and context.now - last.at < REWRITE_SECONDS
+    return conflicted or pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:

@@ -35,18 +35,13 @@ def plan(context: Context) -> Iterator[RaiseScale]:
         yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
 
 
-def after(state: State, action: RaiseScale, now: float) -> State:
-    """The state once the count was raised."""
-    return replace(state, raised=LastRaise(at=now, to=action.to))
-
-
-def missed(state: State, action: RaiseScale, outcome: ActionResult, now: float) -> State:
-    """The state once a raise was not made. One that failed without an answer may have been made."""
-    match outcome:
+def after(state: State, action: RaiseScale, result: ActionResult, now: float) -> State:
+    """The state once a raise was tried. One that failed without an answer may have been made."""
+    match result:
+        case ActionResult.DONE | ActionResult.FAILED:
+            return replace(state, raised=LastRaise(at=now, to=action.to))
         case ActionResult.REFUSED:
             return replace(state, raised=LastRaise(refused=True))
-        case ActionResult.FAILED:
-            return replace(state, raised=LastRaise(at=now, to=action.to))
         case _:
             return state
 
@@ -99,13 +94,8 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     # Outside of its bounds the HPA ignores its metrics, and 0 switches it off.
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
-    # The last raise is this replica's own, a rise seen before it led, or any raise made before observation began.
+    # Whoever raised it: after a change of the leader this process does not know which raise was the companion's.
     history, raised_at = context.state.history, context.state.raised.at
-    inherited = (
-        [history.since, *(rise.at for rise in history.rises if rise.at <= context.leads_since)]
-        if history.target
-        else []
-    )
-    last = max([*inherited, *([] if raised_at is None else [raised_at])], default=None)
+    last = max((history.since, raised_at or 0.0, *(rise.at for rise in history.rises)))
     # A raise in the future: this machine's clock was put back since.
-    return last is not None and abs(now - last) < context.settings.hpa_sync_seconds
+    return abs(now - last) < context.settings.hpa_sync_seconds

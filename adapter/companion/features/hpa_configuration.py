@@ -1,6 +1,6 @@
 """HPA configuration: reports the flaws of an HPA, and sets the fields that its policy needs and no one else owns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from adapter.runtime.backoff import exponential
 
 PROBE_SECONDS = 600.0
 """How long a cluster's answer about the tolerance field holds."""
-RETRY_SECONDS = 10.0
 FIRST_REWIRE_SECONDS = 600.0
 LONGEST_REWIRE_SECONDS = 86_400.0
 """Each time that another client undoes the wiring, the wait before it is set again becomes six times as long."""
@@ -24,47 +23,35 @@ LONGEST_REWIRE_SECONDS = 86_400.0
 
 def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
     """Asks whether HPAs have a tolerance here, or sets the fields that are not as wanted."""
-    hpa, field = context.hpa, context.tolerance_field
+    hpa, field, wired, now = context.hpa, context.tolerance_field, context.state.wired, context.now
     if hpa is None:
         return
-    is_old = field.asked_at is None or context.now - field.asked_at >= PROBE_SECONDS
+    is_old = field.asked_at is None or now - field.asked_at >= PROBE_SECONDS
     # An HPA that has a tolerance keeps it even where new ones are dropped.
     if is_old and hpa.scale_up.tolerance is None and hpa.asks_for(context.view.policy.name):
         yield AskTolerance(key=context.key, hpa=hpa.name)
         return
-    if not _wants_it(context.view.policy) or context.neighbours.policies or not _open(context, hpa):
+    free = _free(context, hpa)
+    if context.neighbours.policies or all(field.is_set for field in free):
         return
-    behavior, wired, now = _behavior(context, hpa), context.state.wired, context.now
-    failed = wired.missed_at is not None and now - wired.missed_at < RETRY_SECONDS
+    behavior = _behavior(free)
     # A change of what is wanted is not an undoing.
-    rests = wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
-    if not failed and not rests:
+    if wired.at is None or wired.behavior != behavior or now - wired.at >= _wait(wired):
         yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
 
 
-def after(state: State, action: AskTolerance | WireHpa, now: float) -> State:
-    """The state once an HPA was wired."""
+def after(state: State, action: AskTolerance | WireHpa, result: ActionResult, now: float) -> State:
+    """The state once an HPA was wired, or not."""
     if not isinstance(action, WireHpa):
         return state
+    wired = state.wired
+    if result is not ActionResult.DONE:
+        return replace(state, wired=replace(wired, refused=result is ActionResult.REFUSED))
     # Set again soon after the wait had ended: it did not last in between.
-    again = (
-        state.wired.at is not None
-        and state.wired.behavior == action.behavior
-        and now - state.wired.at < 2 * _wait(state.wired)
-    )
-    return replace(
-        state,
-        wired=LastWiring(
-            at=now, times=state.wired.times + 1 if again else 1, version=action.version, behavior=action.behavior
-        ),
-    )
-
-
-def missed(state: State, action: AskTolerance | WireHpa, outcome: ActionResult, now: float) -> State:
-    """The state once an HPA was not wired."""
-    if not isinstance(action, WireHpa):
-        return state
-    return replace(state, wired=replace(state.wired, missed_at=now, refused=outcome is ActionResult.REFUSED))
+    is_same = wired.at is not None and wired.behavior == action.behavior
+    again = is_same and wired.at is not None and now - wired.at < 2 * _wait(wired)
+    times = wired.times + 1 if again else 1
+    return replace(state, wired=LastWiring(at=now, times=times, version=action.version, behavior=action.behavior))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -94,28 +81,26 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 
 def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     """What keeps the companion from wiring the HPA, where the policy asks for that."""
-    policy, wired = context.view.policy, context.state.wired
-    if not _wants_it(policy):
-        return
-    if not context.settings.features.hpa_configuration:
+    policy, wired, wanted = context.view.policy, context.state.wired, _wanted(context, hpa)
+    if _asks_for_it(policy) and not context.settings.features.hpa_configuration:
         yield Flaw(
             Reason.WIRING_OFF,
             "hpaConfiguration is Manage, and companion.features.hpaConfiguration of the settings is off",
         )
         return
-    unset = _open(context, hpa)
+    free = _free(context, hpa)
+    unset = ", ".join(field.name for field in free if not field.is_set)
     if wired.refused and unset:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
     has_changed = wired.at is not None and hpa.resource_version != wired.version and not context.neighbours.policies
-    if has_changed and unset and wired.behavior == _behavior(context, hpa):
-        names = ", ".join(field.name for field in unset)
+    if has_changed and unset and wired.behavior == _behavior(free):
         yield Flaw(
             Reason.WIRING_UNDONE,
-            f"the companion's changes of HPA {hpa.name} ({names}) were undone, most likely by "
+            f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
             f"{hpa.managers.last or 'another client'}; they are made again in {_wait(wired) / 60:.0f} min at the "
             "earliest",
         )
-    for field in _wanted(context, hpa):
+    for field in wanted:
         direction, _, name = field.name.partition(".")
         owners = hpa.managers.others(field.name)
         # Only of values that hold the count back before the policy does.
@@ -126,33 +111,32 @@ def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
             )
 
 
-def _wants_it(policy: Policy) -> bool:
+def _asks_for_it(policy: Policy) -> bool:
     """Whether the policy asks for its HPA to be set; in mode Observe nothing is changed."""
     return policy.hpa_configuration is HpaConfiguration.MANAGE and policy.mode is not Mode.OBSERVE
 
 
-def _wanted(context: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
+def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:
     """The fields that the policy needs. Without a velocity downwards the pace of the way down is the HPA's own."""
     policy = context.view.policy
-    if not hpa.asks_for(policy.name):
-        return ()
-    fields = required_behavior(policy, hpa, tolerance=context.tolerance_field.known is not False)
+    if not _asks_for_it(policy) or not hpa.asks_for(policy.name):
+        return []
     left = () if policy.velocity.down is not None else ("scaleDown.policies", "scaleDown.selectPolicy")
-    return tuple(field for field in fields if field.name not in left)
+    fields = required_behavior(policy, hpa, tolerance=context.tolerance_field.known is not False)
+    return [field for field in fields if field.name not in left]
 
 
-def _open(context: Context, hpa: Hpa) -> list[BehaviorField]:
-    """The fields that are not as wanted and that nobody else owns."""
-    return [field for field in _wanted(context, hpa) if not field.is_set and not hpa.managers.others(field.name)]
+def _free(context: Context, hpa: Hpa) -> list[BehaviorField]:
+    """The wanted fields that nobody else owns."""
+    return [field for field in _wanted(context, hpa) if not hpa.managers.others(field.name)]
 
 
-def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
-    """All wanted fields that nobody else owns: server-side apply removes those that are left out."""
+def _behavior(fields: Iterable[BehaviorField]) -> dict[str, Any]:
+    """The behavior with all of these fields: server-side apply removes those that are left out."""
     behavior: dict[str, Any] = {}
-    for field in _wanted(context, hpa):
-        if not hpa.managers.others(field.name):
-            direction, _, name = field.name.partition(".")
-            behavior.setdefault(direction, {})[name] = field.value
+    for field in fields:
+        direction, _, name = field.name.partition(".")
+        behavior.setdefault(direction, {})[name] = field.value
     return behavior
 
 

@@ -1,10 +1,10 @@
 """Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from adapter.companion.actions import Notify
+from adapter.companion.actions import ActionResult, Notify
 from adapter.companion.state import Context, Notification, NotificationState, PolicyCondition, State, TroubleState
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
@@ -20,7 +20,7 @@ _RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
 
 
 class NotifiedTrouble(NamedTuple):
-    """How long a trouble has to last before it is notified, and to be over before it is news again.
+    """How long a trouble has to last before it is notified, and to be over before it is notified again.
 
     `rise` in multiples of `afterSeconds`; `fall` in seconds, or None for half of `afterSeconds`.
     """
@@ -43,20 +43,28 @@ TROUBLES = (
 def observe(context: Context) -> State:
     """The state with the notifications that are due after this look."""
     state, scaling = context.state.notifications, context.state.history.last
+    number = scaling.number if scaling is not None else 0
     if not context.settings.notifications.routes:
-        silent = NotificationState(scaling=scaling.number if scaling is not None else 0, number=state.number)
+        silent = NotificationState(scaling=number)
         return context.state if state == silent else replace(context.state, notifications=silent)
-    if state.troubles is None:
-        state = replace(state, troubles=_left_behind(context))
-    if scaling is not None and scaling.number > state.scaling:
+    troubles, due = dict(_troubles(context)), list(state.due)
+    if scaling is not None and number > state.scaling:
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
-        state = _with_due(state, context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields=fields)
-        state = replace(state, scaling=scaling.number)
+        due.append(replace(_notification(context, Topic.SCALED, Severity.INFO, f"scaled {scaling}"), fields=fields))
     if context.view.assessment is not None and context.decision is not None:
         for trouble in TROUBLES:
             text = _text(trouble.topic, context, context.view.assessment, context.decision)
-            state = _with_trouble(state, trouble, text, context)
-    return replace(context.state, notifications=state)
+            before = troubles.get(trouble.topic, TroubleState())
+            now_is = troubles[trouble.topic] = _moved(before, trouble, text, context)
+            if now_is.notified and not before.notified and text:
+                one = _notification(context, trouble.topic, trouble.severity, text)
+                due.append(replace(one, severity_in_production=trouble.in_production))
+            elif before.notified and not now_is.notified and trouble.topic is Topic.DATA_LOST:
+                trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
+                recovered = f"every metric has an answer again{trusted}"
+                due.append(_notification(context, Topic.DATA_RECOVERED, Severity.INFO, recovered))
+    after = NotificationState(scaling=max(number, state.scaling), troubles=troubles, due=tuple(due[-_DUE_AT_MOST:]))
+    return context.state if after == state else replace(context.state, notifications=after)
 
 
 def plan(context: Context) -> Iterator[Notify]:
@@ -65,18 +73,17 @@ def plan(context: Context) -> Iterator[Notify]:
         yield Notify(key=context.key, notifications=context.state.notifications.due, routes=context.view.policy.notify)
 
 
-def after(state: State, action: Notify, _now: float) -> State:
+def after(state: State, action: Notify, result: ActionResult, _now: float) -> State:
     """The state once the notifier has them."""
-    last = action.notifications[-1].number
-    due = tuple(notification for notification in state.notifications.due if notification.number > last)
+    if result is not ActionResult.DONE:
+        return state
+    due = tuple(one for one in state.notifications.due if one not in action.notifications)
     return replace(state, notifications=replace(state.notifications, due=due))
 
 
 def notified_topics(context: Context) -> list[str]:
     """The troubles that were notified and last, for the status, from which a new leader takes them over."""
-    troubles = context.state.notifications.troubles
-    if troubles is None:
-        troubles = _left_behind(context) if context.settings.notifications.routes else {}
+    troubles = _troubles(context) if context.settings.notifications.routes else {}
     return sorted(topic.value for topic, trouble in troubles.items() if trouble.notified)
 
 
@@ -85,76 +92,43 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     named, routes = context.view.policy.notify, context.settings.notifications.routes
     unknown = [name for name in named if name not in {route.name for route in routes}]
     kept = [route.name for route in routes if route.name in named and not route.serves(context.key.namespace)]
+    reason, message = Reason.KNOWN, "the settings define every route that the policy names"
     if unknown:
+        reason = Reason.UNKNOWN_ROUTE
         message = f"notify names {', '.join(unknown)}, which the settings do not define"
-        yield PolicyCondition(ConditionType.NOTIFICATION_ROUTES_RESOLVED, False, Reason.UNKNOWN_ROUTE, message)
     elif kept:
+        reason = Reason.ROUTE_NOT_FOR_NAMESPACE
         message = f"notify names {', '.join(kept)}, which the settings keep for other namespaces"
-        yield PolicyCondition(
-            ConditionType.NOTIFICATION_ROUTES_RESOLVED, False, Reason.ROUTE_NOT_FOR_NAMESPACE, message
-        )
-    elif named:
-        message = "the settings define every route that the policy names"
-        yield PolicyCondition(ConditionType.NOTIFICATION_ROUTES_RESOLVED, True, Reason.KNOWN, message)
+    if named:
+        is_true = reason is Reason.KNOWN
+        yield PolicyCondition(ConditionType.NOTIFICATION_ROUTES_RESOLVED, is_true, reason, message)
 
 
-def _left_behind(context: Context) -> dict[Topic, TroubleState]:
-    """The troubles in the status, as another leader may have left it."""
+def _troubles(context: Context) -> dict[Topic, TroubleState]:
+    """The troubles as they are known; before the first look those in the status, as another leader may have left it."""
+    troubles = context.state.notifications.troubles
+    if troubles is not None:
+        return dict(troubles)
     notified = context.state.written.status.get("notified", ())
     return {trouble.topic: TroubleState(notified=trouble.topic.value in notified) for trouble in TROUBLES}
 
 
-def _with_trouble(
-    state: NotificationState, trouble: NotifiedTrouble, text: str | None, context: Context
-) -> NotificationState:
-    """The state once a trouble is present (a text), absent (empty), or cannot be judged now (None).
-
-    A trouble is notified once it has lasted for long enough, and so is the end of lost data.
-    """
-    topic, now, troubles = trouble.topic, context.now, state.troubles or {}
-    before = troubles.get(topic, TroubleState())
-    new = TroubleState(before.notified)
-    if text is not None and bool(text) is not before.notified:
-        since = before.since if before.since is not None else now
-        after = context.settings.notifications.after_seconds
-        fall = after / 2 if trouble.fall is None else trouble.fall
-        waits = now - since < (fall if before.notified else after * trouble.rise)
-        new = TroubleState(before.notified, since) if waits else TroubleState(not before.notified)
-    if troubles.get(topic) != new:
-        state = replace(state, troubles={**troubles, topic: new})
-    if new.notified is before.notified:
-        return state
-    if text:
-        return _with_due(state, context, topic, trouble.severity, text, in_production=trouble.in_production)
-    if topic is Topic.DATA_LOST:
-        trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
-        recovered = f"every metric has an answer again{trusted}"
-        return _with_due(state, context, Topic.DATA_RECOVERED, Severity.INFO, recovered)
-    return state
+def _moved(before: TroubleState, trouble: NotifiedTrouble, text: str | None, context: Context) -> TroubleState:
+    """A trouble's state once it is present (a text), absent (empty), or cannot be judged now (None)."""
+    if text is None or bool(text) is before.notified:
+        return TroubleState(before.notified)
+    since = before.since if before.since is not None else context.now
+    after = context.settings.notifications.after_seconds
+    fall = after / 2 if trouble.fall is None else trouble.fall
+    if context.now - since < (fall if before.notified else after * trouble.rise):
+        return TroubleState(before.notified, since)
+    return TroubleState(not before.notified)
 
 
-def _with_due(
-    state: NotificationState,
-    context: Context,
-    topic: Topic,
-    severity: Severity,
-    text: str,
-    *,
-    in_production: Severity | None = None,
-    fields: Mapping[str, str] | None = None,
-) -> NotificationState:
+def _notification(context: Context, topic: Topic, severity: Severity, text: str) -> Notification:
     target = context.view.target
-    notification = Notification(
-        number=state.number + 1,
-        topic=topic,
-        severity=severity,
-        severity_in_production=in_production,
-        at=context.now,
-        target=f"{target.kind} {target.name}" if target is not None else "",
-        text=text,
-        fields=fields or {},
-    )
-    return replace(state, number=notification.number, due=(*state.due, notification)[-_DUE_AT_MOST:])
+    named = f"{target.kind} {target.name}" if target is not None else ""
+    return Notification(topic=topic, severity=severity, at=context.now, target=named, text=text)
 
 
 def _is_doubted(reading: PodAssessment, assessment: Assessment) -> bool:

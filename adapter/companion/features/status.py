@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.actions import WriteStatus
+from adapter.companion.actions import ActionResult, WriteStatus
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
 from adapter.companion.state import Context, State, WrittenStatus
@@ -45,8 +45,10 @@ def plan(context: Context) -> Iterator[WriteStatus]:
         yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
 
 
-def after(state: State, action: WriteStatus, now: float) -> State:
+def after(state: State, action: WriteStatus, result: ActionResult, now: float) -> State:
     """The state once the status was written."""
+    if result is not ActionResult.DONE:
+        return state
     return replace(state, written=WrittenStatus(status=action.status, at=now))
 
 

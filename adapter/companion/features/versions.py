@@ -14,6 +14,7 @@ from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.states import service_registry
 from adapter.policy.conditions import ConditionType, Reason
+from adapter.runtime.faults import first_names
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
 VERSION_METADATA = ("version", "app.version", "appVersion")
@@ -60,32 +61,31 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 def _listed(assessment: Assessment, roster: Roster | None, by_revision: Mapping[str, Sequence[Pod]]) -> str:
     """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
-    sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
+    images = {revision: {one.name: one.image for one in pod.containers} for revision, pod in samples.items()}
     # The tags of the images that are not the same in all templates.
-    images = {revision: {c.name: c.image for c in pod.containers if c.image} for revision, pod in samples.items()}
-    containers = dict.fromkeys(name for by_name in images.values() for name in by_name)
-    differing = [name for name in containers if len({by_name.get(name) for by_name in images.values()}) > 1]
-    sources.append(
-        {
-            revision: "+".join(tag(by_name[name]) for name in differing if name in by_name)
-            for revision, by_name in images.items()
-        }
-    )
+    common = set.intersection(*(set(by_name.items()) for by_name in images.values()))
+    tags = {
+        revision: "+".join(tag(image) for name, image in by_name.items() if image and (name, image) not in common)
+        for revision, by_name in images.items()
+    }
+    sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
+    sources.append(tags)
     registry = service_registry(assessment.policy)
     if registry is not None and roster is not None:
         registered = registrations(samples.values(), roster, registry)
-        texts = {
-            revision: [one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA]
-            for revision, pod in samples.items()
-        }
-        sources.append({revision: next(filter(None, texts[revision]), "") for revision in samples})
+        sources.extend(
+            {
+                revision: next((one.metadata[key] for one in registered.get(pod.uid, ()) if key in one.metadata), "")
+                for revision, pod in samples.items()
+            }
+            for key in VERSION_METADATA
+        )
     names = next((names for names in sources if len(set(names.values())) > 1), {})
     versions = []
     for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
         name, count = names.get(revision, ""), "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
         versions.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
-    listed = ", ".join(versions[:_SHOWN]) + (" …" if len(versions) > _SHOWN else "")
-    return f"the serving pods run {len(versions)} versions: {listed}"
+    return f"the serving pods run {len(versions)} versions: {first_names(versions, _SHOWN)}"
 
 
 def tag(image: str) -> str:
