@@ -54,7 +54,7 @@ SERVERS = (
     ),
     Left(
         r"e2e/test_windows\.py::test_windows_that_nobody_can_ask",
-        "usage/test_windows.py holds the rule; on a real Prometheus it takes three minutes",
+        "load/test_bounds.py holds the rule; on a real Prometheus it takes three minutes",
     ),
     Left(r"e2e/test_soak\.py", "`make test-all` runs a soak of five minutes besides"),
     Left(
@@ -124,9 +124,9 @@ SERVERS = (
     ),
     Left(r"e2e/test_migrate\.py::test_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
     Left(
-        r"usage/test_real_prometheus\.py::TestWindows::test_(a_window_that_cannot|after_a_gap|a_target_that_is_up)",
-        "they wait for gaps and windows; usage/test_windows.py holds the rule",
-        keep=2,
+        r"usage/test_real_prometheus\.py::TestWindows::test_after_a_gap",
+        "they wait for gaps and windows; load/test_bounds.py holds the rule",
+        keep=1,
     ),
     Left(
         r"registries/test_consul_real\.py::.*test_failed_agents_of_every",

@@ -142,6 +142,7 @@ def _query(inputs: AssessmentInputs, samples: QuerySamples) -> Object:
             byPod=by_pod,
             total=None if samples.total is None else _point(samples.total),
             readsPods=[name for name in names if name in samples.reads] or None,
+            counts={name: samples.counts[name] for name in names if name in samples.counts} or None,
             pods=None if by_pod is None else points,
         ),
     }
@@ -149,7 +150,7 @@ def _query(inputs: AssessmentInputs, samples: QuerySamples) -> Object:
 
 def _point(point: Point) -> Object:
     value = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
-    return value | _present(count=point.count, full=point.full)
+    return value | _present(count=point.count)
 
 
 def _present(**values: Any) -> Object:

@@ -168,8 +168,9 @@ class ApiServer:
             _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
             message = f"Internal error occurred: {type(error).__name__}"
             answer = self._error(StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, message))
-        if request.method != "GET" or request.version != HttpVersion11:
-            answer.force_close()  # the body of a CONNECT would be taken for the next request
+        if request.method != "GET" or request.version != HttpVersion11 or request.body_exists:
+            # The body of a CONNECT would be taken for the next request, and aiohttp adds a trailer to its headers.
+            answer.force_close()
         self._duration(group, kind, str(answer.status)).observe(time.perf_counter() - began)
         return answer
 

@@ -188,8 +188,6 @@ def _upper(
     """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
     upper = metric.upper
     needs_none = upper.idle is not None and bounds.minimum == 0
-    if upper.idle is not None and needs_none and upper.step is None:
-        return _rounded_up(upper.idle, multiple), HeldBy.DOUBT if upper.idle else None
     if upper.step is not None:
         if has_changed:
             return None, HeldBy.DEPARTED
@@ -203,6 +201,8 @@ def _upper(
         before, rounded = rounded, None if justified is None else _rounded_up(justified, multiple)
         if rule is not None and (before is not None and before < current) and (rounded is None or rounded > before):
             cause = rule
+    if needs_none and upper.idle is not None and rounded is not None:
+        rounded = _rounded_up(upper.idle, multiple)
     return rounded, cause
 
 

@@ -22,6 +22,7 @@ from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
     absent_container_sentence,
+    counted_total,
     in_service_since,
     is_service_total,
     no_capacity_sentence,
@@ -134,7 +135,7 @@ def _assess_pods(
     is_whole = not loads.gaps and all(sample.bound == sample.usage for sample in serving)
     by_pod = step.usages_of(serving, band) if policy.strategy is Strategy.STEP else ((), ())
     return _with_range(
-        assessment, inputs, groups, band, readings, loads, by_pod, medians, source.interval, hold, is_whole=is_whole
+        assessment, inputs, groups, band, readings, loads, by_pod, medians, hold, is_whole=is_whole
     ), after  # fmt: skip
 
 
@@ -147,14 +148,14 @@ def _assess_total(
     """
     policy, memory, now = inputs.policy, inputs.memory, inputs.now
     source, band = query_samples(metric, inputs.samples), band_of(policy, metric, total=True)
-    point = source.total
-    assert point is not None
+    of_target = [*groups.serving, *groups.doubtful, *groups.out]
+    point, median = counted_total(source, {pod.name: in_service_since(pod, memory.pod(pod.uid)) for pod in of_target})
     # A floor may be the past on purpose: it ages from when its value was the answer.
     at = point.at + source.behind if metric.floor else point.at
     began = at - source.window - source.interval
     medians = [each for each in before.medians if now - each[0] <= MEDIANS_SECONDS]
-    if point.count is not None and point.count > 0:
-        medians.append((now, point.count))
+    if median is not None:
+        medians.append((now, median))
     after = MetricMemory(medians=_thinned(medians))
     all_in = [*groups.serving, *groups.doubtful]
     is_fresh = now - at <= source.max_age
@@ -212,7 +213,7 @@ def _assess_total(
     is_whole = not is_unread and bound == point.value
     shared = (Fraction(most, serving),) if serving else ()
     assessment = _with_range(
-        assessment, inputs, groups, band, readings, loads, (None, shared), medians, source.interval, hold,
+        assessment, inputs, groups, band, readings, loads, (None, shared), medians, hold,
         is_whole=is_whole,
     )  # fmt: skip
     is_idle = band.low is not None and point.value == bound == 0
@@ -228,7 +229,6 @@ def _with_range(
     loads: Loads,
     by_pod: tuple[Sequence[Fraction] | None, Sequence[Fraction]],
     medians: Sequence[tuple[float, int]],
-    interval: float,
     hold: HeldBy | None,
     *,
     is_whole: bool,
@@ -249,7 +249,7 @@ def _with_range(
     else:
         lower = tuple(reading_of(sums, band, replaceable) for sums, replaceable in readings)
         upper = upper_of(loads, band)
-    is_moving = _are_moving(medians, inputs.now, (assessment.window or 0.0) + interval)
+    is_moving = _are_moving(medians, inputs.now, assessment.window or 0.0)
     hold = _hold(memory, groups, began) or hold or (HeldBy.WINDOWS if is_moving else None)
     drift, usage = None, assessment.usage
     if policy.converge_towards is not None:
@@ -358,7 +358,7 @@ def _hold(memory: Memory, groups: PodGroups, began: float) -> HeldBy | None:
 
 
 def _are_moving(medians: Sequence[tuple[float, int]], now: float, seconds: float) -> bool:
-    """Whether windows fill or drain: their median count moved by more than one in this time."""
+    """Whether windows fill or drain: their median count moved by more than one in the last so many seconds."""
     recent = [median for at, median in medians if now - at <= seconds]
     return bool(recent) and max(recent) - min(recent) > 1
 
@@ -414,7 +414,7 @@ def _bound_of_total(
         return None if memory.started_at is not None and now - memory.started_at <= window else point.value
     if point.count in {0, 1}:
         return None
-    full = point.full or max((median for _, median in medians), default=0)
+    full = max((median for _, median in medians), default=0)
     return point.value if point.count >= full else -(-point.value * full // (point.count - 1))
 
 

@@ -1,6 +1,7 @@
 """The samples of one metric: which pods have one that counts, when its window began, and what usage is divided by."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ class MetricReader:
         self._started_at = started_at
         self._source = source = source_of(metric, samples)
         self._points: Mapping[str, Point] = source.pods if isinstance(source, QuerySamples) else {}
+        self._unusable: Mapping[str, str] = source.unusable if isinstance(source, QuerySamples) else {}
         self._usages = source.pods if isinstance(source, ResourceSamples) else {}
         self._window = source.window if isinstance(source, QuerySamples) else None
         # CPU is measured over a window as well, that of its sample; memory at one moment.
@@ -140,7 +142,13 @@ class MetricReader:
         """Value, time, window of a pod's resource usage, and why there is none."""
         usage, value, resource = self._usages.get(name), 0, self._resource
         if usage is None:
-            return 0, 0.0, 0.0, "no sample"
+            answered = self._unusable.get(name)
+            return (
+                0,
+                0.0,
+                0.0,
+                f"the query answers {answered} for it, which does not count" if answered else "no sample",
+            )
         for container in self._names or usage.containers:
             amount = usage.amount(container, resource)
             if amount is None:
@@ -159,8 +167,7 @@ class MetricReader:
         if point.count == UNCOUNTED:
             unsure = [at for at in (self._started_at, self._gap_at(pod, point.at, last_at)) if at is not None]
             return None if any(self._now - at <= (self._window or 0.0) for at in unsure) else point.value
-        full = point.full or self.full
-        return point.value if point.count >= full else -(-point.value * full // (point.count - 1))
+        return point.value if point.count >= self.full else -(-point.value * self.full // (point.count - 1))
 
     def _gap_at(self, pod: Pod, at: float, last_at: float | None) -> float | None:
         """When samples of the pod came again after a gap, by their dates."""
@@ -196,6 +203,21 @@ class MetricReader:
             if self._is_throttled and (own := _own_sizes(Capacity.LIMIT, self._metric, pod)):
                 limit = own.larger
         return sizes, lack, limit
+
+
+def counted_total(source: QuerySamples, in_service: Mapping[str, float]) -> tuple[Point, int | None]:
+    """A service total with the fewest samples in a window of the target's pods, and the median of those in service.
+
+    Where the query reads none of these pods, such as that of an ingress, the fewest of all that it reads counts.
+    `in_service`: since when pods have been in service, by name.
+    """
+    point = source.total
+    assert point is not None
+    held = {name: source.counts[name] for name in in_service if name in source.counts}
+    if not held:
+        return point, point.count if point.count is not None and point.count > 0 else None
+    whole = [count for name, count in held.items() if in_service[name] <= point.at - source.window]
+    return replace(point, count=min(held.values())), median_low(whole) if whole else None
 
 
 def in_service_since(pod: Pod, remembered: PodMemory) -> float:

@@ -51,14 +51,12 @@ UNCOUNTED = -1
 class Point:
     """A value and the time of its sample; for a rate and the like how many samples its window holds.
 
-    `count` is None where that does not matter, and UNCOUNTED where the server cannot say it. `full`: how many a window
-    without a gap holds; None: the memory knows.
+    `count` is None where that does not matter, and UNCOUNTED where the server cannot say it.
     """
 
     at: float
     value: int
     count: int | None = None
-    full: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,9 @@ class QuerySamples:
 
     `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
     asks for the past, such as last week's same hour (`offset`). `by_pod`: whether the query answers by pod; None
-    where only an answer can tell. `reads`: the pods of the namespace with a sample among those that the total reads.
+    where only an answer can tell. `unusable` says by pod what the query answers in place of a number that counts.
+    `reads`: the pods of the namespace with a sample among those that the total reads; `counts`: how many samples of
+    them its windows hold.
     `ahead`: how many seconds the total's date was ahead of the answer that brought it, whose date it has then.
     `undefined`: the settings have no such query, server or permission, as `error` says; only a change ends that.
     """
@@ -92,7 +92,9 @@ class QuerySamples:
     window: float = 0.0
     behind: float = 0.0
     by_pod: bool | None = None
+    unusable: Mapping[str, str] = field(default_factory=dict)
     reads: frozenset[str] = frozenset()
+    counts: Mapping[str, int] = field(default_factory=dict)
     ahead: float = 0.0
     max_age: float = 90.0
     interval: float = 15.0

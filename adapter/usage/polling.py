@@ -1,19 +1,13 @@
-"""What the pollers of metrics.k8s.io and Prometheus share: intervals with jitter, retries, and reports together."""
+"""What the pollers of metrics.k8s.io and Prometheus share: pauses, the sentence of a failure, dates that are ahead."""
 
-import asyncio
-import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterator
 
 from adapter.load.samples import time_text
-
-T = TypeVar("T")
+from adapter.runtime.backoff import LONGEST_SECONDS, exponential
 
 JITTER = 0.1
 MIN_RETRY_SECONDS = 1.0
-REPORT_SECONDS = 0.5
-"""How long the change of one query waits for the polls of others."""
 
 
 def interval_shares() -> Iterator[float]:
@@ -23,9 +17,13 @@ def interval_shares() -> Iterator[float]:
         yield random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  as above
 
 
-def retry_delay(interval: float, elapsed: float) -> float:
-    """Seconds to wait after a failed poll that took `elapsed`: polls start one interval apart."""
-    return max(interval - elapsed, min(interval, MIN_RETRY_SECONDS))
+def retry_delay(interval: float, elapsed: float, failures: int) -> float:
+    """Seconds to wait after a failed poll that took `elapsed`.
+
+    Polls start one interval apart after the first of `failures` in a row, then twice as far each, up to 30 s.
+    """
+    apart = exponential(failures - 1, interval, max(interval, LONGEST_SECONDS))
+    return max(apart - elapsed, min(interval, MIN_RETRY_SECONDS))
 
 
 def with_last_answer(cause: str, fetched_at: float | None) -> str:
@@ -34,49 +32,30 @@ def with_last_answer(cause: str, fetched_at: float | None) -> str:
     return f"{cause} ({last})"
 
 
-class PollGroup(Generic[T]):
-    """Pollers that go on at the same time and report their changes together.
+class AheadDates:
+    """Dates samples that are ahead of the answer that brought them, as of a source whose clock is ahead of ours.
 
-    A policy that uses several queries of a server is so assessed once for all their new samples. A change is reported
-    when no poll of the group is in progress any more, REPORT_SECONDS after it was noted at the latest.
+    Such a sample gets the date of its answer, and the same sample keeps that when it is read again. By its own date one
+    of a frozen source would stay fresh for as long as the source's clock is ahead.
     """
 
-    def __init__(self, report: Callable[[frozenset[T]], None]) -> None:
-        self._report = report
-        self._polling = 0
-        self._changed: set[T] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._next: asyncio.Event | None = None
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, tuple[float, float]] = {}
+        """By sample: the date that it came with, and the one that it was given."""
+        self._next: dict[Hashable, tuple[float, float]] = {}
+        self._answered = 0.0
+        self.seconds = 0.0
+        """How far a date of the last answer was ahead of it, at most."""
 
-    @contextlib.contextmanager
-    def poll(self) -> Iterator[None]:
-        """The time of one poll, until its result was kept."""
-        self._polling += 1
-        try:
-            yield
-        finally:
-            self._polling -= 1
-            if not self._polling:
-                self._flush()
+    def begin(self, answered: float) -> None:
+        """Begin with an answer of this time (epoch seconds)."""
+        self._seen, self._next, self._answered, self.seconds = self._next, {}, answered, 0.0
 
-    def note(self, changed: Iterable[T]) -> None:
-        """Note a change, of these or of none, for the next report."""
-        if self._changed is None:
-            self._changed = set()
-            self._timer = asyncio.get_running_loop().call_later(REPORT_SECONDS, self._flush)
-        self._changed.update(changed)
-
-    def _flush(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        changed, self._changed = self._changed, None
-        if changed is not None:
-            self._report(frozenset(changed))
-
-    async def pause(self, seconds: float) -> None:
-        """Wait for the next polls of the group: in `seconds`, or when a poller that paused earlier goes on."""
-        if self._next is None or self._next.is_set():
-            self._next = asyncio.Event()
-            asyncio.get_running_loop().call_later(seconds, self._next.set)
-        await self._next.wait()
+    def clamped(self, key: Hashable, at: float) -> float:
+        """The date of the answer's sample of this key that is dated `at`."""
+        if at <= self._answered:
+            return at
+        self.seconds = max(self.seconds, at - self._answered)
+        before = self._seen.get(key)
+        self._next[key] = given = before if before is not None and before[0] == at else (at, self._answered)
+        return given[1]

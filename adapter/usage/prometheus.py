@@ -1,48 +1,49 @@
 """Usage from Prometheus: polls each distinct query once per interval, and dates its samples by the query's inputs."""
 
 import asyncio
-import functools
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
-from prometheus_client import Histogram
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
 from adapter.runtime.backoff import LogOnce
-from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.ahead_dates import AheadDates
-from adapter.usage.polling import PollGroup, interval_shares, retry_delay, with_last_answer
-from adapter.usage.prometheus_api import PrometheusClient
-from adapter.usage.promql import parse_inputs
+from adapter.usage.polling import AheadDates, interval_shares, retry_delay, with_last_answer
+from adapter.usage.prometheus_api import PrometheusClient, Sample
+from adapter.usage.promql import ended_question, question
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
-from adapter.usage.query_results import QueryResult, Vector, build_result, new_table
-from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import NamedQueryResult, SeriesTable
-from adapter.usage.windows import Windows
+from adapter.usage.query_results import Answer, QueryResult, build_result
+from adapter.usage.series import NamedQueryResult
 
-SLOW_QUERY_SECONDS = 1.0
-"""A query whose last poll took longer is slow; slow queries share fewer slots of their server."""
+UNCOUNTED_SECONDS = 3600.0
+"""Where a server refuses the question for the numbers of samples, it is asked again after so long."""
+LARGE_SAMPLES = 2000
+"""An answer with more samples is read in a thread."""
 
-POLLS_FOR_ALL_TIMES = 20
-"""A query whose live series did not date its values asks for all times in so many polls, then tries again."""
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _QueryState:
-    """The last result of a query. `cause`: why the last poll failed, in words that policies may show."""
+    """The last result of a query. `cause`: why the last poll failed, in words that policies may show.
+
+    `failures` in a row. `refused_at` (monotonic seconds), `refusal`: when and why the server last refused to count
+    samples. `agreed`: windows of several selectors have held equally many samples.
+    """
 
     result: QueryResult | None = None
     cause: str = ""
-    unanswered: bool = False
-    slow: bool = False
+    failures: int = 0
+    refused_at: float = float("-inf")
+    refusal: str = ""
+    agreed: bool = False
 
 
 _NOTHING = _QueryState()
@@ -52,7 +53,7 @@ class Prometheus:
     """Polls any number of Prometheus servers for policies and named queries, and keeps the last results.
 
     `on_change` is called with the users of a query when its result, or the cause of its failure, changed; named queries
-    without variables are polled without users as well. `clock` returns epoch seconds; sample
+    without variables are polled without users as well. `clock` returns epoch seconds of the API server's clock; sample
     times are those of the Prometheus servers.
     """
 
@@ -71,11 +72,6 @@ class Prometheus:
         self._metrics = metrics
         self._clients: dict[str, PrometheusClient] = {}
         self._states: dict[InstantQuery, _QueryState] = {}
-        self._groups: dict[tuple[str, float], PollGroup[WorkloadQuery]] = {}
-        """The groups of named queries without variables, by server and interval."""
-        self._all_times: dict[InstantQuery, int] = {}
-        """How often each query will still ask for the times of all series at once."""
-        self._windows: dict[InstantQuery, Windows] = {}
         self._ahead: dict[InstantQuery, AheadDates] = {}
         self._log_once = LogOnce()
         self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
@@ -95,17 +91,17 @@ class Prometheus:
         self._settings = {server.name: server for server in servers}
         self._catalog = QueryCatalog(self._settings, queries, inline_allowed=inline_allowed)
         self._shared = self._catalog.shared()
-        self._resolve()
+        self._resolve({})
 
     def set_queries(self, wanted: Iterable[WorkloadQuery]) -> None:
         """Replace the queries that policies need."""
         latest = frozenset(wanted)
         if latest != self._wanted:
             self._wanted = latest
-            self._resolve()
+            self._resolve(self._resolved)
 
-    def _resolve(self) -> None:
-        self._resolved = {wanted: self._catalog.resolve(wanted) for wanted in self._wanted}
+    def _resolve(self, known: Mapping[WorkloadQuery, InstantQuery | str]) -> None:
+        self._resolved = {wanted: known.get(wanted) or self._catalog.resolve(wanted) for wanted in self._wanted}
         self._users = {query: set() for query in self._shared.values() if isinstance(query, InstantQuery)}
         for wanted, query in self._resolved.items():
             if isinstance(query, InstantQuery):
@@ -122,7 +118,7 @@ class Prometheus:
             return QuerySamples(max_age=self._catalog.max_age(query), error=resolved, undefined=True)
         state = self._states.get(resolved, _NOTHING)
         by_pod = resolved.by_pod
-        if by_pod is None and state.result is not None and state.result.counts:
+        if by_pod is None and state.result is not None and state.result.counted:
             by_pod = state.result.by_pod
         nothing = QuerySamples(max_age=resolved.max_age, interval=resolved.interval)
         samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
@@ -130,15 +126,22 @@ class Prometheus:
         return replace(
             samples,
             window=resolved.window,
-            behind=resolved.behind,
+            behind=resolved.inputs.behind,
             interval=resolved.interval,
             by_pod=by_pod,
             error=with_last_answer(state.cause, fetched_at) if state.cause else samples.error,
         )
 
-    def windows(self, query: InstantQuery) -> Windows:
-        """What is known of a query's windows."""
-        return self._windows.get(query) or Windows(query)
+    def count_refusal(self, query: InstantQuery) -> str:
+        """Why the numbers of samples in a query's windows are not known; empty where they are, or do not matter."""
+        if query.inputs.uncounted:
+            return f"it has {'windows of different lengths' if query.inputs.windows else 'subqueries'}"
+        state = self._states.get(query, _NOTHING)
+        if state.refusal:
+            return state.refusal
+        if query.inputs.windows and state.result is not None and not state.agreed:
+            return "its windows have different scrape intervals"
+        return ""
 
     def named_result(self, name: str) -> NamedQueryResult | None:
         """The last result of a named query without variables; None if there is no such query."""
@@ -178,7 +181,7 @@ class Prometheus:
                         self._pollers.pop(query).cancel()
                     for query in self._states.keys() - self._users.keys():
                         self._log_once.clear(query)
-                    for by_query in (self._states, self._all_times, self._windows, self._ahead):
+                    for by_query in (self._states, self._ahead):
                         for query in by_query.keys() - self._users.keys():
                             del by_query[query]
                     await self._changed.wait()
@@ -194,7 +197,7 @@ class Prometheus:
             await self._close_client(name)
             for query, state in self._states.items():
                 if query.server == name:  # another server may be there now
-                    self._states[query] = replace(state, unanswered=True)
+                    self._states[query] = replace(state, failures=0, refused_at=float("-inf"))
         for name, settings in self._settings.items():
             if name not in self._clients:
                 self._clients[name] = PrometheusClient(settings)
@@ -207,102 +210,91 @@ class Prometheus:
         await self._clients.pop(name).close()
 
     async def _poll(self, query: InstantQuery) -> None:
-        """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
-        loop, probe_turns = asyncio.get_running_loop(), self._clients[query.server].probe_turns
-        group = PollGroup(self._on_change)
-        if query in self._shared.values():
-            # Named queries without variables are few, and policies use several: those of one interval are one group.
-            group = self._groups.setdefault((query.server, query.interval), group)
+        """Poll a query at its interval; later after failures."""
+        loop = asyncio.get_running_loop()
         for share in interval_shares():
             began = loop.time()
-            with group.poll():
-                state = await self._fetch(query)
-                responses = probe_turns.responses
-                last, self._states[query] = self._states.get(query), state
-                same = last is not None and last.cause == state.cause
-                if not same or (state.result is not None and not state.result.same(last.result if last else None)):
-                    group.note(self._users.get(query, ()))
-            if state.unanswered:
-                await asyncio.sleep(retry_delay(query.interval * min(share, 1.0), loop.time() - began))
-                await probe_turns.wait(responses, query.interval)
-            elif state.slow:
-                await asyncio.sleep(query.interval * share)
-            else:
-                await group.pause(query.interval * share)
+            last = self._states.get(query, _NOTHING)
+            state = self._states[query] = await self._fetch(query, last)
+            is_new = last is _NOTHING or last.cause != state.cause
+            if is_new or (state.result is not None and not state.result.same(last.result)):
+                self._on_change(frozenset(self._users.get(query, ())))
+            elapsed = loop.time() - began
+            delay = query.interval * share
+            await asyncio.sleep(
+                retry_delay(min(delay, query.interval), elapsed, state.failures) if state.failures else delay
+            )
 
-    async def _fetch(self, query: InstantQuery) -> _QueryState:
-        last = self._states.get(query, _NOTHING)
+    async def _fetch(self, query: InstantQuery, last: _QueryState) -> _QueryState:
         source, client = f"prometheus/{query.server}", self._clients[query.server]
-        loop = asyncio.get_running_loop()
-        async with client.slow_slots if last.slow else nullcontext(), client.slots:
-            began = loop.time()
-            try:
-                result = await self._query(client, query, source)
-            except SourceError as error:
-                self._metrics.source_up.labels(source).set(0)
-                self._metrics.source_errors.labels(source, error.reason).inc()
-                if self._log_once.is_new(str(error), query):
-                    _log.warning("query_failed", source=source, query=query.text, error=str(error))
-                if rejected := isinstance(error, QueryRejected):
-                    client.probe_turns.close()
-                slow = loop.time() - began > SLOW_QUERY_SECONDS
-                return replace(
-                    last, cause=f"Prometheus {query.server}: {error.public}", unanswered=not rejected, slow=slow
-                )
-        client.probe_turns.close()
-        self._log_once.clear(query)
-        self._metrics.source_up.labels(source).set(1)
-        self._metrics.source_success.labels(source).set(result.fetched_at)
-        return _QueryState(result, slow=loop.time() - began > SLOW_QUERY_SECONDS)
-
-    async def _query(self, client: PrometheusClient, query: InstantQuery, source: str) -> QueryResult:
-        """Send the query, then the query for the times of its inputs at the same moment. Raises SourceError."""
-        slices = Slices()
-        duration = self._metrics.source_duration.labels(source)
-        last = self._states.get(query, _NOTHING).result
-        table = last.table if last is not None and not last.is_outgrown else new_table(query)
-        windows = self._windows.setdefault(query, Windows(query))
-        vector = await self._values(client, query, windows, table, slices, duration)
-        inputs = parse_inputs(query.text)
-        times = SampleTimes(inputs, table, self._clock() if vector.at is None else vector.at)
-        ask_at = functools.partial(client.query, slices=slices, max_age=query.max_age, at=times.evaluated_at)
-        if inputs.selectors and vector.sets:
-            left = self._all_times.get(query, 0)
-            ask = functools.partial(ask_at, on_samples=times.add)
-            try:
-                named = await times.fetch(ask, query, vector.sets, slices, all_at_once=left > 0)
-            except QueryRejected as error:
-                fault = "the times of its samples cannot be had (name one metric in each selector)"
-                raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-            self._all_times[query] = left - 1 if left else 0 if named else POLLS_FOR_ALL_TIMES
         try:
-            await windows.learn(functools.partial(ask_at, matrix=True), times.evaluated_at)
-        except QueryRejected as error:
-            windows.refuse(error)
-        if windows.refusal is not None and self._log_once.is_new(str(windows.refusal), windows):
-            _log.warning("query_windows_unknown", source=source, query=query.text, error=str(windows.refusal))
-        ahead = self._ahead.setdefault(query, AheadDates())
-        return await build_result(query, vector, times, self._clock(), slices, windows=windows, last=last, ahead=ahead)
+            async with client.slots:
+                state = await self._query(client, query, last)
+        except SourceError as error:
+            self._metrics.source_up.labels(source).set(0)
+            self._metrics.source_errors.labels(source, error.reason).inc()
+            if self._log_once.is_new(str(error), query):
+                _log.warning("query_failed", source=source, query=query.text, error=str(error))
+            cause = f"Prometheus {query.server}: {error.public}"
+            return replace(last, cause=cause, failures=last.failures + 1)
+        if not state.refusal:
+            self._log_once.clear(query)
+        elif self._log_once.is_new(state.refusal, query):
+            _log.warning("query_windows_unknown", source=source, query=query.text, error=state.refusal)
+        assert state.result is not None
+        self._metrics.source_up.labels(source).set(1)
+        self._metrics.source_success.labels(source).set(state.result.fetched_at)
+        return state
 
-    async def _values(
-        self,
-        client: PrometheusClient,
-        query: InstantQuery,
-        windows: Windows,
-        table: SeriesTable,
-        slices: Slices,
-        duration: Histogram,
-    ) -> Vector:
-        """Ask for the values, and in the same question how full their windows are. Raises SourceError."""
-        windows.begin()
-        while True:
-            vector, text = Vector(table, windows), windows.question()
+    async def _query(self, client: PrometheusClient, query: InstantQuery, last: _QueryState) -> _QueryState:
+        """Ask for the values with the times and numbers of their samples, and then for times of ended series.
+
+        Raises SourceError.
+        """
+        now = asyncio.get_running_loop().time()
+        refused_at, refusal = last.refused_at, last.refusal
+        if now - refused_at > UNCOUNTED_SECONDS:
+            refusal = ""
+        try:
+            samples = await self._ask(client, query, counted=not refusal)
+        except QueryRejected as error:
+            samples, counted = await self._ask_for_less(client, query, error)
+            refused_at, refusal = (now, str(error)) if not counted else (refused_at, refusal)
+        answer = await _read(len(samples), lambda: Answer(query, samples, self._clock()))
+        ended = await _read(len(samples), answer.ended)
+        if ended:
+            more = ended_question(query.inputs, query.labels, query.max_age, ended)
+            found = await client.query(more, max_age=query.max_age, at=answer.evaluated_at)
+            await _read(len(found), lambda: answer.add(found))
+        are_counted = not refusal
+        agreed = are_counted and (last.agreed or answer.counts(is_known=True).agree)
+        ahead = self._ahead.setdefault(query, AheadDates())
+        result = await _read(
+            len(samples), lambda: build_result(answer, self._clock(), are_counted=are_counted and agreed, ahead=ahead)
+        )
+        return _QueryState(result, refused_at=refused_at, refusal=refusal, agreed=agreed)
+
+    async def _ask(
+        self, client: PrometheusClient, query: InstantQuery, *, dated: bool = True, counted: bool = True
+    ) -> list[Sample]:
+        text = question(query.text, query.inputs, query.labels, dated=dated, counted=counted)
+        with self._metrics.source_duration.labels(f"prometheus/{query.server}").time():
+            return await client.query(text, max_age=query.max_age)
+
+    async def _ask_for_less(
+        self, client: PrometheusClient, query: InstantQuery, error: QueryRejected
+    ) -> tuple[list[Sample], bool]:
+        """After a refusal: the samples without their numbers (False), or the error of the part that is refused."""
+        await self._ask(client, query, dated=False, counted=False)  # where the query itself is refused, its own words
+        if query.inputs.windows:
             try:
-                await client.query(text, vector.add, slices, max_age=query.max_age, duration=duration)
-            except QueryRejected as error:
-                if not windows.refuse(error):
-                    raise
-            else:
-                if windows.is_answered():
-                    await vector.separate(slices)
-                    return vector
+                return await self._ask(client, query, counted=False), False
+            except QueryRejected as refusal:
+                error = refusal
+        fault = "the times of its samples cannot be had (name one metric in each selector)"
+        raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
+
+
+async def _read(size: int, read: Callable[[], T]) -> T:
+    """What a function makes of an answer of so many samples: in a thread where they are many."""
+    return read() if size <= LARGE_SAMPLES else await asyncio.to_thread(read)

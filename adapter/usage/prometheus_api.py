@@ -1,44 +1,26 @@
-"""Clients of one Prometheus server: instant queries, whose results are decoded in slices, and range queries."""
+"""Clients of one Prometheus server: what it answers, and the sentences of its errors."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
-from prometheus_client import Histogram
 
-from adapter.runtime.answer_budget import MIB, Body, Limit
-from adapter.runtime.backoff import Backoff, ProbeTurns
-from adapter.runtime.concurrency import Slices
-from adapter.runtime.decoding import Decoder, Uncut, array, pieces
-from adapter.runtime.outbound import AT_ONCE, Client
-from adapter.runtime.source_errors import (
-    QueryRejected,
-    SourceError,
-    SourceFailing,
-    SourceUnreachable,
-    WrongAnswer,
-)
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.http import AT_ONCE, MIB, Client
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import PrometheusServer
 
-CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
-"""Slow queries in progress at a time; the other slots stay free for fast queries."""
+LARGE_BYTES = 256 * 1024
+"""Answers larger than this are read in a thread: 20,000 series take a tenth of a second."""
 
-MOST_POINTS = 11_000
-"""Points of a series that Prometheus answers to one range query."""
-SHORTEST_RANGE_TIMEOUT = 60.0
-"""Seconds. A range query reads much more than the instant queries that the settings' timeout is for."""
-RANGE_ATTEMPTS = 5
+T = TypeVar("T")
 
 _SHOWN = 200
 _SERVER_ERRORS = {"timeout", "canceled", "internal", "unavailable", "not_found"}
 """Error types that are faults of the server, not of the query."""
-
 _ERROR_TYPES = _SERVER_ERRORS | {"bad_data", "execution", "not_acceptable"}
 """All error types of Prometheus. They disclose nothing about the server, so anyone may see them."""
-
-_ERROR_BODY_BYTES = 64 * 1024
 _OK = range(200, 300)
 _CLIENT_ERRORS = range(400, 500)
 _TOO_MANY_REQUESTS = 429
@@ -47,29 +29,11 @@ _TOO_MANY_REQUESTS = 429
 class Sample(msgspec.Struct, frozen=True, gc=False):
     """An element of an instant vector: its labels as JSON, the time of the evaluation (epoch seconds), value as text.
 
-    An element of a matrix has `values` in its place. The labels are not decoded: a series has the same text in each
-    answer, so its reader recognizes it by that.
+    `value` is None for a native histogram.
     """
 
     metric: msgspec.Raw
     value: tuple[float, str] | None = None
-    values: list[tuple[float, str]] | None = None
-
-
-OnSamples = Callable[[list[Sample]], None]
-"""Receives the samples of an answer in several parts; raises msgspec.MsgspecError for labels that are none."""
-
-
-class RangeSeries(NamedTuple):
-    """One series of a range: its labels, and its points (epoch seconds, value as text) in order of time."""
-
-    labels: Mapping[str, str]
-    points: list[tuple[float, str]]
-
-
-class _RangeSeries(msgspec.Struct, frozen=True, gc=False):
-    metric: dict[str, str]
-    values: list[tuple[float, str]] | None = None
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -83,63 +47,46 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
     error_type: str = ""
     error: str = ""
     warnings: list[str] | None = None
+    is_partial: bool = False
+    """Of VictoriaMetrics: one of its storage nodes does not answer."""
 
 
 _RESPONSE = Decoder(_Response)
-_MANY = Decoder(list[Sample])
-_SCALAR = Decoder(tuple[float, str])
-_MATRIX = Decoder(list[_RangeSeries])
-_RESULT = array("result")
+_VECTOR = Decoder(list[Sample])
 
 
-async def read_samples(body: Body, on_samples: OnSamples, slices: Slices, *, matrix: bool = False) -> None:
-    """Decode a successful response and pass on its samples; a scalar is one sample without labels.
+def decode_result(body: bytes, kind: str, decoder: Decoder[T]) -> T:
+    """The result of a successful response, of this kind.
 
-    `matrix`: it is that of a range selector. It consumes the body. Raises QueryRejected for a fault of the query,
-    SourceFailing for a fault of the server and for warnings (the result may be partial), and WrongAnswer for a body
-    that is nothing of these; the caller drops the samples that it received before.
+    Raises QueryRejected for a fault of the query, SourceFailing for one of the server and for a partial answer, and
+    WrongAnswer for a body that is none of these.
     """
-    beginning = _beginning(body.start(_SHOWN))
     try:
-        for piece in pieces(body, _RESULT):
-            if not piece.is_last:
-                samples = _MANY.decode(piece.text)
-            else:
-                data = _decode_envelope(piece.text, {"matrix"} if matrix else {"vector", "scalar"})
-                if data.result_type == "scalar":
-                    samples = [Sample(msgspec.Raw(b"{}"), _SCALAR.decode(data.result))]
-                else:
-                    samples = _MANY.decode(data.result)
-            if None in [sample.values if matrix else sample.value for sample in samples]:
-                histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
-                raise QueryRejected(histogram, public=histogram)
-            on_samples(samples)
-            del samples
-            await slices.breathe()
-    except (msgspec.MsgspecError, Uncut) as error:
-        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {beginning}") from error
+        response = _RESPONSE.decode(body)
+        if response.status != "success" or response.data is None:
+            raise _api_error(response)
+        if response.warnings or response.is_partial:
+            what = "a warning" if response.warnings else "isPartial"
+            said = f": {response.warnings[0][:_SHOWN]}" if response.warnings else ""
+            public = f"answers with {what}, so a part of the answer may be missing"
+            raise SourceFailing(f"answers with {what}{said}", public=public)
+        if response.data.result_type != kind:
+            raise QueryRejected(
+                f"the query answers a {response.data.result_type[:_SHOWN]}; write one that answers an instant vector",
+                public="the query does not answer an instant vector; write one that does",
+            )
+        return decoder.decode(response.data.result)
+    except msgspec.MsgspecError as error:
+        raise WrongAnswer(f"the answer is not that of Prometheus: {error}: {_beginning(body)}") from error
 
 
-def _decode_envelope(text: bytes | bytearray, kinds: Collection[str]) -> _Data:
-    """The data of a response of one of these kinds.
-
-    Raises msgspec.MsgspecError, QueryRejected for a fault of the query, and SourceFailing for one of the server.
-    """
-    response = _RESPONSE.decode(text)
-    if response.status != "success" or response.data is None:
-        raise _api_error(response)
-    if response.warnings:
-        raise SourceFailing(
-            f"answers with a warning: {response.warnings[0][:_SHOWN]}",
-            public="answers with a warning, so a part of the answer may be missing",
-        )
-    if response.data.result_type not in kinds:
-        kind = response.data.result_type[:_SHOWN]
-        raise QueryRejected(
-            f"the query answers a {kind}; write one that answers an instant vector",
-            public="the query does not answer an instant vector; write one that does",
-        )
-    return response.data
+def decode_vector(body: bytes) -> list[Sample]:
+    """The samples of an instant vector. Raises as `decode_result`, and QueryRejected for histograms."""
+    samples = decode_result(body, "vector", _VECTOR)
+    if None in [sample.value for sample in samples]:
+        histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
+        raise QueryRejected(histogram, public=histogram)
+    return samples
 
 
 def _api_error(response: _Response) -> SourceError:
@@ -172,101 +119,45 @@ def _beginning(body: bytes) -> str:
     return " ".join(body[:_SHOWN].decode(errors="replace").split())
 
 
-class _ApiClient:
-    """Sends queries to one path of a server."""
+class ApiClient:
+    """Sends queries to one path of a server. Create it in a running event loop."""
 
     def __init__(self, settings: PrometheusServer, path: str, timeout: float) -> None:
-        self._url = f"{settings.url.rstrip('/')}/api/v1/{path}"
-        limit = Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}")
-        self._client = Client(settings.access, timeout=timeout, source=f"prometheus/{settings.name}", limit=limit)
+        self.url = f"{settings.url.rstrip('/')}/api/v1/{path}"
+        limit = f"maxAnswerMiB of Prometheus server {settings.name}"
+        most = int(settings.max_answer_mib * MIB)
+        self._client = Client(settings.access, timeout=timeout, max_bytes=most, limit_name=limit)
+
+    async def body(self, form: Mapping[str, Any]) -> bytes:
+        """The body of an answer with a status of 2xx. Raises SourceError."""
+        reply = await self._client.send("POST", self.url, data=form)
+        if reply.status not in _OK:
+            raise error_from_response(reply.status, reply.body)
+        return reply.body
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
 
-class PrometheusClient(_ApiClient):
-    """Sends instant queries to one server. Create it in a running event loop."""
+class PrometheusClient(ApiClient):
+    """Sends instant queries to one server. `slots` bound the polls of it at a time."""
 
     def __init__(self, settings: PrometheusServer) -> None:
         super().__init__(settings, "query", settings.timeout_seconds)
         self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
-        self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
-        self.probe_turns = ProbeTurns()
 
-    async def query(
-        self,
-        text: str,
-        on_samples: OnSamples,
-        slices: Slices,
-        *,
-        max_age: float,
-        at: float | None = None,
-        duration: Histogram | None = None,
-        matrix: bool = False,
-    ) -> None:
-        """Send an instant query and pass its samples to `on_samples`; `at` is its time (default: the server's now).
+    async def query(self, text: str, *, max_age: float, at: float | None = None) -> list[Sample]:
+        """The samples of an instant query; `at` is its time (default: the server's now).
 
-        Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the
-        response or the failure. `matrix`: it is a range selector. Raises SourceError; the caller drops the samples that
-        it received before.
+        Instant selectors find no sample older than `max_age` seconds. Raises SourceError.
         """
         form = {"query": text, "lookback_delta": f"{max_age:.3f}", "timeout": f"{self.settings.timeout_seconds:.3f}"}
         if at is not None:
             form["time"] = f"{at:.3f}"
         try:
-            async with contextlib.AsyncExitStack() as stack:
-                with duration.time() if duration is not None else contextlib.nullcontext():
-                    response = await stack.enter_async_context(self._client.answer("POST", self._url, data=form))
-                if response.status not in _OK:
-                    raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
-                await read_samples(response.body, on_samples, slices, matrix=matrix)
+            body = await self.body(form)
+            return decode_vector(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(decode_vector, body)
         except SourceError as error:
-            raise error.with_context(self._url) from error
-
-
-class RangeClient(_ApiClient):
-    """Sends range queries to one server (Thanos and Mimir answer them too), and repeats those that the server fails.
-
-    Create it in a running event loop.
-    """
-
-    def __init__(self, settings: PrometheusServer) -> None:
-        self._timeout = max(settings.timeout_seconds, SHORTEST_RANGE_TIMEOUT)
-        self._backoff = Backoff()
-        super().__init__(settings, "query_range", self._timeout + 5)
-
-    async def query(self, text: str, start: float, end: float, step: float) -> list[RangeSeries]:
-        """The series of a query at start, start + step, … end (epoch seconds; at most MOST_POINTS of them).
-
-        Raises SourceError: at once where the query is refused, after several attempts where the server fails.
-        """
-        form = {
-            "query": text,
-            "start": f"{start:.3f}",
-            "end": f"{end:.3f}",
-            "step": f"{step:.3f}",
-            "timeout": f"{self._timeout:.0f}s",
-        }
-        for left in reversed(range(RANGE_ATTEMPTS)):
-            try:
-                async with self._client.answer("POST", self._url, data=form) as response:
-                    if response.status not in _OK:
-                        raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
-                    body = response.body.whole()
-                    try:
-                        matrix = _MATRIX.decode(_decode_envelope(body, {"matrix"}).result)
-                    except msgspec.MsgspecError as error:
-                        fault = f"the answer is not what Prometheus answers: {error}: {_beginning(body)}"
-                        raise WrongAnswer(fault) from error
-            except (SourceUnreachable, SourceFailing) as error:
-                if not left:
-                    raise error.with_context(self._url, f"{RANGE_ATTEMPTS} attempts failed") from error
-                await asyncio.sleep(self._backoff.next())
-            except SourceError as error:
-                raise error.with_context(self._url) from error
-            else:
-                self._backoff.reset()
-                return [RangeSeries(series.metric, series.values or []) for series in matrix]
-        raise AssertionError("the last attempt returns or raises")
+            raise error.with_context(self.url) from error

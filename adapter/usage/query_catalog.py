@@ -1,12 +1,12 @@
 """Resolves the queries of policies and settings to the instant queries that Prometheus servers are sent. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery
-from adapter.usage.promql import PromqlError, parse_inputs, substitute, uses_variables
+from adapter.usage.promql import NO_INPUTS, PromqlError, QueryInputs, parse_inputs, substitute, uses_variables
 
 INLINE_MAX_AGE_SECONDS = 90.0
 INLINE_INTERVAL_SECONDS = 15.0
@@ -25,7 +25,7 @@ class InstantQuery:
     """A query as one server is sent it; equal ones are polled once.
 
     `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. All times are in
-    seconds; `window` is how far back its values reach from their time, `behind` its offset (`promql.QueryInputs`).
+    seconds; `window` is how far back its values reach from their time; `inputs` is what its text reads.
     """
 
     server: str
@@ -36,7 +36,7 @@ class InstantQuery:
     max_age: float = INLINE_MAX_AGE_SECONDS
     interval: float = INLINE_INTERVAL_SECONDS
     window: float = 0.0
-    behind: float = 0.0
+    inputs: QueryInputs = field(default=NO_INPUTS, compare=False, repr=False)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -111,4 +111,4 @@ class QueryCatalog:
             inputs = parse_inputs(query.text)
         except PromqlError as error:
             return str(error)
-        return replace(query, window=inputs.window if window is None else window, behind=inputs.behind)
+        return replace(query, window=inputs.window if window is None else window, inputs=inputs)

@@ -16,7 +16,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -30,7 +30,7 @@ from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
-from adapter.usage.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
+from adapter.usage.resource_metrics import PodUsage
 from lab.benchmarks import record
 
 BEGAN = 1_700_000_000.0
@@ -40,6 +40,7 @@ _WATERMARKS = {"doubtful, busy": (200, 100), "doubtful, idle": (900, 700)}
 """Of CPU in millicores, by case."""
 _INTERVAL = 15.0
 _MEBI = 2**20 * NANO
+_RESOURCES = ("app", "cpu"), ("app", "memory")
 
 
 @dataclass(slots=True)
@@ -48,7 +49,6 @@ class Scene:
 
     inputs: AssessmentInputs
     case: str = ""
-    _usage: UsageColumns = field(default_factory=lambda: NO_USAGE)
 
     def advance(self, seconds: float = _INTERVAL) -> None:
         """Advances to new samples of every pod."""
@@ -73,12 +73,16 @@ class Scene:
     def _samples(self, at: float) -> Samples:
         """Samples of every pod, as the decoder makes them."""
         turn = int((at - BEGAN) / _INTERVAL)
-        builder = UsageColumnsBuilder(self._usage)
-        rows = [builder.add(pod.name, at - 5, 15.0, ("app",)) for pod in self.inputs.pods]
-        builder.fill("app", "cpu", rows, [(300 + (row * 7 + turn) % 90) * NANO // 1000 for row in rows])
-        builder.fill("app", "memory", rows, [(400 + (row * 3 + turn) % 60) * _MEBI for row in rows])
-        self._usage = builder.columns()
-        return Samples(resources=ResourceSamples(pods=self._usage, fetched_at=at - 1))
+        usage = {
+            pod.name: PodUsage(
+                at - 5,
+                15.0,
+                _RESOURCES,
+                ((300 + (row * 7 + turn) % 90) * NANO // 1000, (400 + (row * 3 + turn) % 60) * _MEBI),
+            )
+            for row, pod in enumerate(self.inputs.pods)
+        }
+        return Samples(resources=ResourceSamples(pods=usage, fetched_at=at - 1))
 
 
 def scene(case: str, size: int) -> Scene:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
+from adapter.load.samples import Point
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
 from adapter.snapshot import (
     Key,
@@ -19,7 +20,7 @@ from adapter.snapshot import (
     TargetKey,
     distinct_labels,
 )
-from adapter.usage.series import Columns, NamedQueryResult, Series, SeriesList, SeriesTable
+from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
 NOW = 1_800_000_000.0
 SAMPLED = NOW - 12
@@ -114,19 +115,13 @@ def query(
 
 def series_list(pod_label: str, series: Iterable[Series]) -> SeriesList:
     """Series of the namespace `shop` as an answer has them."""
-    table, series = SeriesTable("namespace", pod_label), list(series)
-    spaces = (b" " * index for index in range(len(series)))  # tells series with the same labels apart
-    sets = table.label_sets(
-        json.dumps(dict(each.labels)).encode() + space for each, space in zip(series, spaces, strict=True)
-    )
-    numbered = sorted(zip(sets, series, strict=True), key=lambda pair: pair[0].number)
-    values = [f"{each.value // NANO}.{each.value % NANO:09}" for _, each in numbered]
-    return SeriesList(table.groups.get("shop"), Columns(values, [each.at for _, each in numbered]))
+    return SeriesList([Series(each.text, each.labels.get(pod_label, ""), each.point) for each in series])
 
 
 def series(value: int, *, at: float = SAMPLED, **labels: str) -> Series:
     """A series in the namespace `shop`; `value` in milli-units."""
-    return Series(labels={"namespace": "shop", **labels}, value=value * NANO // 1000, at=at)
+    text = json.dumps({"namespace": "shop", **labels}).encode()
+    return Series(text, labels.get("pod", ""), Point(at, value * NANO // 1000))
 
 
 def asks(

@@ -121,8 +121,8 @@ class FakePrometheus:
             return web.Response(status=self.refusal[0], text=self.refusal[1])
         if query == "vector(1)":
             return usage_fakes.vector(({}, "1"), at=at)
-        value = str(at - self.age) if usage_fakes.asks_times(str(query)) else "0.5"
-        return usage_fakes.vector(*((labels, value) for labels in self.series), at=at)
+        inputs = usage_fakes.inputs_of(str(query), self.series, at - self.age)
+        return usage_fakes.vector(*((labels, "0.5") for labels in self.series), *inputs, at=at)
 
 
 @pytest.fixture
@@ -222,11 +222,10 @@ async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(url: str,
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("pod:requests:rate1m", "reads the recording rule pod:requests:rate1m: nobody can ask whether samples were"),
+        ("pod:requests:rate1m", "reads the recording rule pod:requests:rate1m: samples that were missing in its"),
         ("avg_over_time(requests[10m])", "reads 600 s back: new pods and changes of the load count in full only after"),
-        ("rate(requests[1m:15s])", "cannot be asked for gaps in its windows (it has subqueries, or a range without a"),
-        ("rate(requests[70s])", "has a window of 70 s, which the scrape interval (15 s) does not divide: an unchanged"),
-        ("rate(requests[70s])", "reads down to 75% of itself"),
+        ("rate(requests[1m:15s])", "has windows whose samples cannot be counted (it has subqueries): after a start"),
+        ("rate(requests[1m]) / rate(requests[5m])", "cannot be counted (it has windows of different lengths)"),
     ],
 )
 async def test_what_is_worth_knowing_of_a_querys_windows_is_a_note(query: str, says: str) -> None:

@@ -1,5 +1,9 @@
 """Wrong or outdated samples of sources, which must not shrink a service."""
 
+from collections.abc import Callable
+from typing import Any
+
+from lab.faults.proxies import before_prometheus
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
@@ -23,3 +27,51 @@ def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
     workloads.hold_replicas("web", 10, seconds)
     load.each("web", 0.5, but=dict.fromkeys(broken, 0.0))
     workloads.hold_replicas("web", 10, seconds)
+
+
+def _some(answer: Any, **more: Any) -> Any:
+    """The answer without the series of every second pod."""
+    data = answer["data"]
+    pods = sorted({one["metric"].get("pod", "") for one in data["result"]})[::2]
+    result = [one for one in data["result"] if one["metric"].get("pod", "") in pods]
+    return {**answer, "data": {**data, "result": result}, **more}
+
+
+def _not_a_number(answer: Any) -> Any:
+    result = [{**one, "value": [one["value"][0], "NaN"]} for one in answer["data"]["result"]]
+    return {**answer, "data": {**answer["data"], "result": result}}
+
+
+FAULTS: dict[str, Callable[[Any], Any]] = {
+    "every second pod is not there": _some,
+    "nor behind a warning": lambda answer: _some(answer, warnings=["a store does not answer"]),
+    "nor in a part of the answer": lambda answer: _some(answer, isPartial=True),
+    "NaN": _not_a_number,
+    "an error": lambda _: {"status": "error", "errorType": "internal", "error": "no"},
+    "another service": lambda _: {"kind": "PodList", "items": []},
+    "32 MiB": lambda answer: {**answer, "infos": ["x" * (33 << 20)]},
+    "nothing": lambda answer: {**answer, "data": {**answer["data"], "result": []}},
+}
+
+
+def test_bad_answers_of_prometheus_shrink_nothing_and_a_fall_is_followed(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    with before_prometheus(prometheus.port) as proxy:
+        settings = prometheus_settings(prometheus)
+        settings["prometheus"]["servers"][0]["url"] = f"http://127.0.0.1:{proxy.port}"
+        make_adapter(settings)
+        workloads.deployment("web", 6)
+        load.each("web", 0.45)
+        workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+        workloads.hpa("web")
+        workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 6, syncs=1)
+        for fault in FAULTS.values():
+            proxy.falsify = lambda _, answer, lie=fault: lie(answer)  # type: ignore[misc]
+            workloads.hold_replicas("web", 6, 3)
+        proxy.falsify = None
+        workloads.hold_replicas("web", 6, 3)
+        load.each("web", 0.2)
+        workloads.wait_replicas("web", 3)

@@ -21,7 +21,7 @@ from adapter.settings import Settings
 from adapter.telemetry.metrics import Metrics
 from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
 from tests.registries.http_kit import Platform, said
-from tests.usage.fakes import FakePrometheus, asks_times, vector
+from tests.usage.fakes import FakePrometheus
 
 SILENCE_SECONDS = 4.0
 """How long a watch is used without proof of life: longer than a busy machine keeps it from its turn."""
@@ -185,9 +185,7 @@ def _dated(prom: FakePrometheus) -> Callable[[web.Request, dict[str, str]], Any]
 
     async def answer(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         prom.sampled_at = time.time()
-        if asks_times(form["query"]):
-            return await prom.by_rows(request, form)
-        return vector(*prom.rows.get(form["query"], []), at=time.time())
+        return await prom.by_rows(request, form)
 
     return answer
 

@@ -8,7 +8,6 @@ from prometheus_client.exposition import generate_latest
 from yarl import URL
 
 from adapter.evaluation import targets
-from adapter.kube import rest_mapper
 from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
 from adapter.policy.linking import reference_faults
@@ -108,7 +107,7 @@ async def test_a_reference_that_is_mended_is_served_without_a_restart() -> None:
     ids=["of groups that nobody serves", "of a built-in group", "of a group that is served"],
 )
 @pytest.mark.usefixtures("_short_pauses")
-async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_request(
+async def test_three_hundred_invented_kinds_leave_a_few_tasks(
     kinds: list[tuple[str, str]],
 ) -> None:
     async with standing() as stand:
@@ -121,10 +120,6 @@ async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_reque
             await stand.until_refused([odd[-1].name], "HPAs of policies name too many kinds")
             tasks = [one for one in asyncio.all_tasks() if one.get_name().startswith("watch Thing")]
             assert len(tasks) <= targets.MAX_KINDS_PER_NAMESPACE
-            stand.cluster.asked.clear()
-            await asyncio.sleep(2)  # each of them looked for ten times
-            discovery = [one for one in stand.cluster.asked if one.count("/") <= 3]
-            assert discovery == []
             assert await stand.answer(WEB) == await stand.answer(THING) == DESIRED
 
 
@@ -150,10 +145,7 @@ async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing() -> N
 
 
 @pytest.mark.usefixtures("_short_pauses")
-async def test_a_crd_that_appears_later_is_found_after_failed_lookups(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rest_mapper, "LISTING_SECONDS", 0.3)
+async def test_a_crd_that_appears_later_is_found_after_failed_lookups() -> None:
     async with standing() as stand:
         stand.cluster.gone.add("widgets")
         stand.add(THING)

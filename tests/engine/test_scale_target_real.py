@@ -11,7 +11,7 @@ from adapter.engine import Engine
 from adapter.evaluation import targets
 from adapter.kube import rest_mapper
 from adapter.kube.session import Session
-from adapter.runtime.outbound import Reply
+from adapter.runtime.http import Reply
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics

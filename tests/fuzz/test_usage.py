@@ -7,14 +7,11 @@ from collections.abc import Iterable
 import msgspec
 from hypothesis import strategies as st
 
-from adapter.runtime.answer_budget import Body
-from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import SourceError
 from adapter.usage import prometheus_api, promql, query_results, resource_metrics
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.sample_times import SampleTimes
-from tests.fuzz.kit import fuzz, run
+from tests.fuzz.kit import fuzz
 from tests.fuzz.spoil import TEXTS, spoilt
 
 PROMETHEUS = {
@@ -22,8 +19,11 @@ PROMETHEUS = {
     "data": {
         "resultType": "vector",
         "result": [
-            {"metric": {"namespace": "shop", "pod": "web-0", INPUT_LABEL: "0"}, "value": [1700000000.123, "1.5"]},
-            {"metric": {"namespace": "shop", "pod": "web-1", INPUT_LABEL: "0"}, "value": [1700000000.123, "1e+06"]},
+            {"metric": {"namespace": "shop", "pod": "web-0"}, "value": [1700000000.123, "1.5"]},
+            {"metric": {"namespace": "shop", "pod": "web-1"}, "value": [1700000000.123, "1e+06"]},
+            {"metric": {"namespace": "shop", "pod": "web-0", INPUT_LABEL: "time0"}, "value": [1700000000.123, "17e8"]},
+            {"metric": {"namespace": "shop", "pod": "web-1", INPUT_LABEL: "time0"}, "value": [1700000000.123, "17e8"]},
+            {"metric": {"namespace": "shop", "pod": "web-1", INPUT_LABEL: "count0"}, "value": [1700000000.123, "20"]},
         ],
     },
     "errorType": "",
@@ -48,26 +48,13 @@ QUERY = 'sum by (namespace, pod) (rate(http_requests_total{namespace="$namespace
 
 def prometheus(body: bytes) -> int:
     """The number of series in the decoded answer; 0 if it is refused with a message."""
-    question = InstantQuery(server="main", text=QUERY, by_pod=True)
-
-    async def sort() -> int:
-        slices = Slices()
-        vector = query_results.Vector(query_results.new_table(question))
-        dates = SampleTimes(parse_inputs(QUERY), vector.table, 1.7e9)
-
-        def add(samples: list[prometheus_api.Sample]) -> None:
-            vector.add(samples)
-            dates.add(samples)
-
-        await prometheus_api.read_samples(Body(body), add, slices)
-        await vector.separate(slices)
-        await dates.missing(vector.sets, slices)
-        answer = await query_results.build_result(question, vector, dates, 1.7e9, slices)
-        answer.of("shop", 90.0)
-        return sum(map(len, answer.series.values()))
-
+    question = InstantQuery(server="main", text=QUERY, by_pod=True, inputs=parse_inputs(QUERY))
     try:
-        return run(sort())
+        read = query_results.Answer(question, prometheus_api.decode_vector(body), 1.7e9)
+        read.ended()
+        found = query_results.build_result(read, 1.7e9)
+        found.of("shop", 90.0)
+        return sum(map(len, found.series.values()))
     except SourceError as error:
         str(error)
         return 0
@@ -79,7 +66,7 @@ def prometheus(body: bytes) -> int:
 def metrics_server(body: bytes) -> int:
     """The number of pods in the answer; 0 if it is refused with a message."""
     try:
-        found = run(resource_metrics.decode_usages(Body(body)))
+        found = resource_metrics.decode_usages(body)
     except SourceError as error:
         str(error)
         return 0
@@ -124,8 +111,8 @@ def understood(text: str) -> Iterable[str]:
         str(error)
         return ()
     assert 0 <= found.window < float("inf")
-    promql.sample_times_query(found.selectors, ["namespace", "pod"], 90.0)
-    return [selector.text for selector in found.selectors]
+    promql.question(text, found, ["namespace", "pod"])
+    return [selector.base for selector in found.selectors]
 
 
 PIECES = [

@@ -218,9 +218,9 @@ class TestHolds:
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano("1200m")), low=Fraction(nano("400m")))
 
 
-def counted(values: dict[str, tuple[str, int | None]], window: float = 60.0, full: int | None = None) -> Samples:
+def counted(values: dict[str, tuple[str, int | None]], window: float = 60.0) -> Samples:
     """A query's answer: by pod a value and the number of samples in its window."""
-    points = {name: Point(NOW - 10, nano(value), count, full) for name, (value, count) in values.items()}
+    points = {name: Point(NOW - 10, nano(value), count) for name, (value, count) in values.items()}
     return Samples(queries={"rps": QuerySamples(pods=points, window=window, fetched_at=NOW - 1)})
 
 
@@ -240,12 +240,13 @@ class TestWindows:
         self, value: str, count: int, full: int, desired: int, held_by: HeldBy | None
     ) -> None:
         pods, _ = same(10, None)
-        samples = counted({one.name: (value, count) for one in pods}, full=full)
-        decision = assess_and_decide(policy(RPS), pods, samples)[1]
+        samples = counted({one.name: (value, count) for one in pods})
+        memory = Memory(metrics={"rps": MetricMemory(medians=((NOW - 1000, full),))})
+        decision = assess_and_decide(policy(RPS), pods, samples, memory=memory)[1]
         assert (decision.desired, decision.held_by) == (desired, held_by)
 
     def test_one_sample_gives_no_rate(self) -> None:
-        samples = counted({"web-0": ("1", 1)}, full=4)
+        samples = counted({"web-0": ("1", 1)})
         assert assess_and_decide(policy(RPS), [pod()], samples)[1].error is not None
 
     def test_full_is_the_largest_median_of_an_hour(self) -> None:
@@ -275,6 +276,23 @@ class TestWindows:
 
 
 class TestTotals:
+    @pytest.mark.parametrize(
+        ("counts", "desired"),
+        [
+            pytest.param({"web-0": 4, "other": 2}, 3, id="only the target's pods count"),
+            pytest.param({"web-0": 3, "web-1": 4}, 6, id="3 of 4: at most 2000 · 4/2"),
+            pytest.param({"other": 2}, 10, id="where none of them is read: all that are"),
+            pytest.param({"web-0": 1}, 10, id="of one sample nobody knows"),
+        ],
+    )
+    def test_its_bound_follows_the_windows_of_the_targets_pods(self, counts: dict[str, int], desired: int) -> None:
+        pods, _ = same(10, None)
+        total = Point(NOW - 10, nano("2"), min(counts.values()))
+        samples = Samples(queries={"rps": QuerySamples(total=total, window=60.0, counts=counts)})
+        memory = Memory(metrics={"rps": MetricMemory(medians=((NOW - 1000, 4),))})
+        rule = replace(RPS, low=Fraction(nano("600m")))
+        assert assess_and_decide(policy(rule), pods, samples, memory=memory)[1].desired == desired
+
     def test_a_pod_that_came_into_service_since_the_samples_began_holds(self) -> None:
         pods, _ = same(10, None)
         samples = Samples(queries={"queue": QuerySamples(total=Point(NOW - 10, nano("100")), window=60.0)})

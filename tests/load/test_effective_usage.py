@@ -144,6 +144,10 @@ class TestFreshness:
             ),
             pytest.param(pod(age=40, ready_for=24), a_point(20), RPS, "", id="nor does a query of the present"),
             pytest.param(pod("web-1"), a_point(5), RPS, "no sample", id="another pod's"),
+            pytest.param(
+                pod("web-1"), Samples(queries={"rps": QuerySamples(unusable={"web-1": "NaN"})}), RPS,
+                "the query answers NaN for it, which does not count", id="what is no number",
+            ),
         ],
     )  # fmt: skip
     def test_a_sample_that_does_not_count_says_why(

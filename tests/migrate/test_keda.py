@@ -185,7 +185,7 @@ def test_what_keda_stores_of_an_object_without_a_formula_is_none() -> None:
         (metadata(threshold="many"), f"{TRIGGER}.threshold: 'many': is no number"),
         (metadata(threshold="1e99"), f"{TRIGGER}.threshold: '1e99': is no number"),
         (metadata(threshold=None), f"{TRIGGER}.threshold: a number"),
-        (metadata(query="sum(a) § 3"), "is no PromQL"),
+        (metadata(query="sum(a) § 3"), "not readable at character 8, '§ 3'"),
         (metadata(serverAddress=None), f"{TRIGGER}.serverAddress: the address of Prometheus"),
         (metadata(ignoreNullValues="maybe"), 'write "true" or "false"'),
         (metadata(customHeaders="X"), "write name=value"),

@@ -237,9 +237,10 @@ class Generator:
         if window and self.chance(60):
             full, short = self.pick(4, 8), self.pick(0, 0, 10, 50, 100)
             entry["counts"] = {pod: full - self.pick(1, 1, 2, 3, 4) * self.chance(short) for pod in pods}
-            entry |= self.some(full=(60, full))
+            oldest = self.some(oldest=(60, full))
             ages = [x for x in (3590, 900, 131, 119, 77, 62, 47, 31) if self.chance(40)]
             medians = [[at(x), full - self.pick(1, 2, 3) * self.chance(short / 2)] for x in ages]
+            medians[:0] = [[at(3595), held] for held in oldest.values()]
             self.memory.setdefault("medians", {})[name] = medians
         values = self.values(pods)
         if kind == "total":

@@ -107,7 +107,8 @@ def state_of(p: Pod, w: World, listed: list[Json] | None, absent_for: F, half_ab
     looping = "CrashLoopBackOff" in [c["state"].get("waiting", {}).get("reason") for c in p.containers]
     if not p.ready and not looping and (p.turned < p.start + 30 or p.turned <= p.created):
         return "starting"
-    lacking = w.named and listed == [] and not only_out and at >= p.turned
+    by_hand = p.notes.get("effective-load.io/pulled-out") == "true"
+    lacking = w.named and listed == [] and not only_out and at >= p.turned and not by_hand
     if p.ready and not looping and lacking and w.now - p.turned < w.registry.get("registrationGraceSeconds", 180):
         return "starting"
     gate = "False" in [condition(p.raw, g["conditionType"]).get("status") for g in p.spec.get("readinessGates", [])]
@@ -115,7 +116,7 @@ def state_of(p: Pod, w: World, listed: list[Json] | None, absent_for: F, half_ab
         return "unready"
     if not p.ready:
         return "pulledOut" if gate and condition(p.raw, "ContainersReady").get("status") == "True" else "unready"
-    if p.notes.get("effective-load.io/pulled-out") == "true" or (gate and not w.named):
+    if by_hand or (gate and not w.named):
         return "pulledOut"
     if not w.named:
         ends = [one for piece in w.doc.get("endpointSlices", []) for one in piece["endpoints"]]
@@ -204,7 +205,7 @@ def read(w: World, metric: Json) -> Samples:
     usual = [min(F(counts[p.name]) for p in sure)] if "total" in source and sure else usual
     medians = [(seconds(t), F(m)) for t, m in w.memory.get("medians", {}).get(name, []) if now - seconds(t) <= 3600]
     medians += [(now, usual[(len(usual) - 1) // 2])] if usual else []
-    full = F(source["full"]) if "full" in source else max((m for _, m in medians), default=ZERO)
+    full = max((m for _, m in medians), default=ZERO)
     recent = [m for t, m in medians if now - t <= window] or [ZERO]
     s.steady = max(recent) - min(recent) <= 1
     s.last = {u: (seconds(x["at"]), quantity(x["bound"])) for u, x in w.memory.get("last", {}).get(name, {}).items()}

@@ -71,20 +71,20 @@ async def test_a_body_is_never_taken_for_the_next_request(
     assert {one["path"] for one in reviewed(service, "nonResourceAttributes")} <= {"/apis"}
 
 
-async def test_a_trailer_adds_nothing_to_the_identity(service: Service, proxy: trustme.LeafCert) -> None:
-    trailer = b"0\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n\r\n"
-    fields = ("Transfer-Encoding: chunked", "Trailer: X-Remote-User")
+@pytest.mark.parametrize("user", ["eve", ""])
+async def test_a_trailer_adds_nothing_to_its_request_or_the_next_one(
+    service: Service, proxy: trustme.LeafCert, user: str
+) -> None:
+    """aiohttp 3.14.5 adds the last trailer to the headers of the next request, which may be another user's."""
     service.cluster.may = lambda _: False
-    assert await statuses(service, proxy, head("/version", *as_proxy(*fields, user="eve")) + trailer + HIDDEN) == [
-        403,
-        403,
-    ]
-    assert await statuses(service, proxy, head("/version", *fields) + trailer + HIDDEN) == [401]
+    trailer = b"0\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n\r\n"
+    fields = (f"X-Remote-User: {user}", "Transfer-Encoding: chunked", "Trailer: X-Remote-User")
+    assert await statuses(service, proxy, head("/version", *fields) + trailer + HIDDEN) == [403 if user else 401]
 
 
 async def test_a_compressed_body_is_not_unpacked(service: Service, proxy: trustme.LeafCert) -> None:
-    sent = carrying(b"abc", "Content-Encoding: gzip", "Content-Length: 3", method="GET")
-    assert await statuses(service, proxy, sent + head("/apis", *as_proxy("Connection: close"))) == [200, 200]
+    sent = carrying(b"abc", "Content-Encoding: br", "Content-Length: 3", method="GET")
+    assert await statuses(service, proxy, sent) == [200]
 
 
 @pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.0", "HTTP/0.9", "HTTP/1.10", "HTTP/1", "ICY/1.1", "http/1.1"])

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.usage.prometheus_api import Sample
-from adapter.usage.promql import COUNT_LABEL, INPUT_LABEL
+from adapter.usage.promql import INPUT_LABEL
 
 NOW = 1_767_268_800.0
 SCRAPE_SECONDS = 15.0
@@ -24,12 +24,6 @@ def vector(*rows: tuple[dict[str, str], str], at: float = NOW, **more: Any) -> w
     """A successful answer."""
     result = [{"metric": labels, "value": [at, value]} for labels, value in rows]
     return raw({"status": "success", "data": {"resultType": "vector", "result": result}, **more})
-
-
-def matrix(*rows: tuple[dict[str, str], list[float]]) -> web.Response:
-    """A successful answer to a range selector: the times of its samples."""
-    result = [{"metric": labels, "values": [[at, "1"] for at in times]} for labels, times in rows]
-    return raw({"status": "success", "data": {"resultType": "matrix", "result": result}})
 
 
 def raw(document: Any, status: int = 200) -> web.Response:
@@ -48,30 +42,28 @@ def always(answer: Callable[[], web.Response]) -> Handler:
     return handler
 
 
-def asks_times(query: str) -> bool:
-    """Whether a query is the adapter's own one for the times of samples."""
-    return "timestamp(" in query
-
-
 def values_of(query: str) -> str:
-    """The part of a question that asks for values, without that for windows."""
-    values, asks_windows, _ = query.partition("\n)\nor label_replace(")
-    return values.removeprefix("(") if asks_windows else query
+    """The expression of a question, without what is asked of its inputs; empty where it asks for nothing else."""
+    if query.startswith("label_replace(max by"):
+        return ""
+    expression, closed, _ = query.rpartition("\n)")
+    while "\n)\nor label_replace(" in expression:
+        expression, closed, _ = expression.rpartition("\n)\nor label_replace(")
+    return expression.removeprefix("vector").removeprefix("(") if closed else query
 
 
-def full_windows(query: str, places: Iterable[Iterable[tuple[str, str]]]) -> Iterator[tuple[dict[str, str], str]]:
-    """What a server answers of these windows, if the samples in them are SCRAPE_SECONDS apart."""
-    windows = query.partition("\n)\nor ")[2].split("label_replace(")[1:]
-    for number, window in enumerate(windows):
-        found = re.search(r"\[([0-9]+)ms\]", window)
-        full = int(found[1]) // int(1000 * SCRAPE_SECONDS) if found else 0
-        for place in [[(COUNT_LABEL, str(full))]] if "count_values(" in window else places:
-            yield {**dict(place), INPUT_LABEL: str(number)}, str(full)
+def asks_counts(query: str) -> bool:
+    """Whether a question asks how many samples the windows hold."""
+    return '"count0"' in query
 
 
-def asks_scrapes(query: str) -> bool:
-    """Whether a query is the adapter's own one for the distances between samples."""
-    return query.endswith("ms]") and "\n" not in query
+def inputs_of(query: str, places: Iterable[Mapping[str, str]], at: float) -> Iterator[tuple[dict[str, str], str]]:
+    """What a server answers of the samples of these places, the newest from `at`, SCRAPE_SECONDS apart."""
+    for mark in re.findall(r'"(time[0-9]+|count[0-9]+)", "", ""', query):
+        window = re.search(rf"\[([0-9]+)ms\][^\n]*{mark}", query)
+        full = int(window[1]) // int(1000 * SCRAPE_SECONDS) if window else 0
+        for place in places:
+            yield {**place, INPUT_LABEL: mark}, str(at if mark.startswith("time") else full)
 
 
 class PlainSample(NamedTuple):
@@ -122,28 +114,16 @@ class FakePrometheus:
 
     @property
     def questions(self) -> list[str]:
-        """What was asked, the queries for sample times left out, and those for windows."""
-        asked = (form["query"] for form in self.asked)
-        return [values_of(query) for query in asked if not asks_times(query) and not asks_scrapes(query)]
+        """The expressions that were asked."""
+        return [values_of(form["query"]) for form in self.asked]
 
     def settings(self, name: str = "main", **more: Any) -> PrometheusServer:
         return PrometheusServer(name=name, url=self.url, **more)
 
     async def by_rows(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-        query = form["query"]
-        if asks_scrapes(query):
-            times = [self.sampled_at - SCRAPE_SECONDS * number for number in reversed(range(20))]
-            return matrix(*(({**row, "instance": "x"}, times) for rows in self.rows.values() for row, _ in rows))
-        labels = {
-            tuple(sorted((k, v) for k, v in row.items() if k in {"namespace", "pod"}))
-            for rows in self.rows.values()
-            for row, _ in rows
-        }
-        if not asks_times(query):
-            return vector(*self.rows.get(values_of(query), []), *full_windows(query, labels))
-        count = query.count(INPUT_LABEL)
-        numbers = [{INPUT_LABEL: str(number)} for number in range(count)] or [{}]
-        return vector(*(({**dict(one), **number}, str(self.sampled_at)) for one in labels for number in numbers))
+        rows = self.rows.get(values_of(form["query"]), [])
+        places = [{k: v for k, v in row.items() if k in {"namespace", "pod"}} for row, _ in rows]
+        return vector(*rows, *inputs_of(form["query"], places, self.sampled_at), at=max(NOW, self.sampled_at))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         form = {key: str(value) for key, value in (await request.post()).items()}

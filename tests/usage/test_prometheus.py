@@ -1,6 +1,7 @@
 """Who asks what how often: one question for all who share it, pauses, reloads, and what stays known."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -10,15 +11,15 @@ import pytest
 from aiohttp import web
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import Point, QuerySamples, time_text
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples, time_text
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.polling import PollGroup
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.query_catalog import WorkloadQuery
+from adapter.usage.promql import INPUT_LABEL
+from adapter.usage.query_catalog import InstantQuery, WorkloadQuery
 from adapter.usage.series import NamedQueryResult
-from tests.usage.fakes import NOW, Changes, FakePrometheus, always, named, raw, values_of
+from tests.usage.fakes import NOW, Changes, FakePrometheus, always, asks_counts, named, raw, values_of, vector
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
@@ -105,8 +106,8 @@ class TestSamples:
         self, fake: FakePrometheus
     ) -> None:
         world = await polled(fake, rps(), wanted=[SHOP, OTHER])
-        assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO)}
-        assert world.of(OTHER).pods == {"b": Point(NOW - 5, 2 * NANO)}
+        assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO, 4)}
+        assert world.of(OTHER).pods == {"b": Point(NOW - 5, 2 * NANO, 4)}
         assert (world.of(SHOP).fetched_at, world.of(SHOP).max_age, world.of(SHOP).error) == (NOW, 90.0, None)
         assert world.changes.seen[0] == frozenset({SHOP, OTHER}), "all users are told at once"
 
@@ -115,13 +116,29 @@ class TestSamples:
         world.source.set_queries([SHOP])
         assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True, interval=0.01)
 
-    async def test_the_sample_times_are_queried_at_the_time_of_the_evaluation(self, fake: FakePrometheus) -> None:
-        await polled(fake, rps())
-        value, times = fake.asked[:2]
-        assert "time" not in value
-        assert times["time"] == f"{NOW:.3f}"
-        assert "timestamp(http_requests_total)" in times["query"]
-        assert value["lookback_delta"] == times["lookback_delta"] == "90.000"
+    async def test_values_times_and_numbers_of_samples_are_one_question(self, fake: FakePrometheus) -> None:
+        await polled(fake, rps(interval_seconds=3600))
+        (form,) = fake.asked
+        assert "timestamp(http_requests_total)" in form["query"]
+        assert "count_over_time(http_requests_total[60000ms])" in form["query"]
+        assert (form["lookback_delta"], "time" in form) == ("90.000", False)
+
+    async def test_the_times_of_ended_series_are_asked_of_the_same_moment(self, fake: FakePrometheus) -> None:
+        async def ended(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            if "max_over_time(timestamp(" in form["query"]:
+                return vector(({**B, INPUT_LABEL: "time0"}, str(NOW - 40)))
+            answer = await fake.by_rows(request, form)
+            document = json.loads(answer.body)  # type: ignore[attr-defined]
+            lost = {**B, INPUT_LABEL: "time0"}
+            document["data"]["result"] = [one for one in document["data"]["result"] if one["metric"] != lost]
+            return raw(document)
+
+        fake.handler = ended
+        world = await polled(fake, rps(interval_seconds=3600), wanted=[OTHER])
+        _, more = fake.asked
+        assert (more["time"], more["lookback_delta"]) == (f"{NOW:.3f}", "90.000")
+        assert 'http_requests_total{pod=~"b"}' in more["query"]
+        assert world.of(OTHER).pods["b"].at == NOW - 40
 
     async def test_an_empty_result_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {}
@@ -144,7 +161,7 @@ class TestSamples:
         world = Source(fake.settings(), queries=[named("bad", "x{")])
         faults = {
             WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web"): "not allowed",
-            of("bad"): "never closed",
+            of("bad"): "at character 2",
             of("none"): "no such query",
         }
         world.source.set_queries(faults)
@@ -160,16 +177,61 @@ class TestSamples:
         world = await polled(fake, inline=True, wanted=[inline])
         assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
 
-    async def test_rejected_sample_times_are_an_error(self, fake: FakePrometheus) -> None:
-        async def no_times(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-            if "time" in form:
+    @pytest.mark.parametrize(
+        ("refused", "sentence"),
+        [
+            ("timestamp(", "the times of its samples cannot be had (name one metric in each selector): HTTP 422"),
+            ("http_requests_total", "HTTP 422: the query is rejected (execution)"),
+        ],
+    )
+    async def test_a_refused_question_says_which_part_is_refused(
+        self, fake: FakePrometheus, refused: str, sentence: str
+    ) -> None:
+        async def refuse(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            if refused in form["query"]:
                 return raw({"status": "error", "errorType": "execution", "error": "same labelset"}, 422)
             return await fake.by_rows(request, form)
 
-        fake.handler = no_times
+        fake.handler = refuse
         found = (await polled(fake, rps())).of(SHOP)
-        assert "the times of its samples cannot be had (name one metric in each selector)" in (found.error or "")
+        assert (found.error or "").startswith(f"Prometheus main: {sentence}")
         assert found.pods == {}
+
+    async def test_what_a_server_refuses_to_count_is_asked_for_without(self, fake: FakePrometheus) -> None:
+        async def refuse(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            if asks_counts(form["query"]):
+                return raw({"status": "error", "errorType": "bad_data", "error": "no count_over_time"}, 400)
+            return await fake.by_rows(request, form)
+
+        fake.handler = refuse
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await TestSharing().asked(fake, 6)
+        assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO, UNCOUNTED)}
+        assert [asks_counts(form["query"]) for form in fake.asked[:6]] == [True, *[False] * 5]
+        (query,) = {form["query"] for form in fake.asked[3:6]}
+        resolved = InstantQuery(server="main", text=values_of(query), by_pod=True, interval=0.01, window=60.0)
+        assert "no count_over_time" in world.source.count_refusal(resolved)
+
+    @pytest.mark.parametrize(("held", "counts"), [([("4", "2")], [UNCOUNTED]), ([("4", "4"), ("4", "2")], [4, 2])])
+    async def test_windows_that_never_agreed_are_not_counted(
+        self, fake: FakePrometheus, held: list[tuple[str, str]], counts: list[int]
+    ) -> None:
+        """Different scrape intervals would hide each other's gaps; a gap after they agreed is seen."""
+        ratio, answers, found = "rate(x[1m]) / rate(y[1m])", iter(held), []
+
+        async def two(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+            one, other = next(answers, held[-1])
+            marks = {"time0": str(NOW), "time1": str(NOW), "count0": one, "count1": other}
+            return vector((A, "1"), *(({**A, INPUT_LABEL: mark}, value) for mark, value in marks.items()))
+
+        fake.handler = two
+        world = Source(fake.settings(), queries=[named("rps", ratio, interval_seconds=0.01)])
+        async with world.running():
+            for number in range(len(held)):
+                await world.change(number + 1)
+                found.append(world.of(SHOP).pods["a"].count)
+        assert found[-1] == counts[-1]
 
 
 class TestSharing:
@@ -237,54 +299,6 @@ class TestSharing:
         assert most == 8
 
 
-class TestTogether:
-    """Named queries of one server and interval are polled together, and their changes are reported once."""
-
-    TWO = of("depth")
-
-    def world(self, fake: FakePrometheus, **more: Any) -> Source:
-        fake.rows = {RPS: [(A, "1")], "depth": [(A, "2")]}
-        world = Source(
-            fake.settings(), queries=[rps(**more), named("depth", "depth", **{"interval_seconds": 0.01, **more})]
-        )
-        world.source.set_queries([SHOP, self.TWO])
-        return world
-
-    async def test_both_changes_are_one_report(self, fake: FakePrometheus) -> None:
-        async def newer(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-            fake.sampled_at += 1
-            return await fake.by_rows(request, form)
-
-        fake.handler = newer
-        world = self.world(fake)
-        world.time += 3600  # no sample is ahead of its answer
-        async with world.running():
-            await world.change(5)
-        assert world.changes.seen[:5] == [frozenset({SHOP, self.TWO})] * 5
-
-    async def test_a_query_that_takes_long_delays_no_other(self, fake: FakePrometheus) -> None:
-        released = asyncio.Event()
-
-        async def held(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-            if form["query"] == "depth":
-                await released.wait()
-            return await fake.by_rows(request, form)
-
-        fake.handler = held
-        world = self.world(fake)
-        async with world.running():
-            await world.change()
-            assert world.changes.seen == [frozenset({SHOP})]
-            released.set()
-            await world.changes.until(lambda: frozenset({self.TWO}) in world.changes.seen)
-
-    async def test_queries_of_workloads_are_polled_at_times_of_their_own(self, fake: FakePrometheus) -> None:
-        fake.rows = {f'sum(queue_depth{{namespace="shop",workload="{name}"}})': [({}, "1")] for name in ("web", "api")}
-        users = [of("depth", "web"), of("depth", "api")]
-        world = await polled(fake, named("depth", DEPTH, scope="Service"), wanted=users, changes=2)
-        assert sorted(map(len, world.changes.seen)) == [1, 1]
-
-
 class TestNamed:
     async def test_a_query_without_variables_needs_no_policy(self, fake: FakePrometheus) -> None:
         world = await polled(fake, rps(), named("depth", DEPTH))
@@ -309,7 +323,7 @@ class TestNamed:
         fake.handler = failing
         world = await polled(fake, rps(), named("bad", "x{"))
         assert "HTTP 503" in (world.named("rps").error or "")
-        assert "never closed" in (world.named("bad").error or "")
+        assert "at character 2" in (world.named("bad").error or "")
         fake.handler, fake.rows = fake.by_rows, {RPS: [({"pod": "a"}, "1")]}
         assert "lack the label 'namespace'" in ((await polled(fake, rps())).named("rps").error or "")
 
@@ -327,7 +341,7 @@ class TestFailing:
             await world.change(2)
             world.time += 33
             found = world.of(SHOP)
-            assert found.pods == {"a": Point(NOW - 5, NANO)}
+            assert found.pods == {"a": Point(NOW - 5, NANO, 4)}
             assert found.fetched_at == NOW
             assert found.error == f"Prometheus main: HTTP 503 (last answer at {time_text(NOW)})"
             assert world.value("source_up") == 0
@@ -353,32 +367,43 @@ class TestFailing:
 
 
 class TestPauses:
-    async def test_a_rejected_query_waits_for_no_other(self, fake: FakePrometheus) -> None:
-        """The server is well; only this question is wrong."""
-        fake.handler = always(lambda: raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400))
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await TestSharing().asked(fake, 4)
-        assert not any(known.unanswered for known in world.source._states.values())  # noqa: SLF001  what the next pause hangs on
+    @pytest.fixture
+    def pauses(self, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], Changes]:
+        """The pauses of pollers, which take no time."""
+        pauses: list[float] = []
+        paused, sleep = Changes(), asyncio.sleep
+
+        async def noted(seconds: float) -> None:
+            if seconds:
+                pauses.append(seconds)
+                paused(seconds)
+            await sleep(0)
+
+        monkeypatch.setattr(asyncio, "sleep", noted)
+        monkeypatch.setattr(random, "random", lambda: 0.5)
+        return pauses, paused
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(
-        self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
+        self, fake: FakePrometheus, pauses: tuple[list[float], Changes]
     ) -> None:
-        pauses: list[float] = []
-        paused = Changes()
+        seconds, paused = pauses
+        async with Source(fake.settings(), queries=[rps(interval_seconds=20)]).running():
+            await paused.until(lambda: len(seconds) >= 5)
+        assert seconds[0] == 10
+        assert all(18 <= pause <= 22 for pause in seconds[1:])
 
-        async def noted(_group: object, seconds: float) -> None:
-            pauses.append(seconds)
-            paused(seconds)
-            await asyncio.sleep(0)
-
-        monkeypatch.setattr(PollGroup, "pause", noted)
-        monkeypatch.setattr(random, "random", lambda: 0.5)
-        world = Source(fake.settings(), queries=[rps(interval_seconds=20)])
-        async with world.running():
-            await paused.until(lambda: len(pauses) >= 5)
-        assert pauses[0] == 10
-        assert all(18 <= pause <= 22 for pause in pauses[1:])
+    async def test_polls_that_fail_are_further_apart_until_one_succeeds(
+        self, fake: FakePrometheus, pauses: tuple[list[float], Changes]
+    ) -> None:
+        seconds, paused = pauses
+        fake.handler = failing
+        async with Source(fake.settings(), queries=[rps(interval_seconds=10)]).running():
+            await paused.until(lambda: len(seconds) >= 6)
+            fake.handler = fake.by_rows
+            await paused.until(lambda: len(seconds) >= 12)
+        assert 16 <= seconds[1] <= 20
+        assert all(26 <= pause <= 30 for pause in seconds[3:6])
+        assert all(9 <= pause <= 11 for pause in seconds[9:])
 
 
 class TestReload:

@@ -1,24 +1,15 @@
-"""Decoding responses of /api/v1/query: vectors of any size, scalars, errors and malformed bodies."""
+"""Decoding responses of /api/v1/query: vectors, partial answers, errors and malformed bodies."""
 
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from adapter.runtime.answer_budget import Body
-from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
-from adapter.usage.prometheus_api import Sample, error_from_response, read_samples
-from adapter.usage.query_results import Vector
-from adapter.usage.series import SeriesTable
+from adapter.usage.prometheus_api import decode_vector, error_from_response
 from tests.usage.fakes import PlainSample, plain
 
 AT = 1_767_268_800.25
-LABELS = st.dictionaries(
-    st.sampled_from(["namespace", "pod", "a"]), st.text(max_size=8) | st.just(']}],"x":[{"metric":')
-)
 
 
 def series(labels: dict[str, str], value: str = "1", at: float = AT) -> dict[str, Any]:
@@ -34,10 +25,8 @@ def refusal(kind: str, error: str = "no") -> bytes:
     return json.dumps({"status": "error", "errorType": kind, "error": error}).encode()
 
 
-async def read(raw: bytes) -> list[PlainSample]:
-    found: list[Sample] = []
-    await read_samples(Body(raw), found.extend, Slices())
-    return plain(found)
+def read(raw: bytes) -> list[PlainSample]:
+    return plain(decode_vector(raw))
 
 
 INDENTED = json.dumps(json.loads(body([series({"pod": "a"})] * 2)), indent=4).encode()
@@ -50,35 +39,29 @@ class TestVectors:
             pytest.param(body([series({"pod": "a"}, "NaN")]), [PlainSample({"pod": "a"}, AT, "NaN")], id="a vector"),
             pytest.param(body([]), [], id="an empty vector"),
             pytest.param(INDENTED, [PlainSample({"pod": "a"}, AT, "1")] * 2, id="whitespace"),
-            pytest.param(body([AT, "5"], "scalar"), [PlainSample({}, AT, "5")], id="a scalar"),
             pytest.param(body([series({})], infos=["it might be no counter"]), [PlainSample({}, AT, "1")], id="infos"),
         ],
     )
-    async def test_an_answer_is_labels_times_and_values_as_text(
-        self, answer: bytes, samples: list[PlainSample]
-    ) -> None:
-        assert await read(answer) == samples
-
-    @pytest.mark.parametrize("note", ["PromQL info", "]}]", 'a "]}]} b', ']}],"warnings":["x"]'])
-    async def test_a_large_answer_is_read_to_the_last_series_whatever_follows(self, note: str) -> None:
-        many = [series({"namespace": "shop", "pod": f"web-{number}"}, str(number)) for number in range(3000)]
-        found = await read(body(many, infos=[note]))
-        assert [sample.value for sample in found] == [str(number) for number in range(3000)]
-
-    @settings(max_examples=30)
-    @given(st.lists(LABELS, min_size=1, max_size=6))
-    async def test_large_and_small_answers_read_the_same(self, some: list[dict[str, str]]) -> None:
-        many = [series(labels, str(index)) for index, labels in enumerate(some * 400)]
-        assert [sample.labels for sample in await read(body(many))] == some * 400
+    def test_an_answer_is_labels_times_and_values_as_text(self, answer: bytes, samples: list[PlainSample]) -> None:
+        assert read(answer) == samples
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("count", [1, 3000])
-    async def test_a_warning_is_an_error(self, count: int) -> None:
-        """A store behind a querier that did not answer is only a warning, and its pods are simply not there."""
-        many = [series({"pod": f"web-{n}"}) for n in range(count)]
-        with pytest.raises(SourceFailing, match="warning: fetch series from store x: deadline"):
-            await read(body(many, warnings=["fetch series from store x: deadline"]))
+    @pytest.mark.parametrize(
+        ("more", "message", "public"),
+        [
+            ({"warnings": ["fetch series from store x: deadline"]}, "warning: fetch series from store x", "a warning"),
+            pytest.param({"isPartial": True}, "isPartial", "isPartial", id="VictoriaMetrics"),
+        ],
+    )
+    def test_a_partial_answer_is_an_error(self, more: dict[str, Any], message: str, public: str) -> None:
+        """A store behind a querier that did not answer is only a note, and its pods are simply not there."""
+        with pytest.raises(SourceFailing, match=message) as caught:
+            read(body([series({"pod": "web-0"})], **more))
+        assert caught.value.public == f"answers with {public}, so a part of the answer may be missing"
+
+    def test_a_whole_answer_of_victoriametrics_is_read(self) -> None:
+        assert len(read(body([series({})], isPartial=False))) == 1
 
     @pytest.mark.parametrize(
         ("raw", "kind", "message"),
@@ -89,7 +72,10 @@ class TestRefusals:
                 "bad_data: parse error: unexpected end",
             ),
             *((refusal(kind), SourceFailing, kind) for kind in ("timeout", "internal", "unavailable", "canceled")),
-            *((body([], kind), QueryRejected, f"answers a {kind}") for kind in ("matrix", "string", "streams")),
+            *(
+                (body([], kind), QueryRejected, f"answers a {kind}")
+                for kind in ("matrix", "string", "streams", "scalar")
+            ),
             (
                 body([{"metric": {}, "histogram": [AT, {"count": "1", "sum": "2"}]}]),
                 QueryRejected,
@@ -100,11 +86,11 @@ class TestRefusals:
             ),
         ],
     )
-    async def test_what_is_no_vector_is_a_fault_of_the_query_or_of_the_server(
+    def test_what_is_no_vector_is_a_fault_of_the_query_or_of_the_server(
         self, raw: bytes, kind: type[SourceError], message: str
     ) -> None:
         with pytest.raises(SourceError, match=message) as caught:
-            await read(raw)
+            read(raw)
         assert type(caught.value) is kind
 
     @pytest.mark.parametrize(
@@ -114,14 +100,13 @@ class TestRefusals:
             b"[]",
             b'{"status":"success"}',
             b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":["1","1"]}]}}',
-            b'{"status":"success","data":{"resultType":"scalar","result":[]}}',
             b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},',
             body([series({"pod": f"web-{n}"}) for n in range(3000)])[:-20],
         ],
     )
-    async def test_a_malformed_body_is_an_error(self, raw: bytes) -> None:
+    def test_a_malformed_body_is_an_error(self, raw: bytes) -> None:
         with pytest.raises((WrongAnswer, QueryRejected)):
-            await read(raw)
+            read(raw)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +118,3 @@ def test_a_status_is_a_fault_of_the_server_or_of_the_query(statuses: tuple[int, 
         assert type(error) is kind
         assert f"HTTP {status}" in str(error)
         assert "upstream down" in str(error)
-
-
-@pytest.mark.parametrize("labels", ['{"a":1}', "[]", '"pod"', "null"])
-async def test_labels_that_are_none_are_an_error_where_they_are_read(labels: str) -> None:
-    whole = Body(
-        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":%b,"value":[1,"1"]}]}}'
-        % labels.encode()
-    )
-    vector = Vector(SeriesTable("namespace", "pod"))
-    with pytest.raises(WrongAnswer, match="not what Prometheus answers"):
-        await read_samples(whole, vector.add, Slices())

@@ -1,4 +1,4 @@
-"""PromQL: names put in safely, selectors found, the query for their sample times."""
+"""PromQL: names put in safely, what expressions read, refusals with their place, and the question that is sent."""
 
 import re
 
@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.usage.promql import (
-    UNKNOWN_WINDOW,
     PromqlError,
-    VectorSelector,
-    ended_times_query,
+    ended_question,
     parse_inputs,
-    sample_times_query,
+    question,
     substitute,
-    tokenize,
     uses_variables,
 )
 
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 
 
-def found(text: str) -> list[str]:
-    return [selector.text for selector in parse_inputs(text).selectors]
+LABELS = ("namespace", "pod")
+
+
+def selectors(text: str) -> list[str]:
+    return [selector.base + selector.shift for selector in parse_inputs(text).selectors]
 
 
 class TestSubstitute:
@@ -62,19 +62,19 @@ class TestSubstitute:
         "name", ["", "a b", 'a"b', "a}", "A", "-a", "a-", "a\n", "a|b", ".*", "ä", "a..b", "a.", "x" * 254, "a\\"]
     )
     def test_a_name_that_no_object_can_have_is_refused(self, name: str) -> None:
-        with pytest.raises(PromqlError, match="no workload's name"):
+        with pytest.raises(PromqlError, match="not a valid name of a workload"):
             substitute('x{app="$workload"}', "shop", name)
 
     @pytest.mark.parametrize("name", ["", "a.b", "x" * 64, 'a"', "A"])
     def test_a_namespace_is_one_label(self, name: str) -> None:
-        with pytest.raises(PromqlError, match="no namespace's name"):
+        with pytest.raises(PromqlError, match="not a valid name of a namespace"):
             substitute('x{app="$namespace"}', name, "web")
 
     def test_a_variable_outside_of_quotes_is_refused_with_the_remedy(self) -> None:
         with pytest.raises(
             PromqlError, match=r'\$namespace must stand inside quotes, as in \{namespace="\$namespace"\}'
         ):
-            substitute("x{namespace=$namespace}", "shop", "web")
+            parse_inputs(substitute("x{namespace=$namespace}", "shop", "web"))
 
     def test_an_expression_without_variables_needs_no_valid_names(self) -> None:
         assert substitute("x", "any name", "at all") == "x"
@@ -86,212 +86,227 @@ class TestSubstitute:
         assert uses_variables(text) is uses
 
 
+PUBLIC = [
+    # prometheus-adapter's and KEDA's own examples, and those of ../docs
+    ('sum(rate(http_requests_total{namespace="shop"}[2m])) by (namespace, pod)', 120, ["2m"], 1),
+    ("sum(rate(container_cpu_usage_seconds_total{container!=\"\",image!=''}[5m])) by (pod)", 300, ["5m"], 1),
+    ('sum(queue_messages_ready{queue="mail"})', 0, [], 1),
+    ('sum(rate(http_requests_total{app="api"}[1m])) or vector(0)', 60, ["1m"], 1),
+    ('histogram_quantile(0.95, sum(rate(http_duration_seconds_bucket{app="api"}[2m])) by (le))', 120, ["2m"], 1),
+    ('avg(redis_stream_entries{stream="jobs"}) by (namespace)', 0, [], 1),
+    ('max(kafka_consumergroup_lag{consumergroup=~"orders.*"}) by (topic)', 0, [], 1),
+    ('ceil(sum(rabbitmq_queue_messages{queue="q"}) / 10)', 0, [], 1),
+    ("sum(increase(celery_task_sent_total[5m])) / 300", 300, ["5m"], 1),
+    ("sum by (namespace, pod) (irate(nginx_ingress_controller_requests[2m]))", 120, [], 1),
+    # kubernetes-mixin, node-exporter mixin, prometheus mixin
+    (
+        (
+            'sum by (cluster, namespace, pod, container) (irate(container_cpu_usage_seconds_total{job="kubelet"}[5m]))'
+            " * on (cluster, namespace, pod) group_left(node) topk by (cluster, namespace, pod) (1,"
+            ' max by (cluster, namespace, pod, node) (kube_pod_info{node!=""}))'
+        ),
+        300, [], 2,
+    ),
+    (
+        (
+            "sum by (cluster, namespace) (sum by (namespace, pod, cluster) (max by (namespace, pod, container, cluster)"
+            ' (kube_pod_container_resource_requests{resource="cpu"}) * on (namespace, pod, cluster) group_left() '
+            'max by (namespace, pod, cluster) (kube_pod_status_phase{phase=~"Pending|Running"} == 1)))'
+        ),
+        0, [], 2,
+    ),
+    ('1 - avg without (cpu) (sum without (mode) (rate(node_cpu_seconds_total{mode=~"idle|iowait|steal"}[5m])))', 300,
+     ["5m"], 1),
+    ('predict_linear(node_filesystem_avail_bytes{fstype!=""}[6h], 24*60*60) < 0', 21600, [], 1),
+    ('rate(a_total{code=~"5.."}[5m]) / ignoring(code) group_left sum without(code) (rate(a_total[5m]))', 300,
+     ["5m", "5m"], 2),
+    ("time() - max by (namespace, job) (kube_job_status_completion_time)", 0, [], 1),
+    ("changes(kube_pod_container_status_restarts_total[15m]) > bool 2", 900, ["15m"], 1),
+    ("quantile by (namespace) (0.9, avg_over_time(memory_bytes[10m]))", 600, [], 1),
+    ('label_replace(rate(requests:by_pod[5m] offset -1h), "pod", "$1", "instance", "(.*):.*")', 300, ["5m"], 1),
+    ('label_join(up{job="a"}, "x", "-", "namespace", "pod")', 0, [], 1),
+    ("max_over_time(sum(rate(http_requests_total[1m]))[10m:30s])", 660, None, 1),
+    ("avg_over_time(rate(a[1m])[30m:1m] offset 5m)", 2160, None, 1),
+    ("quantile_over_time(0.95, (sum(rate(a[2m])))[1h:5m] @ end())", 3720, None, 1),
+    ("rate(a[5m] @ 1700000000)", 300, ["5m"], 1),
+    ("sum(a offset 1w) or sum(b offset 1w)", 604800, [], 2),
+    ("sum(rate(a[5m])) / sum(rate(a[5m] offset 1d)) > 2", 86700, ["5m", "5m"], 1),
+    ("rate(a[5m]) / rate(a[1h])", 3600, None, 1),
+    ("absent_over_time(a[10m]) unless on() b", 600, [], 2),
+    ("sum(delta(temperature[2h])) + count(b) + stddev_over_time(c[1h])", 7200, ["2h"], 3),
+    ('sum_over_time(a{x="}"}[1d2h3m]) atan2 scalar(b)', 93780, ["1d2h3m"], 2),
+    ('{__name__="requests",pod=~".+"} * -1 ^ 2 % 3', 0, [], 1),
+    ('{"http.requests", "k8s.pod.name"="a"}', 0, [], 1),
+    ("clamp_max(sort_desc(-x), 1e3) != 5 # load", 0, [], 1),
+    ("sum(rate(x{code=~`5\\d\\d`}[1m]))", 60, ["1m"], 1),
+    ("a + fill(0) b", 0, [], 2),
+    ("vector(3)", 0, [], 0),
+    ("scalar(sum(rate(a[1m]))) * 2", 60, ["1m"], 1),
+]  # fmt: skip
+"""Expressions with the seconds that they read back, the windows that can be counted (None: they cannot), and how many
+selectors date them."""
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(text: str) -> int:
+    return sum(int(number) * UNITS[unit] for number, unit in re.findall(r"([0-9]+)([smhd])", text))
+
+
+@pytest.mark.parametrize(("text", "window", "counted", "dating"), PUBLIC, ids=[each[0][:40] for each in PUBLIC])
+def test_a_public_expression_has_its_windows(text: str, window: float, counted: list[str] | None, dating: int) -> None:
+    found = parse_inputs(text)
+    assert (found.window, found.uncounted, len(found.selectors)) == (window, counted is None, dating)
+    if counted is not None:
+        assert [each.seconds for each in found.windows] == [seconds_of(each) for each in counted]
+
+
+REFUSED = [
+    ("sum(rate(x[5m])", 4, "unclosed left parenthesis"),
+    ('x{a="b"', 2, "unexpected end of input inside braces"),
+    ("sum(rate(x))", 10, "expected type matrix in call to function 'rate', got vector"),
+    ("rate(x[1m + 30s])", 11, "unexpected character inside brackets: '+'"),
+    ("sum(rate(x[5m]) anchored)", 17, "invalid promql query"),
+    ("sum(x) by pod", 8, "invalid promql query"),
+    ("rate(x[$__rate_interval])", 8, "unexpected character inside brackets: '$'"),
+    ("sum(rollup_rate(x[5m]))", 16, "unknown function with name 'rollup_rate'"),
+    ('x{a=~"("}', 6, "illegal regex"),
+    ("x{a='b}", 5, "unterminated quoted string"),
+    ("a +\n\n b c", 9, "invalid promql query"),
+    ("sum(x))", 7, "unexpected right parenthesis ')'"),
+    ("x{}} offset 5m", 4, "unexpected right brace"),
+    ("x offset", 3, "expected duration"),
+    ('{a=""}', 4, "vector selector must contain at least one non-empty matcher"),
+    ("http.requests", 1, "unexpected character after '.': 'r'"),
+]
+
+
+@pytest.mark.parametrize(("text", "character", "error"), REFUSED)
+def test_a_refusal_says_where(text: str, character: int, error: str) -> None:
+    with pytest.raises(PromqlError) as refused:
+        parse_inputs(text)
+    assert f"not readable at character {character}, " in str(refused.value)
+    assert error in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x[5m]", "a range of samples; write one number a series"),
+        ("x[5m:1m]", "a range of samples; write one number a series"),
+        ('"text"', "is a text"),
+        (" # nothing", "no expression found"),
+        ("", "is empty"),
+        ("x{a=$namespace}", '$namespace must stand inside quotes, as in {namespace="$namespace"}'),
+        ("(" * 1500 + "x" + ")" * 1500, "more than 2000 tokens"),
+    ],
+)
+def test_what_is_no_query_is_refused_with_the_remedy(text: str, sentence: str) -> None:
+    with pytest.raises(PromqlError) as refused:
+        parse_inputs(text)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(("part", "end"), [("-", ""), ("(", ")"), ("abs(", ")"), ("x^", ""), ("x or ", "")])
+def test_text_as_deep_as_the_limit_is_read(part: str, end: str) -> None:
+    depth = 480
+    assert selectors(part * depth + "x" + end * depth) == ["x"]
+
+
 class TestSelectors:
     @pytest.mark.parametrize(
-        ("text", "selectors"),
+        ("text", "expected"),
         [
-            ("x", ["x"]),
-            ("sum by (namespace, pod) (rate(http_requests_total[1m]))", ["http_requests_total"]),
-            ("sum(rate(x[1m])) by (namespace, pod)", ["x"]),
-            ("SUM BY (a) (x) / COUNT WITHOUT (b) (y)", ["x", "y"]),
-            ('x{code!~"5..",path="}{"}', ['x{code!~"5..",path="}{"}']),
-            ('{__name__="x", `y`="z"}', ['{__name__="x", `y`="z"}']),
-            ('x {a="b"}', ['x {a="b"}']),
-            ("a / on (pod) group_left (owner) b", ["a", "b"]),
-            ("a / ignoring (x) group_right b", ["a", "b"]),
-            ("a and b unless c or d", ["a", "b", "c", "d"]),
-            ("a > bool 1e5", ["a"]),
-            ("a + 1h30m + 0x1F + .5 + 1_000 + Inf + NaN", ["a"]),
-            ("namespace_pod:rps:rate1m", ["namespace_pod:rps:rate1m"]),
-            ("histogram_quantile(0.9, sum by (le) (rate(b[5m])))", ["b"]),
-            ('topk(3, count_values("v", x))', ["x"]),
-            ("count / sum", ["count", "sum"]),
-            ("a atan2 b", ["a", "b"]),
-            ("x - x", ["x"]),
-            ("rate(x[1m]) / rate(x[5m])", ["x"]),
-            ("x # and y\n+ z", ["x", "z"]),
-            ("time()", []),
-            ("vector(1) > 0", []),
-            ("-x", ["x"]),
-            ("predict_linear(x[1h], 4 * 3600)", ["x"]),
+            ("x / x", ["x"]),
+            ("x - x offset 1w", ["x"]),
+            ("x offset 1h / y offset 2h", ["x offset 3600000ms", "y offset 7200000ms"]),
+            ("x @ 100 offset 5m", ["x @ 100.000 offset 300000ms"]),
+            ("max_over_time(x[1h:] offset 5m)", ["x offset 300000ms"]),
+            ("max_over_time((x offset 1m)[1h:] offset 5m)", ["x offset 360000ms"]),
+            ("max_over_time((x @ 7 offset 1m)[1h:] offset 5m)", ["x @ 7.000 offset 60000ms"]),
+            ("max_over_time(x[1h:] @ end())", ["x @ end()"]),
+            ('x{a=" offset 5m"} offset 1m', ['x{a=" offset 5m"} offset 60000ms']),
+            ('{"a.b",c="d\\"e"}', ['{__name__="a.b",c="d\\"e"}']),
         ],
     )
-    def test_every_selector_is_found_once(self, text: str, selectors: list[str]) -> None:
-        assert found(text) == selectors
+    def test_they_keep_the_time_that_they_read(self, text: str, expected: list[str]) -> None:
+        assert selectors(text) == expected
 
     @pytest.mark.parametrize(
-        ("text", "ranged"),
-        [
-            ("x", False),
-            ("rate(x[1m])", True),
-            ("max_over_time(x[5m:1m])", True),
-            ("max_over_time((a / b)[5m:1m])", True),
-            ("rate( x [ 1m ] )", True),
-        ],
+        ("text", "ranged"), [("x", False), ("rate(x[1m])", True), ("max_over_time(x[5m:])", True), ("x or y", False)]
     )
-    def test_a_selector_with_a_range_is_ranged(self, text: str, ranged: bool) -> None:
+    def test_one_with_a_range_is_ranged(self, text: str, ranged: bool) -> None:
         assert {selector.ranged for selector in parse_inputs(text).selectors} == {ranged}
-
-    @pytest.mark.parametrize(
-        ("text", "shift"),
-        [
-            ("x offset 5m", "offset 5m"),
-            ("x offset -1h30m", "offset -1h30m"),
-            ("rate(x[1m] @ 1700000000.5 offset 1m)", "@ 1700000000.5 offset 1m"),
-            ("x @ end()", "@ end()"),
-            ("x offset (1m + 30s)", "offset (1m + 30s)"),
-            ("x OFFSET 1d", "OFFSET 1d"),
-        ],
-    )
-    def test_an_expression_with_shifted_selectors_only_keeps_them(self, text: str, shift: str) -> None:
-        assert [selector.shift for selector in parse_inputs(text).selectors] == [shift]
-
-    def test_shifted_selectors_beside_others_are_dropped(self) -> None:
-        assert found("sum(rate(x[1m])) / sum(rate(y[1m] offset 1w))") == ["x"]
-
-    def test_the_offset_of_a_subquery_is_skipped(self) -> None:
-        assert found("max_over_time(rate(x[1m])[10m:1m] offset 1h) + y") == ["x", "y"]
 
     @pytest.mark.parametrize(
         ("text", "alternatives"),
         [
-            ("x or y", True),
-            ("sum(x) OR vector(0)", True),
-            ("x unless y", True),
-            ("absent(x)", True),
-            ("absent_over_time(x[5m])", True),
-            ("x and y", False),
-            ("x + absent", False),
-            ('x{a="or"}', False),
-            ("sum by (or) (x)", False),
+            ("a + b", False),
+            *((text, True) for text in ("a or b", "a unless b", "absent(a)", "a OR b", "a + fill(0) b")),
         ],
     )
     def test_an_expression_may_have_alternatives(self, text: str, alternatives: bool) -> None:
-        assert parse_inputs(text).alternatives is alternatives
+        assert parse_inputs(text).alternatives == alternatives
 
     @pytest.mark.parametrize(
-        ("text", "message"),
+        ("text", "behind"),
         [
-            ("x{", r"'\{' is never closed"),
-            ("rate(x[5m)", r"'\[' is never closed"),
-            ('x{a="b}', "a string without its end at character 5"),
-            ("x;y", "';' at character 2 is no PromQL"),
-            ("x $ y", r"'\$' at character 3"),
-            ("x{a='b\n'}", "a string without its end"),
-            ("sum by (a", "never closed"),
-            ("x offset", "ends where a time is wanted"),
-            ("x @ -", "ends where a time is wanted"),
-        ],
-    )
-    def test_invalid_promql_is_an_error_with_its_position(self, text: str, message: str) -> None:
-        with pytest.raises(PromqlError, match=message):
-            parse_inputs(text)
-
-    @given(st.lists(st.sampled_from(['x{a="b"}', "sum", " by ", "(", ")", "[5m]", "1e5", "# c\n", "'s'"]), max_size=12))
-    def test_tokens_and_spaces_make_up_the_whole_text(self, parts: list[str]) -> None:
-        text = "".join(parts)
-        read = list(tokenize(text))
-        assert all(text[token.start : token.end] == token.text for token in read)
-        gaps = re.sub(r"#[^\n]*", "", "".join(_gaps(text, [(token.start, token.end) for token in read])))
-        assert gaps.strip() == ""
-
-
-def _gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
-    ends = [0, *(end for _, end in spans)]
-    starts = [*(start for start, _ in spans), len(text)]
-    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
-
-
-class TestDating:
-    @pytest.mark.parametrize(
-        ("selector", "labels", "seconds", "expected"),
-        [
-            (VectorSelector('x{a="b"}'), "pod", 90, 'max by (namespace, pod) (timestamp(x{a="b"}))'),
-            pytest.param(VectorSelector("x"), 'k8s.pod"name', 90,
-                         'max by (namespace, "k8s.pod\\"name") (timestamp(x))', id="an unusual label is quoted"),
-            pytest.param(VectorSelector("x", ranged=True), "pod", None,
-                         "max by (namespace, pod) (timestamp(x))", id="live series need no subquery"),
-            pytest.param(VectorSelector("x", ranged=True), "pod", 90,
-                         "max by (namespace, pod) (timestamp(x) or max_over_time(timestamp(x)[90000ms:15000ms]))",
-                         id="the last sample of a series that ended"),
-            pytest.param(VectorSelector("x", ranged=True, shift="offset 1h"), "pod", 90,
-                         "max by (namespace, pod) (timestamp(x offset 1h))", id="a shifted one in its own past"),
+            ("x offset 1w", 604800), ("x offset 1h + y offset 2h", 7200), ("x offset 1h + y", 0), ("x offset -5m", 0),
+            ("x @ 100 offset 5m", 0), ("sum(rate(x[5m] offset 1d))", 86400), ("avg_over_time(x[5m:] offset 1h)", 3600),
         ],
     )  # fmt: skip
-    def test_a_selector_is_dated_by_its_newest_samples(
-        self, selector: VectorSelector, labels: str, seconds: float | None, expected: str
-    ) -> None:
-        assert sample_times_query([selector], ("namespace", labels), seconds) == expected
+    def test_an_expression_of_the_past_says_how_far_back_it_is(self, text: str, behind: float) -> None:
+        assert parse_inputs(text).behind == behind
+
+    def test_recording_rules_that_are_read_at_one_time_are_named(self) -> None:
+        assert parse_inputs('sum(a:b:c{x="y"}) + rate(d:e[5m]) + f').recorded == ("a:b:c",)
+
+
+class TestQuestion:
+    def test_it_asks_for_values_times_and_numbers_at_once(self) -> None:
+        text = "sum(rate(x[1m])) / y # load"
+        assert question(text, parse_inputs(text), LABELS).splitlines() == [
+            "(sum(rate(x[1m])) / y # load",
+            ")",
+            'or label_replace(max by (namespace, pod) (timestamp(x)), "effective_load_input", "time0", "", "")',
+            'or label_replace(max by (namespace, pod) (timestamp(y)), "effective_load_input", "time1", "", "")',
+            (
+                "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
+                '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")'
+            ),
+        ]
+
+    @pytest.mark.parametrize("text", ["max_over_time(rate(x[1m])[5m:])", "rate(x[1m]) / rate(x[5m])"])
+    def test_what_cannot_be_counted_is_not_asked_for(self, text: str) -> None:
+        assert "count" not in question(text, parse_inputs(text), LABELS)
+
+    @pytest.mark.parametrize("text", ["3", "time() - 5", "scalar(x)", "-(scalar(x) + 1)"])
+    def test_a_scalar_becomes_a_vector(self, text: str) -> None:
+        assert question(text, parse_inputs(text), LABELS).startswith(f"vector({text}\n)")
+
+    def test_unusual_label_names_are_quoted(self) -> None:
+        assert 'by ("k8s.ns", pod)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
 
     @pytest.mark.parametrize(
         ("selector", "narrowed"),
         [
-            ("x", r'x{pod=~"a-0|b\\.c"}'),
-            ("x{}", r'x{pod=~"a-0|b\\.c"}'),
-            ('x {a="{"}', r'x {pod=~"a-0|b\\.c", a="{"}'),
-            ('{__name__="x",}', r'{pod=~"a-0|b\\.c", __name__="x",}'),
-            ("x { # {\n}", 'x {pod=~"a-0|b\\\\.c" # {\n}'),
+            ("x", 'x{pod=~"a|b\\\\.c"}'),
+            ('x{q="1"}', 'x{q="1",pod=~"a|b\\\\.c"}'),
+            ('{"x.y"}', '{__name__="x.y",pod=~"a|b\\\\.c"}'),
+            ('x{a="1" or a="2"}', 'x{a="1" or a="2"}'),
         ],
     )
-    def test_ended_pods_are_asked_by_name(self, selector: str, narrowed: str) -> None:
-        text = ended_times_query([VectorSelector(selector, ranged=True)], ("namespace", "pod"), 90, {0: ["b.c", "a-0"]})
-        assert f"timestamp({narrowed}) or max_over_time(timestamp({narrowed})[90000ms:15000ms])" in text
-
-    def test_ended_pods_are_asked_of_their_selectors_only(self) -> None:
-        selectors = [VectorSelector("x", ranged=True), VectorSelector("y", ranged=True)]
-        text = ended_times_query(selectors, ("namespace", "pod"), 90, {1: ["a"]})
-        assert "x" not in re.findall(r"timestamp\((\w)", text)
-        assert '"effective_load_input", "1"' in text
-
-    def test_selectors_are_numbered(self) -> None:
-        text = sample_times_query([VectorSelector("x"), VectorSelector("y")], ("namespace",), 90)
-        assert re.findall(r'timestamp\((\w)\)\), "effective_load_input", "(\d)"', text) == [("x", "0"), ("y", "1")]
-        assert "\nor " in text
-
-    def test_the_query_is_valid_promql(self) -> None:
-        selectors = parse_inputs('rate(x{a=~"b|c"}[1m]) / on (pod) y offset 5m or {__name__="z"}').selectors
-        again = parse_inputs(sample_times_query(selectors, ("namespace", "pod"), 90)).selectors
-        assert [selector.text for selector in again] == [selector.text for selector in selectors]
+    def test_ended_pods_are_asked_for_by_name(self, selector: str, narrowed: str) -> None:
+        inputs = parse_inputs(f"rate({selector}[1m])")
+        asked = ended_question(inputs, LABELS, 90, {0: {"b.c", "a"}})
+        assert f"max_over_time(timestamp({narrowed})[90000ms:15000ms])" in asked
+        assert f"timestamp({inputs.selectors[0].base})" in ended_question(inputs, LABELS, 90, {0: set()})
 
 
-@pytest.mark.parametrize(
-    ("text", "window"),
-    [
-        ("max_over_time((x offset 2m)[2m:] offset 3m)", 420),
-        ("up", 0),
-        ("sum by (namespace, pod) (rate(http_requests_total[1m]))", 60),
-        ("rate(a[1h30m]) / rate(b[5m])", 5400),
-        ("rate(a[90])", 90),
-        ("rate(a[1m] offset 10m)", 660),
-        ("a offset 1w", 604_800),
-        ("rate(a[1m] offset -10m)", 60),
-        ("a @ 1700000000", 0),
-        ("max_over_time(rate(a[1m])[5m:15s])", 360),
-        ("max_over_time(sum(rate(a[1m]))[5m:] offset 1m)", 420),
-        ("rate(a[ 2m ])", 120),
-        ("rate(a[100ms])", 0.1),
-        ("rate(a[5m + 1m])", UNKNOWN_WINDOW),
-        ("max_over_time(avg_over_time(rate(a[1m])[5m:])[10m:])", 960),
-    ],
-)
-def test_the_window_is_how_far_back_an_expression_reads(text: str, window: float) -> None:
-    assert parse_inputs(text).window == pytest.approx(window)
-
-
-@pytest.mark.parametrize(
-    ("text", "behind"),
-    [
-        ("sum(rate(a[5m] offset 1w))", 604_800),
-        ("sum(a OFFSET 1d12h)", 129_600),
-        ("(sum(a offset 1w) + sum(a offset 2w)) / 2", 1_209_600),
-        ("sum(a)", 0),
-        ("sum(a offset 1w) + sum(b)", 0),
-        ("sum(a offset -1h)", 0),
-        ("sum(a @ 1700000000)", 0),
-        ("sum(a @ 1700000000 offset 1h)", 0),
-        ("max_over_time(a[1h:1m] offset 1w)", 604_800),
-        ("vector(5)", 0),
-    ],
-)
-def test_an_expression_that_only_reads_the_past_says_how_far_back_it_is(text: str, behind: float) -> None:
-    assert parse_inputs(text).behind == behind
+@given(st.text(st.sampled_from("ab0(){}[]\"'`\\,=~!+-@ \n#$:.\u00e9"), max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = parse_inputs(text)
+    except PromqlError:
+        return
+    parse_inputs(question(text, found, LABELS))

@@ -61,7 +61,7 @@ class TestNamed:
         for more, window in (({}, 60), ({"window_seconds": 300}, 300), ({"window_seconds": 0}, 0)):
             known = catalog(named("rps", RPS, **more))
             assert resolved(known.resolve(wanted(Query(name="rps")))).window == window
-        inline = wanted(Query(prom_ql=f"{RPS} offset 5m", server="main"))
+        inline = wanted(Query(prom_ql=RPS.replace("]", "] offset 5m"), server="main"))
         assert resolved(catalog(inline=True).resolve(inline)).window == 360
 
     def test_queries_without_variables_are_known_by_name(self) -> None:
@@ -98,9 +98,9 @@ NAMED = [named("rps", "x"), named("third", "x", server="third"), named("bad", "x
         (NAMED[:1], Query(name="rsp"), "the settings define no such query (they have rps)"),
         ([], Query(name="rsp"), "the settings define no such query (they have none yet)"),
         (NAMED, Query(name="third"), "the settings define no Prometheus server 'third' (they have main, second)"),
-        (NAMED, Query(name="bad"), "never closed"),
+        (NAMED, Query(name="bad"), "at character 2"),
         ([], Query(prom_ql="x", server="third"), "no Prometheus server 'third'"),
-        ([], Query(prom_ql="x{", server="main"), "never closed"),
+        ([], Query(prom_ql="x{", server="main"), "at character 2"),
         ([], Query(prom_ql="x{n=$namespace}", server="main"), "inside quotes"),
     ],
 )
@@ -110,4 +110,4 @@ def test_a_query_that_cannot_be_sent_has_a_fault(queries: list[object], query: Q
 
 def test_a_name_that_no_object_can_have_is_a_fault() -> None:
     known = catalog(named("rps", 'x{w="$workload"}'))
-    assert "is no workload's name" in str(known.resolve(wanted(Query(name="rps"), workload='web"} or {"')))
+    assert "is not a valid name of a workload" in str(known.resolve(wanted(Query(name="rps"), workload='web"} or {"')))

@@ -1,4 +1,4 @@
-"""From samples to pods and services: labels, values, times, and what is an error."""
+"""From an answer to pods and services: labels, values, times, numbers of samples, and what is an error."""
 
 import math
 from collections.abc import Iterable
@@ -10,22 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO, QuantityError, parse_number
-from adapter.load.samples import Point, QuerySamples
-from adapter.runtime.concurrency import Slices
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples
 from adapter.runtime.source_errors import WrongAnswer
-from adapter.usage.promql import parse_inputs
+from adapter.usage.polling import AheadDates
+from adapter.usage.promql import INPUT_LABEL, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.query_results import QueryResult, Vector, build_result, new_table
-from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import SeriesTable, sample_nano
-from tests.usage.fakes import PlainSample, raw_sample
+from adapter.usage.query_results import Answer, QueryResult, build_result
+from adapter.usage.series import sample_nano
+from tests.usage.fakes import NOW, PlainSample, raw_sample
 
-NOW = 1_767_268_800.0
 NAMES = st.sampled_from(["shop", "other", ""])
+POD_A, POD_B = ({"namespace": "shop", "pod": pod} for pod in "ab")
+SHOP = {"namespace": "shop"}
 
 
 def question(text: str = "x", by_pod: bool | None = True, **more: Any) -> InstantQuery:
-    return InstantQuery(server="main", text=text, by_pod=by_pod, **more)
+    inputs = parse_inputs(text)
+    return InstantQuery(server="main", text=text, by_pod=by_pod, **{"window": inputs.window, "inputs": inputs, **more})
 
 
 def row(value: str | float = "1", **labels: str) -> PlainSample:
@@ -33,62 +34,57 @@ def row(value: str | float = "1", **labels: str) -> PlainSample:
 
 
 def time_of(number: int, at: float, **labels: str) -> PlainSample:
-    return PlainSample({**labels, "effective_load_input": str(number)}, NOW, str(at))
+    return PlainSample({**labels, INPUT_LABEL: f"time{number}"}, NOW, str(at))
 
 
-async def vector_of(asked: InstantQuery, found: Iterable[PlainSample], table: SeriesTable | None = None) -> Vector:
-    vector = Vector(table or new_table(asked))
-    vector.add([raw_sample(*one) for one in found])
-    await vector.separate(Slices())
-    return vector
+def count_of(number: int, count: int, **labels: str) -> PlainSample:
+    return PlainSample({**labels, INPUT_LABEL: f"count{number}"}, NOW, str(count))
 
 
-def dated(asked: InstantQuery, vector: Vector, *times: PlainSample) -> SampleTimes:
-    dates = SampleTimes(parse_inputs(asked.text), vector.table, NOW)
-    dates.add([raw_sample(*one) for one in times])
-    return dates
+def answer_of(asked: InstantQuery, found: Iterable[PlainSample]) -> Answer:
+    return Answer(asked, [raw_sample(*one) for one in found], NOW)
 
 
-async def answered(
-    asked: InstantQuery, found: list[PlainSample], *times: PlainSample, table: SeriesTable | None = None
-) -> QueryResult:
-    """Without times given every namespace and pod was sampled now."""
-    read = times or tuple(time_of(0, NOW, **labels) for labels in _places(asked, found))
-    vector = await vector_of(asked, found, table)
-    return await build_result(asked, vector, dated(asked, vector, *read), NOW, Slices())
+def answered(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample, **more: Any) -> QueryResult:
+    """Without inputs given every namespace and pod was sampled now."""
+    selectors = range(len(asked.inputs.selectors))
+    places = [{key: one.labels[key] for key in asked.labels if key in one.labels} for one in found]
+    read = inputs or tuple(time_of(number, NOW, **labels) for labels in places for number in selectors)
+    return build_result(answer_of(asked, [*found, *read]), NOW, **more)
 
 
-def _places(asked: InstantQuery, found: list[PlainSample]) -> list[dict[str, str]]:
-    return [{key: sample.labels[key] for key in asked.labels if key in sample.labels} for sample in found]
-
-
-async def of(asked: InstantQuery, found: list[PlainSample], namespace: str = "shop") -> QuerySamples:
-    return (await answered(asked, found)).of(namespace, asked.max_age)
+def of(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample) -> QuerySamples:
+    return answered(asked, found, *inputs).of("shop", asked.max_age)
 
 
 class TestPods:
-    async def test_pods_are_matched_by_namespace_and_name_and_dated(self) -> None:
-        rows = [
-            row(1, namespace="shop", pod="a"),
-            row(2, namespace="shop", pod="b"),
-            row(9, namespace="other", pod="a"),
-            row(9, namespace="shop", pod="without a time"),
-        ]
-        times = [time_of(0, NOW - 3, namespace="shop", pod=pod) for pod in ("a", "b")]
-        found = (await answered(question(), rows, *times)).of("shop", 90)
-        assert found.pods == {"a": Point(NOW - 3, NANO), "b": Point(NOW - 3, 2 * NANO)}
+    def test_pods_are_matched_by_namespace_and_name_and_dated(self) -> None:
+        rows = [row(1, **POD_A), row(2, **POD_B), row(9, namespace="other", pod="a"), row(9, **SHOP, pod="undated")]
+        found = of(question(), rows, time_of(0, NOW - 3, **POD_A), time_of(0, NOW - 4, **POD_B))
+        assert found.pods == {"a": Point(NOW - 3, NANO), "b": Point(NOW - 4, 2 * NANO)}
         assert (found.error, found.fetched_at) == (None, NOW)
 
-    async def test_the_names_of_the_labels_can_be_set(self) -> None:
+    def test_the_names_of_the_labels_can_be_set(self) -> None:
         asked = question(namespace_label="k8s_ns", pod_label="k8s_pod")
-        found = await of(asked, [row(3, k8s_ns="shop", k8s_pod="a", namespace="other", pod="z")])
-        assert list(found.pods) == ["a"]
+        assert list(of(asked, [row(3, k8s_ns="shop", k8s_pod="a", namespace="other", pod="z")]).pods) == ["a"]
 
-    @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e30", "-0.001", "nonsense", "", "1,", ",1"])
-    async def test_unusable_values_are_dropped(self, value: str) -> None:
-        found = [row(value, namespace="shop", pod="a"), row(1, namespace="shop", pod="b")]
-        for rows in (found, [*reversed(found)]):
-            assert (await of(question(), rows)).pods == {"b": Point(NOW, NANO)}
+    @pytest.mark.parametrize(
+        ("value", "words"),
+        [
+            ("NaN", "NaN"),
+            ("+Inf", "a value that is too large"),
+            ("-Inf", "a negative value"),
+            ("-0.001", "a negative value"),
+            ("1e30", "a value that is too large"),
+            *((text, "no number") for text in ("nonsense", "", "1,", ",1")),
+        ],
+    )
+    def test_an_unusable_value_is_dropped_and_named(self, value: str, words: str) -> None:
+        bad, good = row(value, **POD_A), row(1, **POD_B)
+        for rows in ([bad, good], [good, bad]):
+            found = of(question(), rows)
+            assert (found.pods, found.unusable, found.error) == ({"b": Point(NOW, NANO)}, {"a": words}, None)
+        assert of(question(), [bad]).error == f"answers {words} for every pod, which does not count"
 
     @pytest.mark.parametrize(
         ("rows", "pods"),
@@ -97,40 +93,39 @@ class TestPods:
             pytest.param([row(1, namespace="other", pod="a")], {}, id="only another namespace is in the answer"),
             # cAdvisor's root cgroup has neither label, a pod's own cgroup sums stand beside it.
             pytest.param(
-                [row(100, id="/"), row(5, namespace="shop"), row(1, namespace="shop", pod="a")],
+                [row(100, id="/"), row(5, **SHOP), row(1, **POD_A)],
                 {"a": Point(NOW, NANO)},
                 id="series without a pod are ignored",
             ),
         ],
     )
-    async def test_what_is_no_error(self, rows: list[PlainSample], pods: dict[str, Point]) -> None:
-        found = await of(question(), rows)
+    def test_a_result_without_a_fault_has_no_error(self, rows: list[PlainSample], pods: dict[str, Point]) -> None:
+        found = of(question(), rows)
         assert (found.pods, found.total, found.error) == (pods, None, None)
 
     @pytest.mark.parametrize(
         ("rows", "error"),
         [
-            ([row(1, namespace="shop", pod="a", q="1"), row(2, namespace="shop", pod="a")], "several series of pod a"),
-            ([row(1, namespace="shop")], "lack the label 'pod'"),
+            ([row(1, **POD_A, q="1"), row(2, **POD_A)], "several series of pod a"),
+            ([row(1, **SHOP)], "lack the label 'pod'"),
         ],
     )
-    async def test_an_error_in_one_namespace_is_none_in_another(self, rows: list[PlainSample], error: str) -> None:
-        found = await answered(question(), [*rows, row(3, namespace="other", pod="a")])
+    def test_an_error_in_one_namespace_leaves_the_others(self, rows: list[PlainSample], error: str) -> None:
+        found = answered(question(), [*rows, row(3, namespace="other", pod="a")])
         assert error in (found.of("shop", 90).error or "")
         assert found.of("shop", 90).pods == {}
         assert found.of("other", 90).error is None
 
-    async def test_no_namespace_label_anywhere_is_an_error_that_names_it(self) -> None:
-        found = await of(question(), [row(1, pod="a"), row(2, pod="b")])
+    def test_no_namespace_label_anywhere_is_an_error_that_names_it(self) -> None:
+        found = of(question(), [row(1, pod="a"), row(2, pod="b")])
         assert "lack the label 'namespace'" in (found.error or "")
         assert found.pods == {}
 
     @given(st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", ""]), st.integers(0, 9)), max_size=8))
-    async def test_no_sample_of_another_namespace_is_ever_taken(self, rows: list[tuple[str, str, int]]) -> None:
+    def test_no_sample_of_another_namespace_is_ever_taken(self, rows: list[tuple[str, str, int]]) -> None:
         made = [row(n, **{k: v for k, v in {"namespace": ns, "pod": pod}.items() if v}) for ns, pod, n in rows]
-        found = await of(question(), made)
         own = {(pod, n * NANO) for ns, pod, n in rows if ns == "shop" and pod}
-        assert {(pod, point.value) for pod, point in found.pods.items()} <= own
+        assert {(pod, point.value) for pod, point in of(question(), made).pods.items()} <= own
 
 
 class TestServices:
@@ -139,36 +134,40 @@ class TestServices:
         [
             pytest.param([row("12.5")], 12.5, id="one series is the number"),
             pytest.param([row("0")], 0, id="zero is a number"),
-            pytest.param([row("NaN")], None, id="NaN is no sample"),
-            pytest.param([row(5, namespace="shop"), row(7, namespace="other")], 5, id="only the own namespace counts"),
+            pytest.param([row(5, **SHOP), row(7, namespace="other")], 5, id="only the own namespace counts"),
             pytest.param([row(7, namespace="other")], None, id="no other's number is taken"),
-            pytest.param([row(5, namespace="shop", pod="exporter-0")], 5, id="its pod label is ignored"),
+            pytest.param([row(5, **SHOP, pod="exporter-0")], 5, id="its pod label is ignored"),
         ],
     )
-    async def test_a_service_has_one_number(self, rows: list[PlainSample], value: float | None) -> None:
-        found = await of(question(by_pod=False), rows)
+    def test_a_service_has_one_number(self, rows: list[PlainSample], value: float | None) -> None:
+        found = of(question(by_pod=False), rows)
         expected = None if value is None else Point(NOW, int(value * NANO))
         assert (found.total, found.pods, found.error) == (expected, {}, None)
+
+    def test_a_number_that_does_not_count_is_an_error_that_says_so(self) -> None:
+        assert of(question(by_pod=False), [row("NaN")]).error == "answers NaN, which does not count"
 
     @pytest.mark.parametrize(
         "rows",
         [
             [row(5, queue="a"), row(7, queue="b")],
-            [row(5, namespace="shop"), row(7)],
-            [row(5, namespace="shop", q="a"), row("NaN", namespace="shop", q="b")],
+            [row(5, **SHOP), row(7)],
+            [row(5, **SHOP, q="a"), row("NaN", **SHOP, q="b")],
         ],
     )
-    async def test_more_than_one_series_is_an_error_that_says_so(self, rows: list[PlainSample]) -> None:
-        found = await of(question(by_pod=False), rows)
+    def test_more_than_one_series_is_an_error_that_says_so(self, rows: list[PlainSample]) -> None:
+        found = of(question(by_pod=False), rows)
         assert "answers 2 series where one number is wanted" in (found.error or "")
         assert found.total is None
 
-    async def test_the_labels_of_inline_promql_show_whether_it_is_by_pod(self) -> None:
-        assert list((await of(question(by_pod=None), [row(5, namespace="shop", pod="a")])).pods) == ["a"]
-        assert (await of(question(by_pod=None), [row(5)])).total == Point(NOW, 5 * NANO)
+    def test_the_labels_of_inline_promql_show_whether_it_is_by_pod(self) -> None:
+        assert list(of(question(by_pod=None), [row(5, **POD_A)]).pods) == ["a"]
+        assert of(question(by_pod=None), [row(5)]).total == Point(NOW, 5 * NANO)
 
-
-SHOP, POD_A, POD_B = ({"namespace": "shop", **pod} for pod in ({}, {"pod": "a"}, {"pod": "b"}))
+    def test_it_knows_the_pods_with_a_sample_in_its_window(self) -> None:
+        inputs = [time_of(0, NOW - 59, **POD_A), time_of(0, NOW - 61, **POD_B)]
+        found = of(question("sum(rate(x[1m]))", by_pod=False), [row(5)], *inputs)
+        assert found.reads == frozenset({"a"})
 
 
 class TestTimes:
@@ -208,69 +207,135 @@ class TestTimes:
             pytest.param("vector(1)", [], {}, 0, id="without selectors it is the time of the evaluation"),
         ],
     )
-    async def test_a_value_is_as_old_as_what_it_was_computed_from(
+    def test_a_value_is_as_old_as_what_it_was_computed_from(
         self, text: str, times: list[tuple[int, float, dict[str, str]]], place: dict[str, str], ago: float | None
     ) -> None:
-        asked = question(text)
-        vector = await vector_of(asked, [row(1, **place)])
-        dates = dated(asked, vector, *(time_of(number, NOW - age, **labels) for number, age, labels in times))
-        (at,) = await dates.column(vector.sets, Slices())
+        inputs = [time_of(number, NOW - age, **labels) for number, age, labels in times]
+        answer = answer_of(question(text), [row(1, **place), *inputs])
+        at = answer.times.at((place.get("namespace", ""), place.get("pod", "")))
         assert at == (None if ago is None else NOW - ago)
 
-    async def test_no_time_for_any_series_is_an_error(self) -> None:
+    def test_no_time_for_any_series_is_an_error(self) -> None:
         """Series whose labels were renamed on the way, or targets that are all down behind a long range."""
-        rows = [row(1, namespace="shop", pod="a")]
-        found = await answered(question(), rows, time_of(0, NOW, namespace="monitoring", pod="exporter"))
-        sentence = "no series that it reads has a sample of the same namespace and pod in the last 90 s"
-        assert found.of("shop", 90).error == sentence
+        found = of(question(), [row(1, **POD_A)], time_of(0, NOW, namespace="monitoring", pod="exporter"))
+        assert found.error == "no series that it reads has a sample of the same namespace and pod in the last 90 s"
 
     @pytest.mark.parametrize(
-        ("labels", "value"),
+        ("mark", "value"),
         [
-            ({}, "1"),
-            *(({"effective_load_input": number}, "1") for number in ("7", "-1")),
-            *(({"effective_load_input": "0"}, value) for value in ("x", "NaN", "+Inf")),
+            ("time7", "1"),
+            ("count0", "1"),
+            ("other", "1"),
+            ("time-1", "1"),
+            *(("time0", v) for v in ("x", "NaN", "+Inf")),
         ],
     )
-    async def test_malformed_sample_times_are_an_error(self, labels: dict[str, str], value: str) -> None:
-        asked = question("x / y")
+    def test_times_that_were_not_asked_for_are_an_error(self, mark: str, value: str) -> None:
         with pytest.raises(WrongAnswer, match="not what was asked for"):
-            dated(asked, await vector_of(asked, []), PlainSample(labels, NOW, value))
+            answer_of(question("x / y"), [PlainSample({INPUT_LABEL: mark}, NOW, value)])
 
-
-class TestSame:
     @pytest.mark.parametrize(
-        ("rows", "ago", "same"),
+        ("text", "times", "rows", "ended"),
         [
-            pytest.param([("shop", "b", 2), ("shop", "a", 1)], 0, True, id="in another order"),
-            pytest.param([], 0, False, id="nothing"),
-            pytest.param([("shop", "a", 1), ("shop", "b", 1)], 0, False, id="another value"),
-            pytest.param([("shop", "a", 1), ("shop", "c", 2)], 0, False, id="another pod"),
-            pytest.param([("other", "a", 1), ("shop", "b", 2)], 0, False, id="another namespace"),
-            pytest.param([("shop", "a", 1), ("shop", "b", 2)], 1, False, id="another time"),
+            ("rate(x[1m])", [POD_A], [POD_A, POD_B], {0: {"b"}}),
+            pytest.param("x", [POD_A], [POD_A, POD_B], {}, id="an instant selector reads no ended series"),
+            pytest.param("rate(x[1m] offset 1m)", [POD_A], [POD_B], {}, id="nor is the past asked for"),
+            pytest.param("sum(rate(x[1m]))", [POD_A], [{}], {}, id="a total has a live one"),
+            pytest.param("sum(rate(x[1m]))", [], [{}], {0: set()}, id="a total without one: all"),
+            pytest.param("rate(x[1m])", [], [POD_A], {0: set()}, id="no live series at all: all"),
+            pytest.param("rate(x[1m])", [POD_A], [{**SHOP, "pod": "not a pod!"}], {0: set()}, id="no names of pods"),
+            pytest.param("rate(x[1m])", [POD_A], [{**SHOP, "pod": f"p{n}"} for n in range(501)], {0: set()}, id="many"),
         ],
     )
-    async def test_results_are_the_same_that_have_the_same_values_and_times(
-        self, rows: list[tuple[str, str, int]], ago: float, same: bool
+    def test_the_times_of_ended_series_are_asked_for_by_pod(
+        self, text: str, times: list[dict[str, str]], rows: list[dict[str, str]], ended: dict[int, set[str]]
     ) -> None:
-        table = new_table(question())
+        found = [*(time_of(0, NOW, **labels) for labels in times), *(row(1, **labels) for labels in rows)]
+        assert answer_of(question(text), found).ended() == ended
 
-        async def result(rows: list[tuple[str, str, int]], at: float) -> QueryResult:
-            times = [time_of(0, at, namespace=namespace, pod=pod) for namespace, pod, _ in rows]
-            found = [row(value, namespace=namespace, pod=pod) for namespace, pod, value in rows]
-            return await answered(question(), found, *times, table=table)
+    def test_a_sample_ahead_of_its_answer_keeps_the_first_answers_date(self) -> None:
+        ahead, made = AheadDates(), answer_of(question(), [row(1, **POD_A), time_of(0, NOW + 60, **POD_A)])
+        first = build_result(made, NOW, ahead=ahead).of("shop", 90)
+        again = build_result(made, NOW + 15, ahead=ahead).of("shop", 90)
+        newer = answer_of(question(), [row(1, **POD_A), time_of(0, NOW + 75, **POD_A)])
+        assert first.pods["a"].at == again.pods["a"].at == NOW
+        assert build_result(newer, NOW + 30, ahead=ahead).of("shop", 90).pods["a"].at == NOW + 30
 
-        first = await result([("shop", "a", 1), ("shop", "b", 2)], NOW)
-        assert first.same(await result(rows, NOW - ago)) is same
-        assert not first.same(None)
+
+RATE = "sum by (namespace, pod) (rate(x[1m]))"
+TOTAL = "sum(rate(x[1m]))"
 
 
-class TestNumbers:
-    @given(st.floats(0, 1e15).map(repr) | st.from_regex(r"[0-9]{1,14}(\.[0-9]{0,20})?", fullmatch=True))
-    def test_the_fast_path_and_parse_number_agree(self, text: str) -> None:
-        assert sample_nano(text) == parse_number(text) == math.ceil(Fraction(text) * NANO)
+class TestCounts:
+    @pytest.mark.parametrize(
+        ("text", "counts", "count"),
+        [
+            pytest.param(RATE, [(0, 4, POD_A), (0, 2, POD_B)], 4, id="a pod has that of its own windows"),
+            pytest.param(RATE, [(0, 2, POD_B)], UNCOUNTED, id="one that is not in the answer has none"),
+            pytest.param(RATE, [(0, 3, SHOP)], 3, id="series without a pod count for all"),
+            pytest.param("x", [], None, id="an instant value has no window"),
+            pytest.param("max_over_time(x[1m])", [], None, id="nor one that does not sink"),
+            pytest.param("rate(x[1m]) / rate(y[1m])", [(0, 4, POD_A), (1, 3, POD_A)], 3, id="of two the fewest"),
+            pytest.param("rate(x[1m]) or rate(y[1m])", [(0, 4, POD_A)], 4, id="an alternative that is not there"),
+            pytest.param("rate(x[1m]) / rate(y[5m])", [], UNCOUNTED, id="different lengths cannot be compared"),
+            pytest.param("max_over_time(rate(x[1m])[5m:])", [], UNCOUNTED, id="a subquery cannot be counted"),
+        ],
+    )
+    def test_a_value_has_the_number_of_samples_of_its_windows(
+        self, text: str, counts: list[tuple[int, int, dict[str, str]]], count: int | None
+    ) -> None:
+        asked = question(text)
+        times = [time_of(number, NOW, **POD_A) for number in range(len(asked.inputs.selectors))]
+        found = of(asked, [row(1, **POD_A)], *times, *(count_of(n, held, **labels) for n, held, labels in counts))
+        assert found.pods["a"].count == count
 
-    @pytest.mark.parametrize("text", ["", ".", "1.2.3", "1.-5", "²", "1 ", "٣", "1_000"])
-    def test_other_texts_are_no_numbers(self, text: str) -> None:
-        with pytest.raises(QuantityError):
-            sample_nano(text)
+    def test_a_total_has_the_fewest_and_each_pods(self) -> None:
+        inputs = [f(0, n, **pod) for f in (time_of, count_of) for n, pod in ((4, POD_A), (3, POD_B))]
+        inputs += [count_of(0, 1, namespace="other", pod="a")]
+        found = of(question(f"{TOTAL} by (namespace)", by_pod=False), [row(7, **SHOP)], *inputs)  # type: ignore[arg-type]
+        assert found.total is not None
+        assert (found.total.count, found.counts) == (3, {"a": 4, "b": 3})
+
+    def test_what_a_server_refuses_to_count_is_unknown(self) -> None:
+        found = answered(question(RATE), [row(1, **POD_A)], time_of(0, NOW, **POD_A), are_counted=False)
+        assert found.of("shop", 90).pods["a"].count == UNCOUNTED
+
+    @pytest.mark.parametrize(("counts", "agree"), [([(0, 4), (1, 3)], True), ([(0, 4), (1, 2)], False), ([], True)])
+    def test_windows_agree_that_hold_equally_many(self, counts: list[tuple[int, int]], agree: bool) -> None:
+        answer = answer_of(question("rate(x[1m]) / rate(y[1m])"), [count_of(n, held, **POD_A) for n, held in counts])
+        assert answer.counts(is_known=True).agree == agree
+
+
+@pytest.mark.parametrize(
+    ("rows", "ago", "same"),
+    [
+        pytest.param([("shop", "a", 1), ("shop", "b", 2)], 0, True, id="itself"),
+        pytest.param([], 0, False, id="nothing"),
+        pytest.param([("shop", "a", 1), ("shop", "b", 1)], 0, False, id="another value"),
+        pytest.param([("shop", "a", 1), ("shop", "c", 2)], 0, False, id="another pod"),
+        pytest.param([("other", "a", 1), ("shop", "b", 2)], 0, False, id="another namespace"),
+        pytest.param([("shop", "a", 1), ("shop", "b", 2)], 1, False, id="another time"),
+    ],
+)
+def test_results_are_the_same_that_have_the_same_values_and_times(
+    rows: list[tuple[str, str, int]], ago: float, same: bool
+) -> None:
+    def result(rows: list[tuple[str, str, int]], at: float) -> QueryResult:
+        times = [time_of(0, at, namespace=namespace, pod=pod) for namespace, pod, _ in rows]
+        return answered(question(), [row(n, namespace=namespace, pod=pod) for namespace, pod, n in rows], *times)
+
+    first = result([("shop", "a", 1), ("shop", "b", 2)], NOW)
+    assert result(rows, NOW - ago).same(first) == same
+    assert not first.same(None)
+
+
+@given(st.floats(width=32) | st.floats(0, 1e15) | st.integers(0, 10**18).map(float))
+def test_a_value_is_read_exactly_or_refused(value: float) -> None:
+    for text in (repr(value), f"{value:.12f}", str(Fraction(value)) if math.isfinite(value) else "NaN"):
+        try:
+            expected = parse_number(text)
+        except QuantityError:
+            with pytest.raises(QuantityError):
+                sample_nano(text)
+        else:
+            assert sample_nano(text) == expected

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from adapter.commands.check.report import ReportSection, reason
 from adapter.kube.api import POD_METRICS
@@ -12,16 +13,14 @@ from adapter.kube.session import Session
 from adapter.load.pods import Pod
 from adapter.load.samples import QuerySamples, Usage
 from adapter.load.spec import Metric, Policy, Query
-from adapter.runtime.answer_budget import MIB, Body
 from adapter.runtime.faults import first_names
+from adapter.runtime.http import MIB
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import Settings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.promql import parse_inputs, recorded
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.resource_metrics import decode_usages
-from adapter.usage.windows import Windows, lowest_share
 
 MARGIN_SECONDS = 2.0
 ONLY_WITH_SETTINGS = (
@@ -79,7 +78,7 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
                 largest=options.max_answer_mib * MIB,
                 aggregated=True,
             )
-            usages = await decode_usages(Body(body))
+            usages = decode_usages(body)
         except Forbidden as error:
             section.skipped(f"the usage of pods, for {reason(error)}")
             break
@@ -266,7 +265,7 @@ def _add_query(
         section.wrong(text)
         return
     _answer(section, metric, resolved, samples, scaled, now)
-    _windows(section, metric, resolved, samples, source.windows(resolved))
+    _windows(section, metric, resolved, samples, source.count_refusal(resolved))
 
 
 def _answer(
@@ -300,36 +299,28 @@ def _answer(
         _age(section, named, now - behind - max(ours), samples.max_age, covered)
 
 
-def _windows(
-    section: ReportSection, metric: Metric, query: InstantQuery, samples: QuerySamples, windows: Windows
-) -> None:
-    """What is worth knowing of the windows that a query reads."""
+def _windows(section: ReportSection, metric: Metric, query: InstantQuery, samples: QuerySamples, refusal: str) -> None:
+    """What is worth knowing of the windows that a query reads; `refusal`: why their samples are not counted."""
     named = f"metric {metric.name}: its query"
     if query.window > _SLOW_WINDOW:
         section.note(
             f"{named} reads {query.window:g} s back: new pods and changes of the load count in full only after that; "
             f"{_SLOW_WINDOW:g} s and less are usual"
         )
-    for rule in recorded(parse_inputs(query.text).selectors):
+    for rule in query.inputs.recorded:
         section.note(
-            f"{named} reads the recording rule {rule}: nobody can ask whether samples were missing in its windows, so "
+            f"{named} reads the recording rule {rule}: samples that were missing in its windows cannot be counted, so "
             "after a gap it may read too little; query rate(…) and the like themselves"
         )
-    if windows.are_unknown:
-        why = windows.refusal or "it has subqueries, or a range without a duration"
+    if refusal:
         section.note(
-            f"{named} cannot be asked for gaps in its windows ({why}): after a start and after a gap it shrinks "
-            "nothing for two of them"
+            f"{named} has windows whose samples cannot be counted ({refusal}): after a start and after a gap it "
+            "shrinks nothing for one window"
         )
-    for seconds, interval in windows.intervals:
-        if (share := lowest_share(seconds, interval)) < 1:
-            section.note(
-                f"{named} has a window of {seconds:g} s, which the scrape interval ({interval:g} s) does not divide: "
-                f"an unchanged load reads down to {share:.0%} of itself; make it a multiple"
-            )
-    full = max((point.full or point.count or 0 for point in samples.pods.values()), default=0)
-    if partial := [name for name, point in samples.pods.items() if point.count and point.count < full]:
-        section.note(f"{named} has windows with fewer than {full} samples, of {len(partial)} pods ({_names(partial)})")
+    held = {name: point.count for name, point in samples.pods.items() if point.count is not None and point.count >= 0}
+    usual = median_low(held.values()) if held else 0
+    if partial := [name for name, count in held.items() if count < usual]:
+        section.note(f"{named} has windows with fewer than {usual} samples, of {len(partial)} pods ({_names(partial)})")
 
 
 def _age(section: ReportSection, named: str, age: float, most: float, covered: str) -> None:

@@ -23,7 +23,7 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.roster import Roster
-from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, Usage
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, Usage
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.instance_json import InstanceList
@@ -63,14 +63,13 @@ _SAMPLES_KEYS = (
     "pods",
     "total",
     "counts",
-    "full",
     "windowSeconds",
     "offsetSeconds",
     "byPod",
     "readsPods",
     *_SOURCE_KEYS,
 )
-_POINT_KEYS = ("at", "value", "count", "full")
+_POINT_KEYS = ("at", "value", "count")
 _MOST_WINDOW_SAMPLES = 10**9
 _LONGEST_WINDOW = 366 * 86_400
 
@@ -299,14 +298,14 @@ class DocumentReader:
         if given.get("at") is not None or not given.keys() & _SOURCE_KEYS:
             moment = self.time(given.get("at"), (*at, "at"))
         pods = self.mapping(given.get("pods"), (*at, "pods"))
-        counts, full = self.mapping(given.get("counts"), (*at, "counts")), self._count(given, "full", at)
+        given_counts = self.mapping(given.get("counts"), (*at, "counts"))
+        counts = {name: self._count(given_counts, name, (*at, "counts")) for name in given_counts}
         points = {
-            name: self._point(value, moment, (*at, "pods", str(name)), self._count(counts, name, (*at, "counts")), full)
-            for name, value in pods.items()
+            name: self._point(value, moment, (*at, "pods", str(name)), counts.get(name)) for name, value in pods.items()
         }
-        total = given.get("total")
-        fewest = min((count for count in counts.values() if isinstance(count, int)), default=None)
-        whole = None if total is None else self._point(total, moment, (*at, "total"), fewest, full)
+        held = {str(name): count for name, count in counts.items() if count is not None}
+        total, fewest = given.get("total"), min(held.values(), default=None)
+        whole = None if total is None else self._point(total, moment, (*at, "total"), fewest)
         window = 0.0  # of a named query, and of PromQL that cannot be read
         with contextlib.suppress(PromqlError):
             window = parse_inputs(query.prom_ql).window if query is not None else 0.0
@@ -327,19 +326,18 @@ class DocumentReader:
             behind=behind,
             by_pod=by_pod,
             reads=frozenset(reads),
+            counts={} if whole is None else held,
             **self._source(given, None if moment is None else min(moment, now), at),
         )
 
-    def _point(
-        self, data: object, moment: float | None, path: Path, held: int | None = None, full: int | None = None
-    ) -> Point | None:
+    def _point(self, data: object, moment: float | None, path: Path, held: int | None = None) -> Point | None:
         """A point; None for NaN and infinity, which are no samples; anything else unreadable is a fault."""
         value, at = data, moment
         if isinstance(data, Mapping):
             self._unknown(data, _POINT_KEYS, path)
             value = data.get("value")
             at = moment if data.get("at") is None else self.time(data["at"], (*path, "at"))
-            held, full = (self._count(data, key, path) for key in _POINT_KEYS[2:])
+            held = self._count(data, "count", path)
         if str(value).lower().lstrip("+-.") in {"nan", "inf"}:
             return None
         try:
@@ -351,15 +349,16 @@ class DocumentReader:
             advice = "has no time: give `at` beside `pods`, or write {at: …, value: …}"
             self.fault(path, value, advice)
             return None
-        return Point(at, number, held, full)
+        return Point(at, number, held)
 
     def _count(self, data: Mapping[str, Any], key: str, path: Path) -> int | None:
-        """How many samples a window holds; None where that is not known."""
+        """How many samples a window holds; UNCOUNTED where nobody can tell, None where the document does not say it."""
         count = data.get(key)
         if count is None:
             return None
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_WINDOW_SAMPLES:
-            self.fault((*path, key), count, f"must be a whole number from 0 to {_MOST_WINDOW_SAMPLES}")
+        if isinstance(count, bool) or not isinstance(count, int) or not UNCOUNTED <= count <= _MOST_WINDOW_SAMPLES:
+            range_text = f"from 0 to {_MOST_WINDOW_SAMPLES}, or {UNCOUNTED} where it cannot be counted"
+            self.fault((*path, key), count, f"must be a whole number {range_text}")
             return None
         return count
 

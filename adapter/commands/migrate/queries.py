@@ -1,14 +1,17 @@
 """What migrated policies ask of Prometheus: PromQL as a policy may have it, and the settings that they need."""
 
+import contextlib
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import promql_parser
+
 from adapter.runtime.faults import Fault
-from adapter.usage.promql import PromqlError, parse_inputs, tokenize, uses_variables
+from adapter.usage.promql import PromqlError, parse_inputs, uses_variables
 
 LONGEST = 4096
-_AGGREGATORS = frozenset({"sum", "avg", "min", "max", "count", "scalar", "vector", "stddev", "stdvar"})
+_AGGREGATORS = frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"})
 UNKNOWN_URL = "http://prometheus.monitoring.svc:9090"
 """Written where the original does not say where Prometheus is."""
 
@@ -38,19 +41,15 @@ def syntax_fault(path: str, text: str) -> Fault | None:
 def one_number(text: str) -> str:
     """The query with every label of its result taken away, so that it is one number for the service."""
     text = text.strip()
-    summed = f"sum({text}\n)" if "#" in text else f"sum({text})"
-    try:
-        tokens = [token.text for token in tokenize(text)]
-    except PromqlError:
-        return summed
-    if len(tokens) < 3 or tokens[0].lower() not in _AGGREGATORS or tokens[1] != "(" or tokens[-1] != ")":
-        return summed
-    depth = 0
-    for number, token in enumerate(tokens):
-        depth += {"(": 1, ")": -1}.get(token, 0)
-        if depth == 0 and 0 < number < len(tokens) - 1:
-            return summed
-    return text  # the whole of it is one aggregation without grouping
+    with contextlib.suppress(ValueError):
+        tree = promql_parser.parse(text)
+        if isinstance(tree, promql_parser.AggregateExpr):
+            is_number = tree.modifier is None and str(tree.op) in _AGGREGATORS
+        else:
+            is_number = isinstance(tree, promql_parser.Call) and tree.func.name in {"scalar", "vector"}
+        if is_number:
+            return text
+    return f"sum({text}\n)" if "#" in text else f"sum({text})"
 
 
 def matcher(label: str, sign: str, value: str) -> str:

@@ -143,7 +143,7 @@ class NacosSource:
                         text = "nacos_push_connection_failed"
                         _log.warning(text, registry=self._settings.name, error=str(error))
                 except Exception:  # noqa: BLE001  after any fault services are polled, and pushes are tried again
-                    _log.exception("push_connection_failed", registry=self._settings.name)
+                    _log.exception("nacos_push_connection_failed", registry=self._settings.name)
                 finally:
                     for watch in self._all_watches():
                         watch.is_pushed = False

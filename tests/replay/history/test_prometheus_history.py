@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from adapter.commands.replay.history import range_client
 from adapter.commands.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
 from adapter.commands.replay.history.queries import HistoryQueries, Overrides, choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span
-from adapter.usage import prometheus_api
 from tests.replay.history.kit import WEB, FakePrometheus, always, policy
 
 DAY = 86_400_000
@@ -51,7 +51,7 @@ def test_each_question_stays_within_the_points_that_prometheus_answers(fake: Fak
     span = Span(DAY - 3_000, DAY + 24_000_000, 1_000)
     assert len(list(history(fake, span))) == len(span)
     asked = [moments for text, moments in fake.asked if text == "load"]
-    assert all(len(moments) <= prometheus_api.MOST_POINTS for moments in asked)
+    assert all(len(moments) <= range_client.MOST_POINTS for moments in asked)
     assert [at for moments in asked for at in moments] == [*range(span.first, span.last + 1, span.step)]
 
 
@@ -92,7 +92,7 @@ def test_several_series_are_an_error_that_says_what_to_write(fake: FakePrometheu
 
 
 def test_a_warning_of_the_server_is_no_answer(fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_api, "RANGE_ATTEMPTS", 1)
+    monkeypatch.setattr(range_client, "ATTEMPTS", 1)
     body = {"status": "success", "warnings": ["store 2 is away"], "data": {"resultType": "matrix", "result": []}}
     fake.respond = lambda form: (200, body)
     with pytest.raises(HistoryUnavailable, match="store 2 is away"):

@@ -6,11 +6,11 @@ from fractions import Fraction
 import pytest
 
 from adapter.commands.replay.history.queries import Overrides, Sources, choose_sources, derive_queries
+from adapter.commands.replay.history.range_client import RangeSeries
 from adapter.load.spec import Metric, Query
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import parse_settings
-from adapter.usage.prometheus_api import RangeSeries
 from tests.replay.history.kit import WEB, cpu, named, policy
 
 SETTINGS = parse_settings("""

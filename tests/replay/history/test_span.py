@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.commands.replay.history.range_client import MOST_POINTS
 from adapter.commands.replay.history.span import DAY, Span, read_span
 from adapter.runtime.faults import FaultyDocument
-from adapter.usage.prometheus_api import MOST_POINTS
 
 NOW = 1_800_000_007.0
 

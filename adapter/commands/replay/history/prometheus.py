@@ -15,6 +15,7 @@ from adapter.commands.replay.history.queries import (
     choose_sources,
     derive_queries,
 )
+from adapter.commands.replay.history.range_client import RangeClient, RangeSeries
 from adapter.commands.replay.history.span import Span, read_span
 from adapter.commands.replay.service import Tick
 from adapter.commands.terminal.waiting import Progress
@@ -24,7 +25,6 @@ from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import load_settings
-from adapter.usage.prometheus_api import RangeClient, RangeSeries
 from adapter.usage.series import sample_nano
 
 Values = list[str | None]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from adapter.commands.replay.history.range_client import RangeSeries
 from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.settings import NamedQuery, PrometheusServer, Settings
-from adapter.usage.prometheus_api import RangeSeries
 from adapter.usage.promql import PromqlError, substitute
 from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from adapter.commands.replay.history.range_client import MOST_POINTS
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time, parse_time
-from adapter.usage.prometheus_api import MOST_POINTS
 
 DAY = 86_400_000
 MOST_IN_ALL = 20_000_000
