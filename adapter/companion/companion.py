@@ -74,6 +74,7 @@ class Companion:
         self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
         self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
         self._states: dict[Key, State] = {}
+        self._looked_at: dict[Key, float] = {}
         self._read: set[Key] = set()
         """The policies whose status was read in this term as leader, and not found to be another one since."""
         self._backoff = self._writer.backoff
@@ -99,6 +100,7 @@ class Companion:
     def _forget(self, key: Key) -> None:
         """Drops all that is known of a deleted policy; a later one of its name is another policy."""
         self._states.pop(key, None)
+        self._looked_at.pop(key, None)
         self._read.discard(key)
         self._backoff.forget(key)
         self._urgent.discard(key)
@@ -121,6 +123,7 @@ class Companion:
         self._leads_since = self._session.now()
         try:
             self._read.clear()
+            self._looked_at.clear()
             # What this process has observed, and learnt of others' writes, stands beside the status, which is read.
             for key, observed in self._states.items():
                 self._states[key] = State(
@@ -147,11 +150,14 @@ class Companion:
                 self._read.add(key)
 
     async def _resync(self) -> None:
-        """Queues every policy once in `statusIntervalSeconds`, behind those that have changed."""
+        """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed."""
         while True:
-            self._urgent.add(self._snapshots.current.policies, resync=True)
-            self._steady.add(self._snapshots.current.policies, resync=True)
-            await asyncio.sleep(self.settings.status_interval_seconds)
+            interval = self.settings.status_interval_seconds
+            before = asyncio.get_running_loop().time() - interval
+            due = [key for key in self._snapshots.current.policies if self._looked_at.get(key, before) <= before]
+            self._urgent.add(due, resync=True)
+            self._steady.add(due, resync=True)
+            await asyncio.sleep(interval / 10)
 
     async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""
@@ -178,6 +184,7 @@ class Companion:
 
     def _observe(self, context: Context) -> Iterable[Action]:
         """Updates the state, and gives the urgent actions. Events that are due join the other queue."""
+        self._looked_at[context.key] = asyncio.get_running_loop().time()
         state = self._states[context.key] = plan.observe(context)
         if state.events is not context.state.events:
             self._steady.add([context.key])

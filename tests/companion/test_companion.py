@@ -220,6 +220,18 @@ async def test_a_change_is_handled_before_the_resync_of_all_others(make: Make) -
     assert looks.names.index(last.name) <= module.URGENT_WORKERS
 
 
+async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(make: Make) -> None:
+    looks = Looks()
+    case = make(2, urgent=looks, resync=0.5)
+    changes = 0
+    async with asyncio.timeout(20):
+        while looks.names.count("p001") < 9:
+            case.companion.changed([Key("shop", "p000")])
+            changes += 1
+            await asyncio.sleep(0.1)
+    assert looks.names.count("p000") <= changes + 3, "the other one was looked at nine times without a change"
+
+
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
     case = make(1)
     case.api.answers[status_path()] = status(403, "Forbidden")
