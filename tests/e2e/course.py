@@ -11,6 +11,7 @@ import urllib.parse
 from types import TracebackType
 from typing import Any, Self
 
+from adapter.usage.promql import INPUT_LABEL
 from lab.harness.workloads import Workloads
 
 LOOPBACK = "127.0.0.1"
@@ -74,10 +75,11 @@ class Numbers:
         named = re.search(r'workload="([^"]+)"', expression)
         now, given = time.time(), None
         result: list[dict[str, Any]] = []
-        if "timestamp(" in expression:  # the query for the samples' age
-            result = [{"metric": {}, "value": [now, str(now)]}]
-        elif named and (value := self._values.get(named[1])) is not None:
+        if named and (value := self._values.get(named[1])) is not None:
             result, given = [{"metric": {}, "value": [now, str(value)]}], (named[1], value)
+            # The same question asks for the times of the samples that the query reads.
+            for mark in re.findall(r'"(time[0-9]+)", "", ""', expression):
+                result.append({"metric": {INPUT_LABEL: mark}, "value": [now, str(now)]})
         data = {"resultType": "vector", "result": result}
         return json.dumps({"status": "success", "data": data}).encode(), given
 

@@ -29,7 +29,7 @@ def settings_of(source: Prometheus, registry: Exporter) -> dict[str, Any]:
 
 
 def create_policies(workloads: Workloads, exporter: Exporter) -> None:
-    """Three services with their policies, the first with load for twice as many pods as it may have."""
+    """Three services with their policies: the load of the first needs twice its most pods, the second's is low."""
     load = Load(exporter, workloads)
     for name in (LIMITED, OBSERVED, ALONE):
         workloads.deployment(name, 2)
@@ -37,7 +37,7 @@ def create_policies(workloads: Workloads, exporter: Exporter) -> None:
     targets = [{"name": name, "query": {"name": name}, "target": "50"} for name in ("load", "unknown")]
     registry = {"name": "platform", "service": LIMITED}
     workloads.policy(LIMITED, targets, strategy="Ratio", registry=registry)
-    workloads.policy(OBSERVED, [query_watermarks("load", "50", "10")], mode="Observe")
+    workloads.policy(OBSERVED, [query_watermarks("load", "500", "200")], mode="Observe")
     workloads.policy(ALONE, [query_watermarks("load", "50", "10")])
     workloads.hpa(LIMITED, maximum=2)
     workloads.hpa(OBSERVED, maximum=9)

@@ -37,7 +37,7 @@ def test_changed_settings_are_applied_at_run_time_and_invalid_ones_are_not(
 def test_settings_that_wait_for_a_restart_are_named_until_they_are_taken_back(make_adapter: MakeAdapter) -> None:
     adapter = make_adapter({})
     adapter.configure({"kubernetes": {"hpaTolerance": 0.2}})
-    waits = "[!]settings: settings wait for a restart: kubernetes.hpaTolerance; kubectl rollout restart"
+    waits = "[!]settings: settings wait for a restart: kubernetes; kubectl rollout restart"
     until(lambda: waits in adapter.get("/readyz?verbose").text, 30, adapter.logs)
     assert adapter.get("/readyz?verbose").status == 200
     adapter.configure({})

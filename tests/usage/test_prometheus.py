@@ -117,7 +117,7 @@ class TestSamples:
         assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True, interval=0.01)
 
     async def test_values_times_and_numbers_of_samples_are_one_question(self, fake: FakePrometheus) -> None:
-        await polled(fake, rps(interval_seconds=3600))
+        await polled(fake, rps(interval_seconds=60))
         (form,) = fake.asked
         assert "timestamp(http_requests_total)" in form["query"]
         assert "count_over_time(http_requests_total[60000ms])" in form["query"]
@@ -134,7 +134,7 @@ class TestSamples:
             return raw(document)
 
         fake.handler = ended
-        world = await polled(fake, rps(interval_seconds=3600), wanted=[OTHER])
+        world = await polled(fake, rps(interval_seconds=60), wanted=[OTHER])
         _, more = fake.asked
         assert (more["time"], more["lookback_delta"]) == (f"{NOW:.3f}", "90.000")
         assert 'http_requests_total{pod=~"b"}' in more["query"]
@@ -238,7 +238,7 @@ class TestSharing:
     async def test_equal_expressions_cost_one_request_an_interval_whatever_their_names_and_policies(
         self, fake: FakePrometheus
     ) -> None:
-        one, two = (named(name, RPS, interval_seconds=3600) for name in ("one", "two"))
+        one, two = (named(name, RPS, interval_seconds=60) for name in ("one", "two"))
         await polled(fake, one, two, wanted=[WorkloadQuery(Query(name="one"), f"ns-{n}", "web") for n in range(50)])
         assert fake.questions == [RPS]
 
@@ -294,7 +294,7 @@ class TestSharing:
             return await fake.by_rows(request, form)
 
         fake.handler = slow
-        depth = named("depth", DEPTH, scope="Service", interval_seconds=3600)
+        depth = named("depth", DEPTH, scope="Service", interval_seconds=60)
         await polled(fake, depth, wanted=[of("depth", f"w-{n}") for n in range(40)], changes=40)
         assert most == 8
 
@@ -411,21 +411,21 @@ class TestReload:
         world.source.reload(servers, queries, inline_allowed=False)
 
     async def test_an_unchanged_query_keeps_its_result(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps(interval_seconds=3600)])
+        world = Source(fake.settings(), queries=[rps(interval_seconds=60)])
         async with world.running():
             await world.change()
-            self.reload(world, fake.settings(), queries=[rps(interval_seconds=3600), named("more", "vector(1)")])
+            self.reload(world, fake.settings(), queries=[rps(interval_seconds=60), named("more", "vector(1)")])
             await world.change(2)
         assert world.of(SHOP).pods
         assert fake.questions.count(RPS) == 1
 
     async def test_queries_of_a_changed_server_are_sent_at_once(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps(interval_seconds=3600)])
+        world = Source(fake.settings(), queries=[rps(interval_seconds=60)])
         async with world.running():
             await world.change()
             fake.sampled_at += 1
             changed = fake.settings(headers={"X-Scope-OrgID": "b"})
-            self.reload(world, changed, queries=[rps(interval_seconds=3600)])
+            self.reload(world, changed, queries=[rps(interval_seconds=60)])
             await world.change(2)
         assert fake.requests[-1].headers["X-Scope-OrgID"] == "b"
         assert "X-Scope-OrgID" not in fake.requests[0].headers

@@ -260,7 +260,7 @@ class TestPolling:
     ) -> None:
         if refreshed:
             monkeypatch.setattr(resource_metrics, "CHECK_SECONDS", 3600)
-        world = World("shop", interval=3600)
+        world = World("shop", interval=60)
         async with world.running():
             await world.session.bell(lambda: world.session.asked == ["shop"])
             world.namespaces.add("other")
@@ -280,7 +280,7 @@ class TestPolling:
         assert set(world.session.asked) == {"other"}
 
     async def test_many_namespaces_make_no_burst(self) -> None:
-        world = World(*(f"ns-{number}" for number in range(100)), interval=3600)
+        world = World(*(f"ns-{number}" for number in range(100)), interval=60)
         world.session.gate.clear()
         async with world.running():
             await world.session.bell(lambda: world.session.under_way == resource_metrics.CONCURRENT_REQUESTS)
