@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,9 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
         seen = explain.json("web")["decision"]
         assert explain.run(*plugin, "--save", str(file))[0] == 0
         again = decision_json(read_document(file.read_text()))
-        return all(again[key] == seen[key] for key in ("desiredReplicas", "explanation"))
+        loads = re.compile(r"\b[0-9]+m\b")
+        said, saved = (loads.sub("…", "\n".join(one["explanation"])) for one in (seen, again))
+        return (said, seen["desiredReplicas"]) == (saved, again["desiredReplicas"])
 
     until(decides_the_same, 60, file.read_text)
 
