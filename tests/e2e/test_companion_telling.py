@@ -106,7 +106,7 @@ def wait_condition(workloads: Workloads, type_: str, reason: str, timeout: float
 def wait_mode(companion: CompanionProcess, workloads: Workloads, mode: str) -> None:
     """Waits until the metrics show the policy in this mode."""
     series = f'effective_load_policy_mode{{namespace="{workloads.namespace}",policy="web",mode="{mode}"}}'
-    until(lambda: companion.metric(series) == 1, 10, lambda: f"not in mode {mode}")
+    until(lambda: companion.metric(series) == 1, 30, lambda: f"not in mode {mode}")
 
 
 def test_a_real_scaling_is_an_event_and_a_notification(
@@ -144,13 +144,13 @@ def test_a_real_scaling_is_an_event_and_a_notification(
 
 
 def test_each_change_of_the_mode_is_in_status_metrics_and_events(
-    make_companion: MakeCompanion, workloads: Workloads
+    make_companion: MakeCompanion, workloads: Workloads, laws: Laws
 ) -> None:
     workloads.deployment("web", 2, usage_cpu="200m")
     workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
     workloads.hpa("web")
     path = POLICIES.format(workloads.namespace, "web")
-    companion = make_companion(rights=RIGHTS)
+    companion = make_companion(laws.over({}), rights=RIGHTS, command=laws.run("companion"))
     companion.wait_leading()
     wait_condition(workloads, "Active", "Deciding")
     for mode in ("Paused", "Active") * 3:
