@@ -11,6 +11,7 @@ header or `retryAfterSeconds`.
 
 import asyncio
 import functools
+import itertools
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,7 +195,7 @@ class Upstreams:
     ) -> None:
         self._metrics = metrics
         self._by_group: dict[str, UpstreamAdapter] = {}
-        self._replaced: list[UpstreamAdapter] = []
+        self._replaced: dict[str, list[UpstreamAdapter]] = {group: [] for group in SERVED_VERSIONS}
         self._refreshers = {
             group: Refresher(
                 functools.partial(self._refresh, group),
@@ -221,7 +222,7 @@ class Upstreams:
                     upstream.names = current.names
             else:
                 self._metrics.upstream_up.remove_by_labels({"group": group})
-            self._replaced += [current] if current is not None else []
+            self._replaced[group] += [current] if current is not None else []
             self._refreshers[group].wake()
 
     def of(self, request: RequestInfo) -> UpstreamAdapter | None:
@@ -248,12 +249,12 @@ class Upstreams:
                 for group, refresher in self._refreshers.items():
                     tasks.create_task(refresher.run(), name=f"upstream {group}")
         finally:
-            for upstream in (*self._by_group.values(), *self._replaced):
+            for upstream in (*self._by_group.values(), *itertools.chain(*self._replaced.values())):
                 await upstream.close()
 
     async def _refresh(self, group: str) -> None:
-        while self._replaced:
-            await self._replaced.pop().close()
+        while self._replaced[group]:  # only its own: another group's may be in use by that group's refresh
+            await self._replaced[group].pop().close()
         if group in self._by_group:
             await self._by_group[group].refresh()
             self._show(group, up=True)

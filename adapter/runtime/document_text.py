@@ -68,7 +68,7 @@ def _parsed(text: str) -> Iterator[Any]:
                 raise TextError(*faults)
             yield document
     except RecursionError:
-        raise TextError(Fault("", None, "is nested more than 100 levels deep; no object of Kubernetes is")) from None
+        raise TextError(Fault("", None, "is nested more than 100 levels deep; write it flatter")) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise TextError(Fault("", None, f"is no {kind}: {' '.join(str(error).split())}")) from error
 

@@ -129,6 +129,10 @@ class Client:
             raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
+        except RuntimeError as error:
+            if not self._http.closed:
+                raise
+            raise SourceUnreachable("the client is closed", public="closed") from error
 
     async def close(self) -> None:
         """Close the connections at once, those of given up requests too."""

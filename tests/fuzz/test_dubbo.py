@@ -71,8 +71,8 @@ NESTED, UNTEXT, COUNTED = "nested more than", "a key must be a text", "aliases c
         (b"key: shop\nconfigs: " + b"[" * 60_000, NESTED),
         (b"- " * (LARGEST_RULE // 2), NESTED),
         (b"{a: " * (LARGEST_RULE // 4), NESTED),
-        (b"{" * LARGEST_RULE, UNTEXT),
-        (b"? " * (LARGEST_RULE // 2), UNTEXT),
+        (b"{" * LARGEST_RULE, NESTED),
+        (b"? " * (LARGEST_RULE // 2), NESTED),
         (b"!!python/object/apply:os.system [x]", "has the tag"),
         (
             b"a0: &a0 [x,x,x,x,x,x,x,x,x]\n"

@@ -179,6 +179,12 @@ class TestLimits:
         source.handler = source.ok
         assert (await client.send("GET", source.url)).body == b"fine"
 
+    async def test_closed_client_is_unreachable(self, source: Source, client_of: Make) -> None:
+        client = client_of()
+        await client.close()
+        with pytest.raises(SourceUnreachable, match="the client is closed"):
+            await client.send("GET", source.url)
+
     async def test_refused_connection_is_unreachable(self, client_of: Make) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

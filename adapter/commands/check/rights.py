@@ -135,7 +135,7 @@ def _companion(settings: Settings) -> Iterator[Right]:
     if features.status:
         yield _component("effective-load-companion-status", ("patch",), GROUP, "watermarkpolicies/status")
     if features.events:
-        yield _component("effective-load-companion-events", ("create", "patch"), "events.k8s.io", "events")
+        yield _component("effective-load-companion-events", ("create",), "events.k8s.io", "events")
     if features.fast_scale_up:
         for group, plural in _TARGETS:
             yield _component("effective-load-companion-fast-scale-up", ("get", "update"), group, f"{plural}/scale")
