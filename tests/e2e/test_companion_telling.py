@@ -105,7 +105,7 @@ def wait_condition(workloads: Workloads, type_: str, reason: str, timeout: float
 
 def wait_mode(companion: CompanionProcess, workloads: Workloads, mode: str) -> None:
     """Waits until the metrics show the policy in this mode."""
-    series = f'effective_load_policy_mode{{namespace="{workloads.namespace}",policy="web",mode="{mode}"}}'
+    series = f'effective_load_policy_mode{{mode="{mode}",namespace="{workloads.namespace}",policy="web"}}'
     until(lambda: companion.metric(series) == 1, 30, lambda: f"not in mode {mode}")
 
 
