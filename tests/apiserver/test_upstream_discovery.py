@@ -9,7 +9,7 @@ import pytest
 
 from adapter.apiserver.discovery import MOST_NAMES, Discovery
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
-from adapter.apiserver.upstream import UpstreamAdapter, Upstreams, scopes_of
+from adapter.apiserver.upstream import Upstream, Upstreams
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import SnapshotIndex
@@ -25,23 +25,25 @@ QUERIES = (
     NamedQuery(name="waiting", server="main", query='x{namespace="$namespace"}'),
 )
 
+SCOPES = {"requests": "Pods", "depth": "Service"}
+"""The scopes of those that are served: `waiting` has a variable."""
+
 
 @pytest.fixture
-async def custom(upstream: FakeUpstream) -> AsyncIterator[UpstreamAdapter]:
+async def custom(upstream: FakeUpstream) -> AsyncIterator[Upstream]:
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
-    settings = upstream.settings("custom").custom
-    assert settings is not None
-    made = UpstreamAdapter(CUSTOM, settings, scopes_of(QUERIES), Metrics())
+    made = Upstream(CUSTOM, Metrics(), 30)
+    made.apply(upstream.settings("custom").custom, SCOPES)
     yield made
     await made.close()
 
 
-def listed(upstream: UpstreamAdapter, version: str = "v1beta2") -> list[str]:
+def listed(upstream: Upstream, version: str = "v1beta2") -> list[str]:
     return list(upstream.names.get(version, {}))
 
 
 async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
-    custom: UpstreamAdapter, upstream: FakeUpstream
+    custom: Upstream, upstream: FakeUpstream
 ) -> None:
     for listed_v2 in ([], ["pods/rps", "services/rps"]):
         if listed_v2:
@@ -52,7 +54,7 @@ async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
-async def test_a_version_that_is_not_answered_keeps_its_names(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
+async def test_a_version_that_is_not_answered_keeps_its_names(custom: Upstream, upstream: FakeUpstream) -> None:
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
     await custom.refresh()
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/depth")}
@@ -64,7 +66,7 @@ async def test_a_version_that_is_not_answered_keeps_its_names(custom: UpstreamAd
 
 
 async def test_a_very_long_list_is_cut_and_an_upstream_without_a_metric_any_more_lists_none(
-    custom: UpstreamAdapter, upstream: FakeUpstream
+    custom: Upstream, upstream: FakeUpstream
 ) -> None:
     many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
     upstream.documents = {V2: names(CUSTOM, "v1beta2", *many)}
@@ -75,9 +77,7 @@ async def test_a_very_long_list_is_cut_and_an_upstream_without_a_metric_any_more
     assert listed(custom) == []
 
 
-async def test_names_of_ours_and_names_that_are_none_are_not_listed(
-    custom: UpstreamAdapter, upstream: FakeUpstream
-) -> None:
+async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
     ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
@@ -100,7 +100,7 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(
     ids=lambda _: "",
 )
 async def test_a_document_that_cannot_be_read_keeps_the_names(
-    custom: UpstreamAdapter, upstream: FakeUpstream, document: Any
+    custom: Upstream, upstream: FakeUpstream, document: Any
 ) -> None:
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
     await custom.refresh()
