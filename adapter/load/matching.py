@@ -82,8 +82,9 @@ class _Index:
         self._by_name = {pod.name: pod for pod in self._by_uid.values()}
         self._by_ip: dict[str, list[Pod]] = defaultdict(list)
         for pod in self._by_uid.values():
-            # A finished pod's status keeps an address that another pod may have by now.
-            for ip in {canonical_ip(ip) for ip in pod.ips} if pod.phase not in FINISHED_PHASES else ():
+            # The status of a pod that ends keeps an address that another pod may have by now.
+            ends = pod.deleting or pod.phase in FINISHED_PHASES
+            for ip in {canonical_ip(ip) for ip in pod.ips} if not ends else ():
                 self._by_ip[ip].append(pod)
 
     def match(self, instance: Instance) -> RegistrationMatch:

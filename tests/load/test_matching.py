@@ -141,6 +141,10 @@ class TestRegistrations:
         pods = [pod("old", ip="10.0.0.1", phase=phase, ready=False), pod("new", ip="10.0.0.1")]
         assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
 
+    def test_address_of_deleting_pod_is_the_new_pods(self) -> None:
+        pods = [replace(pod("old", ip="10.0.0.1"), deleting=True), pod("new", ip="10.0.0.1")]
+        assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
+
     @pytest.mark.parametrize(
         ("ago", "counts"),
         [(131, False), (130, True), (100, True), (None, True)],
