@@ -256,8 +256,7 @@ def initial_view(decoded: DecodedPolicy) -> PolicyView:
         hpa=decoded.name,
         metrics=(),
     )
-    code, reason = (409, Reason.CONFLICT) if decoded.is_beyond_limit else (422, Reason.INVALID)
-    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(code, reason, decoded.fault))
+    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, Reason.INVALID, decoded.fault))
 
 
 def _unavailable(message: str) -> Problem:

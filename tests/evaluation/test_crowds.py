@@ -20,9 +20,9 @@ CROWD = 5000
 class Scene:
     """An index that counts whom it marks, and an evaluator above it."""
 
-    def __init__(self, max_policies: int = 2 * CROWD) -> None:
+    def __init__(self) -> None:
         self.marked: list[Key] = []
-        self.index = ObjectIndex(self.marked.append, lambda: None, max_policies=max_policies)
+        self.index = ObjectIndex(self.marked.append, lambda: None)
         self.evaluator = Evaluator(self.index, FakeInputs(found=deployment(1)), lambda: 0.0)
 
     def marks(self) -> list[Key]:
@@ -163,55 +163,3 @@ def test_neighbours_of_a_target_are_sorted_once_however_many_ask() -> None:
     assert 0 < CountedName.comparisons < 20 * CROWD
     assert max(len(each.hpas) for each in neighbours) < 5 * 210 + 20
     assert next(iter(neighbours)).hpas.endswith("and 4994 more")
-
-
-class TestOneNamespace:
-    def test_the_oldest_within_the_limit_count_whatever_the_order_in_which_they_come(self) -> None:
-        scene = Scene(max_policies=3)
-        for number in (4, 1, 0, 3, 2):
-            name = f"p{number}"
-            scene.index.hpa_changed(None, hpa(name, name))
-            scene.index.policy_changed(None, replace(entry(name), created=f"2026-01-0{number + 1}T00:00:00Z"))
-        assert [link.policy.name for link in scene.index.links()] == ["p1", "p0", "p2"]
-        message = "namespace shop has more than 3 WatermarkPolicies, of which the oldest count; delete some"
-        for name in ("p3", "p4"):
-            assert scene.problem(name) == (409, Reason.CONFLICT, message)
-
-    def test_the_next_oldest_takes_the_place_of_one_that_is_deleted(self) -> None:
-        scene = Scene(max_policies=2)
-        entries = [replace(entry(f"p{number}"), created=f"2026-01-0{number + 1}T00:00:00Z") for number in range(4)]
-        for one in entries:
-            scene.index.hpa_changed(None, hpa(one.name, one.name))
-            scene.index.policy_changed(None, one)
-        scene.marks()
-        scene.index.policy_changed(entries[0], None)
-        assert set(scene.marks()) == {Key("shop", "p0"), Key("shop", "p2")}
-        assert scene.problem("p2") is None
-        assert scene.problem("p3") is not None
-
-    def test_thousands_beyond_the_limit_are_marked_a_small_number_of_times_and_follow_nothing(self) -> None:
-        scene = Scene(max_policies=1000)
-        for number in range(CROWD):
-            name = f"p{CROWD - number:04}"  # each is older than all before it: the worst order
-            scene.index.hpa_changed(None, hpa(name, "web"))
-            scene.index.policy_changed(None, entry(name))
-        assert len(scene.marks()) < 4 * CROWD
-        scene.index.usage_changed("shop")
-        assert len(scene.marks()) <= CROWD
-        assert sum(policy.policy is not None for policy in scene.index.policies.values()) == 1000
-
-    def test_the_limit_of_a_namespace_takes_nothing_from_another(self) -> None:
-        scene = Scene(max_policies=1)
-        for namespace in ("shop", "cart"):
-            scene.index.policy_changed(None, replace(entry(), namespace=namespace))
-        assert all(policy.policy is not None for policy in scene.index.policies.values())
-
-    def test_a_changed_status_of_a_policy_beyond_the_limit_changes_nothing(self) -> None:
-        scene = Scene(max_policies=1)
-        first, second = (replace(entry(name), created=f"2026-01-0{day}") for day, name in enumerate(("a", "b"), 1))
-        scene.index.policy_changed(None, first)
-        scene.index.policy_changed(None, second)
-        scene.marks()
-        scene.index.policy_changed(second, replace(second, memory=b"{}"))
-        assert scene.marks() == []
-        assert scene.problem("b") is not None

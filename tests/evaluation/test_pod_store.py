@@ -1,4 +1,4 @@
-"""Pods and owners by label, against a look at every one of them."""
+"""Pods by label, against a look at every one of them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from adapter.kube.selectors import LabelSelector, parse_selector
 from adapter.load.pods import Pod
 from adapter.runtime.concurrency import Slices
-from adapter.snapshot import OwnersByLabels, PodStore, distinct_labels
+from adapter.snapshot import PodStore
 
 keys = st.sampled_from(["app", "tier", "size"])
 some = st.sampled_from(["a", "b", "1", "7"])
@@ -49,16 +49,3 @@ async def test_pods_that_share_labels_are_selected_alike() -> None:
     for name, labels in (("a", shared), ("b", {"app": "db"}), ("c", shared)):
         pods.put(pod(name, labels))
     assert [each.name for each in await pods.select(parse_selector("app=web"), Slices())] == ["a", "c"]
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.lists(labelled, max_size=3)), max_size=30), selectors)
-async def test_owners_are_found_by_any_of_their_pods(
-    steps: list[tuple[int, list[dict[str, str]]]], selector: LabelSelector
-) -> None:
-    index, known = OwnersByLabels[int](), dict[int, list[dict[str, str]]]()
-    for owner, labels in steps:
-        index.put(owner, distinct_labels(labels))
-        known[owner] = labels
-    expected = {owner for owner, own in known.items() if any(map(selector.matches, own))}
-    assert await index.select(selector, Slices()) == expected
-    assert len(index) == sum(1 for own in known.values() if own)

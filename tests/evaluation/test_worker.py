@@ -1,14 +1,12 @@
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
 
 from adapter.evaluation.worker import MAX_BATCH, Worker
-from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
-from adapter.runtime.concurrency import PASSES, Slices
+from adapter.runtime.concurrency import PASSES
 from adapter.runtime.work_queue import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -91,7 +89,7 @@ async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old(b
 
 
 async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy(bench: Bench) -> None:
-    bench.worker.publish({A: with_pods(A, "web")})
+    bench.worker.publish({A: snapshots.view(A.name)})
     assert bench.snapshots.current.policies[A].assessment is not None
     bench.views |= {A: ValueError("broken"), B: view(B)}
     bench.run(A, B)
@@ -194,59 +192,3 @@ async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others(b
     current = bench.snapshots.current
     assert (set(current.policies), current.synced, set(current.queries)) == ({A}, True, {"load"})
     assert not before.policies
-
-
-def with_pods(key: Key, *apps: str) -> PolicyView:
-    return snapshots.view(
-        key.name,
-        target=key.name,
-        pods=[snapshots.reading(app)._replace(pod=snapshots.pod(app, labels={"app": app})) for app in apps],
-    )
-
-
-async def test_a_policy_is_found_by_the_pods_of_its_last_assessment(bench: Bench) -> None:
-
-    async def found(app: str) -> set[Key]:
-        of_namespace = bench.snapshots.current.by_pods.get("shop")
-        return set() if of_namespace is None else await of_namespace.select(parse_selector(f"app={app}"), Slices())
-
-    bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
-    assert (await found("web"), await found("old")) == ({A, B}, {A})
-    bench.worker.publish({A: with_pods(A, "web")})
-    assert (await found("web"), await found("old")) == ({A, B}, set())
-    bench.worker.publish({A: None})
-    assert await found("web") == {B}
-    bench.worker.publish({B: view(B)})
-    assert bench.snapshots.current.by_pods == {}
-
-
-async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished_view_waiting(bench: Bench) -> None:
-    bench.views[A] = view(A)
-    finished = threading.Event()
-    passes = 0
-
-    def begin(key: Key) -> Callable[[], PolicyView]:
-        def evaluate() -> PolicyView:
-            if key == B:
-                finished.wait(10)
-            return view(key)
-
-        return evaluate
-
-    async def count_passes() -> None:
-        nonlocal passes
-        while A not in bench.snapshots.current.policies or passes < 100:
-            passes += 1
-            await asyncio.sleep(0)
-        assert bench.snapshots.current.policies.keys() == {A}
-        finished.set()
-
-    def published(_changed: object) -> None:
-        if B in bench.snapshots.current.policies:
-            complete.set()
-
-    complete = asyncio.Event()
-    bench.snapshots.subscribe(published)
-    bench.run(A, B, begin=begin)
-    await asyncio.wait_for(count_passes(), 5)
-    await asyncio.wait_for(complete.wait(), 5)
