@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair, with_new_leaf
+from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair, renewed
 from lab.harness.adapter import NAMESPACE, AdapterProcess, account_kubeconfig
 from lab.harness.companion import LEASE_PATH, CompanionProcess
 from lab.harness.control_plane import ControlPlane
@@ -167,7 +167,7 @@ class ServingFiles:
     def write(self, days: float) -> None:
         """A certificate that ends in so many days, of 90."""
         names = [f"effective-load.{NAMESPACE}.svc", f"of-{days:g}-days"]
-        pair = with_new_leaf(self._bundle, names, time.time() - (90 - days) * DAY).serving
+        pair = renewed(self._bundle, names, time.time() - (90 - days) * DAY).serving
         Path(self.settings["certFile"]).write_text(pair.certificate)
         Path(self.settings["keyFile"]).write_text(pair.key)
 
