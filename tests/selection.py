@@ -172,7 +172,7 @@ QUICK = (
         keep=30,
     ),
     Left(
-        r"(security/test_release\.py::test_the_commands_load|"
+        r"(release/test_release\.py::test_the_commands_load|"
         r"terminal/test_command_line\.py::test_ctrl_c|kube/test_leader_election\.py::test_no_two_act)",
         "they read all that is installed, start processes or play hours",
     ),

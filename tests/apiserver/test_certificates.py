@@ -23,7 +23,7 @@ from adapter.apiserver import certificates as cs
 from adapter.apiserver.certificates import DAY, CertificateBundle, CertificateManager, KeyPair
 from adapter.apiserver.door import server_context
 from adapter.apiserver.status import CertificateError
-from adapter.kube.errors import Conflict, Forbidden
+from adapter.kube.errors import Conflict
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings, Tls
 from adapter.telemetry.metrics import Metrics
@@ -136,22 +136,6 @@ def test_invalid_bundle_is_replaced_with_its_ca(bundle: CertificateBundle) -> No
     assert cs.renewed(bundle, NAMES, NOW + 3561 * DAY).authority != bundle.authority
 
 
-@pytest.mark.parametrize("kind", [trustme.KeyType.RSA, trustme.KeyType.ECDSA])
-def test_given_pair_may_have_any_kind_of_key(kind: trustme.KeyType) -> None:
-    leaf = trustme.CA().issue_cert("a.test", key_type=kind)
-    pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
-    server_context(pair, pair.certificate)
-
-
-def test_context_requires_a_certificate_and_offers_no_tickets(bundle: CertificateBundle) -> None:
-    context = server_context(bundle.serving, bundle.authority.certificate)
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-    assert (context.num_tickets, bool(context.options & ssl.OP_NO_TICKET)) == (0, True)
-    with pytest.raises(CertificateError):
-        server_context(bundle.serving, "no pem")
-
-
 # --- one Secret for all replicas
 
 
@@ -244,17 +228,6 @@ async def test_due_certificate_is_renewed_by_the_same_ca(
     assert (cluster.secret("tls.crt"), cluster.bundle(V2)) == (new.certificate, authority)
 
 
-async def test_certificate_is_renewed_while_api_services_cannot_be_written(
-    replica: Replica, cluster: Cluster, session: Session
-) -> None:
-    await replica.manager.sync_secret()
-    later(session, 61 * DAY)
-    cluster.faults[f"{SERVICES}/{V2}"] = 403
-    with pytest.raises(Forbidden):
-        await replica.manager.sync_secret()
-    assert len(replica.published) == 2
-
-
 # --- the CA in the APIServices
 
 
@@ -343,15 +316,3 @@ async def test_changed_files_are_served_once_the_key_fits(given_files: Replica, 
     await given_files.manager.sync_files()
     assert given_files.published == [first, second]
     assert not cluster.asked
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no pem", None], ids=["empty", "bytes", "text", "gone"])
-async def test_broken_files_change_nothing(given_files: Replica, files: Files, content: bytes | None) -> None:
-    pair = files.write()
-    await given_files.manager.sync_files()
-    files.certificate.unlink()
-    if content is not None:
-        files.certificate.write_bytes(content)
-    with pytest.raises((CertificateError, OSError, ValueError)):
-        await given_files.manager.sync_files()
-    assert given_files.manager.current == pair

@@ -52,13 +52,6 @@ def test_a_tenant_with_thousands_of_metrics_and_many_kinds_makes_no_document_tha
         assert sum("desired_replicas" in name for name in found) == (1 if group == EXTERNAL else 203)
 
 
-def test_no_name_is_listed_twice() -> None:
-    picture = snapshot(view(), queries=[query("effective_cpu"), query("desired_replicas", by_pod=False)])
-    for group, version in ((CUSTOM, "v1beta2"), (EXTERNAL, "v1beta1")):
-        found = names(picture, group, version)
-        assert len(found) == len(set(found))
-
-
 def test_what_is_not_served_is_not_found() -> None:
     for target in (
         f"/apis/{EXTERNAL}/v1beta2",
@@ -76,10 +69,3 @@ def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
     assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", CUSTOM)
     assert [version["version"] for version in found["versions"]] == ["v1beta2", "v1beta1"]
     assert found["preferredVersion"] == {"groupVersion": f"{CUSTOM}/v1beta2", "version": "v1beta2"}
-
-
-def test_a_list_follows_the_names_of_policies() -> None:
-    discovery, target = Discovery(), f"/apis/{CUSTOM}/v1beta2"
-    first = read(discovery, target, snapshot(view()))
-    assert read(discovery, target, snapshot(view(assessments=[measured(usage=1)]))) == first
-    assert read(discovery, target, snapshot(view(metrics=[metric("mem")], assessments=[]))) != first

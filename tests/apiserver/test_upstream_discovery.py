@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver.discovery import MOST_NAMES, Discovery
+from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
 from adapter.apiserver.upstream import Upstream, Upstreams
 from adapter.runtime.source_errors import SourceError
@@ -63,18 +63,6 @@ async def test_a_version_that_is_not_answered_keeps_its_names(custom: Upstream, 
     with pytest.raises(SourceError):
         await custom.refresh()
     assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
-
-
-async def test_a_very_long_list_is_cut_and_an_upstream_without_a_metric_any_more_lists_none(
-    custom: Upstream, upstream: FakeUpstream
-) -> None:
-    many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", *many)}
-    await custom.refresh()
-    assert listed(custom) == many[:MOST_NAMES]
-    upstream.documents = {V2: {**names(CUSTOM, "v1beta2"), "resources": None}}
-    await custom.refresh()
-    assert listed(custom) == []
 
 
 async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
@@ -135,19 +123,6 @@ def test_each_parent_has_one_scope() -> None:
     scopes = {(one["name"].partition("/")[0], one["namespaced"]) for one in resources}
     assert {("pods", True), ("namespaces", False)} <= scopes
     assert len({parent for parent, _ in scopes}) == len(scopes)
-
-
-def test_external_names_are_listed_beside_ours() -> None:
-    every = [one["name"] for one in merged({"externalmetrics": True}, group=EXTERNAL)]
-    assert every[-1] == "externalmetrics"
-    assert "desired_replicas" in every
-
-
-def test_a_list_follows_the_upstream() -> None:
-    theirs: dict[str, bool] = {}
-    assert not any(one["name"] == "services/rps" for one in merged(theirs))
-    theirs["services/rps"] = True
-    assert merged(theirs)[-1]["name"] == "services/rps"
 
 
 async def test_names_are_refreshed_in_the_background_and_follow_the_settings(upstream: FakeUpstream) -> None:

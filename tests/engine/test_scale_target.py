@@ -117,7 +117,7 @@ async def test_three_hundred_invented_kinds_cost_few_requests(
         async with running(stand):
             await stand.until_answered(["web", "thing"])
             await stand.until_refused(["odd0", odd[-1].name], "the API server serves no")
-            lookups = [one for one in stand.cluster.asked if one.startswith("GET /api")]
+            lookups = [one for one in stand.cluster.asked if one.count("/") <= 3]
             assert len(lookups) < len(kinds)  # they share the documents of discovery
             assert await stand.answer(WEB) == await stand.answer(THING) == DESIRED
 

@@ -21,10 +21,10 @@ from adapter.telemetry.metrics import Metrics
 from lab.harness.client import ApiError, Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import until
+from tests.apiserver.certs import root
 from tests.fuzz.spoil import mutate
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 from tests.migrate.kit import EVERYTHING, text_of
-from tests.security.certs import root
 
 pytestmark = pytest.mark.integration
 

@@ -1,9 +1,7 @@
 """The port of the metrics API is for the front proxy alone: a stranger reaches neither HTTP nor much of the loop."""
 
 import asyncio
-import gc
 import os
-import resource
 import socket
 import ssl
 import struct
@@ -18,11 +16,23 @@ from adapter.apiserver import door
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
+from tests.apiserver.certs import CLIENT, SERVER, Holder, root
 from tests.apiserver.cluster import CONFIG_MAP, Cluster
 from tests.apiserver.conftest import Service, as_user, pem, running
-from tests.security.certs import CLIENT, SERVER, Holder, root
-from tests.security.connections import PATIENCE, Streams, asked, connected, drop, is_ended, is_open, opened
-from tests.security.raw_requests import METRIC, as_proxy, exchanged, head
+from tests.apiserver.raw import (
+    METRIC,
+    PATIENCE,
+    Streams,
+    as_proxy,
+    asked,
+    connected,
+    drop,
+    exchanged,
+    head,
+    is_ended,
+    is_open,
+    opened,
+)
 from tests.waiting import eventually
 
 CLOSE = "Connection: close"
@@ -123,16 +133,6 @@ async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
         assert (await service.ask("/version", leaf=proxy, headers=as_user())).status == 200
 
 
-async def test_a_cluster_without_a_front_proxy_is_not_ready_and_says_why(
-    cluster: Cluster, session: Session, options: ServerSettings
-) -> None:
-    cluster.put(CONFIG_MAP, {"kind": "ConfigMap", "data": {"client-ca-file": "x"}})
-    service = Service(cluster, session, options)
-    async with running(service), asyncio.timeout(PATIENCE):
-        while "names no requestheader-client-ca-file" not in str(service.server.ready["authentication"]()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.parametrize(
     ("allowed", "names", "counts"),
     [
@@ -158,14 +158,6 @@ async def test_allowed_names_match_as_in_go(
     assert await answered(service, leaf(authority.issue(*names))) == (b"200" if counts else b"401")
 
 
-async def test_any_ca_of_a_bundle_with_text_between_its_certificates_is_an_anchor(
-    service: Service, cluster: Cluster, tmp_path: Path
-) -> None:
-    first, second = root(tmp_path), root(tmp_path, "other")
-    await following(service, cluster, f"# ours\n{first.pem}\n\nand another\n{second.pem}")
-    assert [await answered(service, leaf(one.issue("proxy"))) for one in (first, second)] == [b"200", b"200"]
-
-
 @pytest.mark.parametrize(
     ("uses", "is_taken"), [((CLIENT,), True), ((CLIENT, SERVER), True), ((), True), ((SERVER,), False)]
 )
@@ -183,14 +175,6 @@ async def test_a_certificate_of_an_intermediate_is_valid_if_the_client_sends_the
     assert await answered(service, leaf(holder)) == b"200"
     holder.above = ()
     assert await answered(service, leaf(holder)) == b""
-
-
-async def test_an_intermediate_in_the_bundle_is_an_anchor_as_in_go(
-    service: Service, authority: Holder, cluster: Cluster
-) -> None:
-    between = authority.issue("between", authority=True)
-    await following(service, cluster, between.pem)
-    assert await answered(service, leaf(between.issue("proxy"))) == b"200"
 
 
 async def test_a_clients_certificate_cannot_issue_others(service: Service, authority: Holder) -> None:
@@ -286,27 +270,6 @@ async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(
     drop(silent, begun)
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", HANDSHAKE, b"GET / HTTP/1.1\r\n\r\n", hello(P256)], ids=["nothing", "begun", "no-tls", "hello"]
-)
-async def test_a_handshake_that_fails_leaves_no_buffer_for_the_garbage_collector(
-    service: Service, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    """Each has 256 KiB, and cycles that lived for seconds are freed once in minutes."""
-    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.1)
-    gc.collect()
-    gc.disable()
-    try:
-        wires = [await connected(service.server.port) for _ in range(10)]
-        for _, writer in wires:
-            writer.write(sent)
-        await eventually(lambda: not service.server.door.pending)
-        drop(*wires)
-        await eventually(lambda: not any(type(one).__name__ == "SSLProtocol" for one in gc.get_objects()))
-    finally:
-        gc.enable()
-
-
 @pytest.fixture
 async def crowd(service: Service) -> AsyncIterator[list[Streams]]:
     """As many silent connections as another address may have."""
@@ -341,37 +304,6 @@ async def test_all_addresses_together_have_a_bounded_number_of_pending_handshake
         assert await is_ended(wire)
     drop(*wires, *crowd)
     await eventually(lambda: not service.server.door.pending)
-
-
-async def test_requests_that_an_api_server_forwards_at_once_get_through(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    """It dials for each, more at once than an address may have pending."""
-    context = service.context(proxy)
-
-    async def one() -> bytes:
-        wire = await connected(service.server.port, context)
-        answer = await asked(wire, head(METRIC, *as_proxy()))
-        drop(wire)
-        return answer[9:12]
-
-    assert await asyncio.gather(*(one() for _ in range(200))) == 200 * [b"200"]
-
-
-async def test_a_process_without_a_free_file_accepts_again_once_it_has_one(
-    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(door, "_REST_SECONDS", 0.05)
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    waiting = socket.socket()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, before[1]))
-    try:
-        waiting.connect(("127.0.0.1", service.server.port))
-        await asyncio.sleep(0.2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        waiting.close()
-    assert await answered(service, proxy) == b"200"
 
 
 # --- HTTP
