@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,15 +49,6 @@ def span(certificate: x509.Certificate) -> tuple[float, float]:
 
 
 # --- the certificates themselves
-
-
-def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: CertificateBundle) -> None:
-    for certificate, life in ((bundle.authority.leaf, 3650 * DAY), (bundle.serving.leaf, 90 * DAY)):
-        key = certificate.public_key()
-        assert isinstance(key, ec.EllipticCurvePublicKey)
-        assert key.curve.name == "secp256r1"
-        begin, end = span(certificate)
-        assert (NOW - begin, end - NOW) == (3600, life)
 
 
 def test_leaf_is_for_every_name_of_the_service_and_for_servers_only(bundle: CertificateBundle) -> None:
@@ -147,10 +137,6 @@ class Replica:
         self.metrics = Metrics()
         self.manager = CertificateManager(session, settings, self.metrics, self.published.append)
 
-    def expiry(self, certificate: str) -> float:
-        name = "effective_load_certificate_expiry_timestamp_seconds"
-        return self.metrics.registry.get_sample_value(name, {"certificate": certificate}) or 0
-
 
 @pytest.fixture
 def replica(session: Session) -> Replica:
@@ -161,17 +147,6 @@ def later(session: Session, seconds: float) -> None:
     """Move the API server's clock."""
     shown = session.now() + seconds
     session.now = lambda: shown  # type: ignore[method-assign]
-
-
-async def test_first_replica_creates_the_secret_and_publishes_ca_and_expiry(replica: Replica, cluster: Cluster) -> None:
-    cluster.register(V2)
-    cluster.register(V1)
-    await replica.manager.sync_secret()
-    [pair] = replica.published
-    assert (pair.certificate, pair.key) == (cluster.secret("tls.crt"), cluster.secret("tls.key"))
-    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
-    assert cluster.objects[SECRET]["type"] == "Opaque"  # as the manifests have it: a type cannot be changed later
-    assert replica.expiry("serving") == pair.expires_at < replica.expiry("authority")
 
 
 async def test_nothing_is_written_while_nothing_is_due(session: Session, cluster: Cluster) -> None:

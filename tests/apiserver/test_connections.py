@@ -1,7 +1,6 @@
 """Sockets, TLS and connections of the metrics API."""
 
 import asyncio
-import socket
 import ssl
 from pathlib import Path
 
@@ -17,15 +16,6 @@ from tests.waiting import eventually
 
 REQUEST = head(METRIC, *as_proxy())
 LAST = head(METRIC, *as_proxy("Connection: close"))
-
-
-async def test_requests_of_many_users_on_one_connection_are_answered_in_order(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    service.cluster.may = lambda spec: spec["user"] != "eve"
-    users = b"".join(head(METRIC, *as_proxy(user=user)) for user in ("bob", "eve", "ann"))
-    unknown = REQUEST.replace(b"effective_cpu", b"nope")
-    assert await statuses(service, proxy, users + unknown + LAST) == [200, 403, 200, 404, 200]
 
 
 async def test_a_user_of_another_alphabet_is_reviewed_by_name_and_one_that_is_not_utf8_is_a_401(
@@ -101,13 +91,3 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20
     assert lost == []
-
-
-def connect(
-    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
-) -> tuple[ssl.SSLSession | None, bool | None]:
-    """The TLS session of a connection that offers another one's, and whether it was resumed."""
-    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
-        tls.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nX-Remote-User: bob\r\n\r\n")
-        assert tls.recv(100).startswith(b"HTTP/1.1 200")
-        return tls.session, tls.session_reused

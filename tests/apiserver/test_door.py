@@ -168,15 +168,6 @@ async def test_only_a_certificate_for_clients_counts(
     assert await answered(service, leaf(authority.issue("proxy", uses=uses))) == (b"200" if is_taken else b"")
 
 
-async def test_a_certificate_of_an_intermediate_is_valid_if_the_client_sends_the_chain(
-    service: Service, authority: Holder
-) -> None:
-    holder = authority.issue("between", authority=True).issue("proxy")
-    assert await answered(service, leaf(holder)) == b"200"
-    holder.above = ()
-    assert await answered(service, leaf(holder)) == b""
-
-
 async def test_a_clients_certificate_cannot_issue_others(service: Service, authority: Holder) -> None:
     honest = authority.issue("proxy")
     forged = honest.issue("forged")
@@ -325,12 +316,3 @@ async def test_one_line_too_long_and_too_many_of_them_are_refused(
     assert (await asked(wire, line + b"\r\n\r\n")).split()[1] == b"400"
     assert await is_ended(wire)
     drop(wire)
-
-
-async def test_no_answer_to_a_request_that_can_be_read_names_a_version_of_its_server(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    for request in (head("/version", *as_proxy(CLOSE)), head("/nowhere", *as_proxy(CLOSE)), head("/version", CLOSE)):
-        answer = await exchanged(service, proxy, request)
-        assert b"Server: effective-load\r\n" in answer
-        assert b"aiohttp" not in answer

@@ -111,12 +111,6 @@ def test_an_invalid_config_map_is_rejected(front_proxy: trustme.CA, broken: dict
 ASKED = head(METRIC, *as_proxy("Connection: close"))
 
 
-async def until_answered(service: Service, leaf: trustme.LeafCert, answers: list[int]) -> None:
-    async with asyncio.timeout(30):
-        while await statuses(service, leaf, ASKED) != answers:  # noqa: ASYNC110  a handshake that fails has no event
-            await asyncio.sleep(0.01)
-
-
 async def test_a_certificate_that_expires_on_an_open_connection_is_rejected(
     service: Service, front_proxy: trustme.CA
 ) -> None:

@@ -221,14 +221,6 @@ def user(api_server: ControlPlane, service: Service, name: str, *groups: str) ->
     return api_server.anonymous(service.server.port, tls_context(None, pair.cert_file, pair.key_file))
 
 
-async def test_a_second_replica_serves_the_same_certificate(service: Service, session: Session) -> None:
-    other = Service(None, session, service.settings)  # type: ignore[arg-type]
-    other.snapshot_store.swap(service.snapshot_store.current)
-    async with running(other):
-        await other.ready()
-        assert other.server.certificates.current == service.server.certificates.current
-
-
 async def test_a_secret_that_is_deleted_comes_back_and_the_aggregator_follows(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:

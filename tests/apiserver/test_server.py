@@ -12,8 +12,8 @@ from adapter.apiserver.authentication import Authenticator
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
-from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
-from tests.apiserver.conftest import HPA, TIMING, Answer, Ask, Service, as_user, made, pem, running
+from tests.apiserver.cluster import REVIEWS, Cluster
+from tests.apiserver.conftest import HPA, TIMING, Answer, Ask, Service, as_user, made, pem
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
 from tests.apiserver.raw import as_proxy, connected, drop, head, opened, statuses
 
@@ -96,15 +96,6 @@ async def test_other_methods_are_not_allowed(hpa: Ask, method: str) -> None:
     assert answer.status == 405
     if method != "HEAD":
         assert method in refused(answer, 405, "MethodNotAllowed")
-
-
-async def test_an_unread_body_does_not_affect_later_requests(
-    service: Service, hpa: Ask, proxy: trustme.LeafCert
-) -> None:
-    for _ in range(2):
-        answer = await service.ask(EFFECTIVE, leaf=proxy, headers=KCM, method="POST", body=b"x" * 300_000)
-        assert answer.status == 405
-    assert (await hpa(EFFECTIVE)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -228,15 +219,6 @@ async def test_made_up_paths_make_no_new_series(service: Service, hpa: Ask) -> N
     assert groups <= {"", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
 
-async def test_a_server_that_knows_nothing_yet_is_not_ready(
-    cluster: Cluster, session: Session, options: ServerSettings
-) -> None:
-    cluster.faults[CONFIG_MAP] = cluster.faults[SECRET] = 503
-    service = Service(cluster, session, options)
-    async with running(service):
-        assert service.unready().keys() == {"caches", "certificate", "authentication", "tls"}
-
-
 async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(service: Service, hpa: Ask) -> None:
     service.cluster.faults[REVIEWS] = 403
     sentence = refused(await hpa(EFFECTIVE), 503, "ServiceUnavailable")
@@ -248,16 +230,6 @@ async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
     del service.cluster.faults[REVIEWS]
     assert (await hpa(EFFECTIVE)).status == 200
     assert service.server.warnings["authorization"]() is None
-
-
-async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Service, hpa: Ask) -> None:
-    assert (await hpa(EFFECTIVE)).status == 200
-    for path in (CONFIG_MAP, SECRET, REVIEWS):
-        service.cluster.faults[path] = 503
-    seen = service.cluster.asked[f"GET {SECRET}"]
-    await service.cluster.until(lambda: service.cluster.asked[f"GET {SECRET}"] > seen)
-    assert service.unready() == {}
-    assert (await hpa(EFFECTIVE)).status == 200
 
 
 PODS = f"{CUSTOM}/pods/%2A/effective_cpu"

@@ -1,19 +1,15 @@
 """`scaleTargetRef` of an HPA is data: no value becomes another path, and invented kinds cost next to nothing."""
 
-import asyncio
 from collections.abc import Iterable
 
 import pytest
-from prometheus_client.exposition import generate_latest
-from yarl import URL
 
 from adapter.evaluation import targets
 from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
-from adapter.policy.linking import reference_faults
 from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
-from tests.engine.kit import DESIRED, Service, Stand, running, standing, until
+from tests.engine.kit import DESIRED, Service, Stand, running, standing
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("cart", "thing", "widgets", "cpu")
@@ -87,16 +83,6 @@ async def test_an_invalid_reference_causes_no_request_and_its_policy_says_why(
             assert len(lists) == 2  # a list and a watch
 
 
-async def test_a_reference_that_is_mended_is_served_without_a_restart() -> None:
-    async with standing() as stand:
-        stand.add(WEB)
-        refer(stand, WEB, "%61pps/v1", "Deployment")
-        async with running(stand):
-            await stand.until_refused(["web"], "'%61pps/v1'")
-            refer(stand, WEB, "apps/v1", "Deployment")
-            await stand.until_answered()
-
-
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -123,27 +109,6 @@ async def test_three_hundred_invented_kinds_cost_few_requests(
 
 
 @pytest.mark.usefixtures("_short_pauses")
-async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing() -> None:
-    async with standing() as stand:
-        stand.add(WEB)
-        stand.add(THING)
-        async with running(stand):
-            await stand.until_answered()
-            odd = invent(stand, "shop", [("apps/v1", f"Thing{number}") for number in range(30)])
-            await stand.until_refused([odd[0].name], "serves no kind Thing0")
-            for service in (*odd, THING):
-                stand.cluster.remove("watermarkpolicies", f"{service.namespace}/{service.name}")
-
-            async def gone() -> bool:
-                names = {one.get_name() for one in asyncio.all_tasks()}
-                left = [name for name in names if name.startswith(("watch Thing", "watch Widget"))]
-                return not left and b"widgets" not in generate_latest(stand.metrics.registry)
-
-            await until(gone, 5, stand.all_answers)
-            assert await stand.answer(WEB) == DESIRED
-
-
-@pytest.mark.usefixtures("_short_pauses")
 async def test_a_crd_that_appears_later_is_found_after_failed_lookups() -> None:
     async with standing() as stand:
         stand.cluster.gone.add("widgets")
@@ -152,11 +117,6 @@ async def test_a_crd_that_appears_later_is_found_after_failed_lookups() -> None:
             await stand.until_refused(["thing"], "serves no example.com/v1")
             stand.cluster.mend()
             await stand.until_answered()
-
-
-@pytest.mark.parametrize("kind", ["Deployment/scale", "%44eployment", "..", "D" * 64])
-def test_a_kind_that_is_no_name_is_a_fault_though_the_api_server_would_refuse_it_too(kind: str) -> None:
-    assert [fault.path for fault in reference_faults("apps/v1", kind, "web")] == ["spec.scaleTargetRef.kind"]
 
 
 @pytest.mark.parametrize("segment", ["", ".", "..", "a/b", "/", "%61pps", "a%2Fb"])
@@ -168,12 +128,3 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
     if segment:
         with pytest.raises(UnsafePath):
             GroupVersionResource("apps/v1", "deployments").collection(segment)
-
-
-@pytest.mark.parametrize(
-    ("segment", "encoded"),
-    [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("a b", "a%20b"), ("a\r\nb", "a%0D%0Ab"), ("é", "%C3%A9")],
-)
-def test_special_characters_of_urls_are_encoded(segment: str, encoded: str) -> None:
-    assert path("apis", segment) == f"/apis/{encoded}"
-    assert URL(f"https://server:6443{path('apis', segment)}").raw_path_qs == f"/apis/{encoded}"

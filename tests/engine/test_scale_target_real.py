@@ -16,20 +16,12 @@ from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from lab.harness import short_laws
 from lab.harness.adapter import install_crds
-from lab.harness.client import ApiError
 from lab.harness.control_plane import ControlPlane
 from tests.engine.kit import until
 from tests.engine.test_scale_target import ADMITTED
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
 
-REFUSED = [
-    ("apps/v1", ".."),
-    ("apps/v1", "a/b"),
-    ("apps/v1", "%61"),
-    ("apps/v1/../v1", "Deployment"),
-    ("", "Deployment"),
-]
 """What no HPA in Kubernetes 1.36 can carry."""
 METRIC = {
     "type": "Object",
@@ -117,14 +109,6 @@ def create(cluster: ControlPlane, namespace: str, name: str, api_version: str, k
     cluster.client.create(policy(namespace, name))
 
 
-@pytest.mark.parametrize(("api_version", "kind"), REFUSED)
-def test_some_references_the_api_server_refuses_itself(
-    api_server: ControlPlane, api_namespace: str, api_version: str, kind: str
-) -> None:
-    with pytest.raises(ApiError, match="scaleTargetRef"):
-        create(api_server, api_namespace, "odd", api_version, kind)
-
-
 async def test_invalid_references_that_it_admits_cause_no_request_and_each_policy_says_why(
     api_server: ControlPlane, api_namespace: str, engines: Engines
 ) -> None:
@@ -137,20 +121,6 @@ async def test_invalid_references_that_it_admits_cause_no_request_and_each_polic
     await engines.until(space, "plain", "Deployment web, that the HPA scales, does not exist")
     paths = {path for path in engines.asked if "deployments" in path.lower() or "%" in path or "?" in path}
     assert paths == {"/apis/apps/v1/deployments"}
-
-
-async def test_invented_kinds_cost_next_to_nothing(
-    api_server: ControlPlane, api_namespace: str, engines: Engines
-) -> None:
-    space = api_namespace
-    for number in range(40):
-        await asyncio.to_thread(create, api_server, space, f"z{number:02}", f"g{number}.example.org/v1", "Thing")
-    await engines.until(space, "z00", "the API server serves no g0.example.org/v1")
-    await engines.until(space, "z39", "the API server serves no g39.example.org/v1")
-    assert not [path for path in engines.asked if "example.org" in path]
-    engines.asked.clear()
-    await asyncio.sleep(5)
-    assert len([path for path in engines.asked if path.startswith("/apis") and path.count("/") <= 3]) <= 2
 
 
 async def test_a_kind_that_is_defined_later_is_watched(

@@ -39,11 +39,3 @@ def test_the_pods_of_a_target_are_those_selected_anew(data: st.DataObject) -> No
         text, target = data.draw(st.sampled_from(["app=web", "app=api"])), data.draw(st.sampled_from(TARGETS))
         anew = TargetPods(lambda _namespace, name, _uid: serving.get(name), silent.__contains__)
         assert select(known, pods, text, target) == select(anew, pods, text, target)
-
-
-def test_a_pod_whose_endpoints_do_not_serve_stays_the_same_object() -> None:
-    known, pods = TargetPods(lambda *_: False, lambda _: False), web_pods(2)
-    first = select(known, pods, "app=web", TARGETS[0])
-    again = select(known, pods, "app=web", TARGETS[0])
-    assert [one.endpoint_serving for one in first] == [False, False]
-    assert all(one is other for one, other in zip(first, again, strict=True))

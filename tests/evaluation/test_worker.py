@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.worker import MAX_BATCH, Worker
+from adapter.evaluation.worker import Worker
 from adapter.load.spec import Target
 from adapter.runtime.concurrency import PASSES
 from adapter.runtime.work_queue import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.series import NamedQueryResult
 from tests.apiserver import snapshots
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
@@ -109,37 +108,6 @@ async def test_every_policy_is_evaluated_again_without_a_change(bench: Bench, mo
     assert set(bench.seen) == {A}
 
 
-async def test_views_of_policies_that_are_due_together_share_a_few_snapshots(bench: Bench) -> None:
-    keys = [Key("shop", f"policy-{index}") for index in range(3 * MAX_BATCH)]
-    bench.views |= {key: view(key) for key in keys}
-    swapped: list[int] = []
-    complete = asyncio.Event()
-
-    def swap(_changed: object) -> None:
-        swapped.append(len(bench.snapshots.current.policies))
-        if swapped[-1] == len(keys):
-            complete.set()
-
-    bench.snapshots.subscribe(swap)
-    bench.run(*keys)
-    await asyncio.wait_for(complete.wait(), 5)
-    assert len(swapped) <= 4
-
-
-async def test_a_batch_is_published_in_another_pass_of_the_loop_than_its_last_evaluation(bench: Bench) -> None:
-    published = list[bool]()
-
-    def begin(key: Key) -> PolicyView:
-        asyncio.get_running_loop().call_soon(lambda: published.append(key in bench.snapshots.current.policies))
-        bench.evaluate(key)
-        return view(key, "web")
-
-    bench.run(A, begin=begin)
-    await until(bench, 1)
-    assert published == [False], "a request would wait for both"
-    assert A in bench.snapshots.current.policies
-
-
 async def test_pending_policies_are_published_at_once_until_each_was_evaluated_or_deleted(bench: Bench) -> None:
     bench.views[A] = view(A)
     bench.worker.publish_pending({A: view(A), B: view(B)})
@@ -152,13 +120,6 @@ async def test_pending_policies_are_published_at_once_until_each_was_evaluated_o
     bench.queue.add(B)
     await asyncio.wait_for(evaluated, 5)
     assert {key: found.pending for key, found in bench.snapshots.current.policies.items()} == {A: False}
-
-
-async def test_an_evaluated_policy_is_not_pending_again(bench: Bench) -> None:
-    bench.worker.publish({A: view(A, "web")})
-    bench.worker.publish_pending({A: view(A)})
-    assert bench.snapshots.current.policies == {A: view(A, "web")}
-    assert not bench.worker.pending
 
 
 async def test_a_policy_whose_first_evaluation_fails_is_still_published(bench: Bench) -> None:
@@ -182,13 +143,3 @@ async def test_a_policy_that_is_deleted_or_has_another_target_frees_its_first_un
     bench.worker.publish({A: None})
     assert bench.snapshots.current.by_target == {web: B}
     assert bench.snapshots.current.policies.keys() == {B}
-
-
-async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others(bench: Bench) -> None:
-    before = bench.snapshots.current
-    bench.worker.publish({A: view(A)})
-    bench.worker.publish_objects({}, {"shop": {}}, synced=True)
-    bench.worker.publish_queries({"load": NamedQueryResult(name="load", by_pod=True)})
-    current = bench.snapshots.current
-    assert (set(current.policies), current.synced, set(current.queries)) == ({A}, True, {"load"})
-    assert not before.policies

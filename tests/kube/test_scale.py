@@ -133,12 +133,6 @@ async def test_read_under_way_is_not_shared_after_another_watched_count(reader: 
     assert (await reader.read(PATH, THIRTEEN, None)).replicas == 13
 
 
-async def test_watch_that_catches_up_with_the_answer_keeps_it(reader: ScaleReader, server: Server) -> None:
-    for watched in (WATCHED, FIVE):
-        assert (await reader.read(PATH, watched, None)).replicas == 5
-    assert server.asked == 1
-
-
 async def test_failed_read_uses_the_count_watched_within_5_s(
     api: FakeApi, reader: ScaleReader, session: Session, metrics: Metrics
 ) -> None:
@@ -184,15 +178,3 @@ async def test_slow_answer_is_given_up_after_half_a_second(
     assert isinstance(caught.value.__cause__, TimedOut)
     assert "no answer within 0.5 s" in str(caught.value)
     assert await reader.read(PATH, WATCHED, session.monotonic()) == WATCHED
-
-
-async def test_failed_read_is_repeated_after_a_second(
-    api: FakeApi, reader: ScaleReader, session: Session, timer: Timer
-) -> None:
-    api.answers[PATH] = status(503, "ServiceUnavailable")
-    for _ in range(5):
-        assert await reader.read(PATH, WATCHED, session.monotonic()) == WATCHED
-    assert len(api.asked) == 1
-    timer.seconds = 1.01
-    Server(api)
-    assert (await reader.read(PATH, WATCHED, session.monotonic())).replicas == 5

@@ -162,19 +162,3 @@ def test_any_text_is_a_selector_or_a_selector_error(text: str) -> None:
     except SelectorError:
         return
     assert parse_selector(str(selector)) == selector
-
-
-@given(keys, st.sets(values, min_size=1, max_size=3), st.dictionaries(keys, values, max_size=4))
-def test_in_and_notin_are_each_others_opposite(key: str, chosen: set[str], labels: dict[str, str]) -> None:
-    listed = ",".join(sorted(chosen))
-    assert parse_selector(f"{key} in ({listed})").matches(labels) is not parse_selector(
-        f"{key} notin ({listed})"
-    ).matches(labels)
-
-
-@given(selectors, selectors, st.dictionaries(keys, values, max_size=6))
-def test_two_selectors_joined_match_where_both_do(
-    one: LabelSelector, other: LabelSelector, labels: dict[str, str]
-) -> None:
-    joined = parse_selector(",".join(filter(None, (str(one), str(other)))))
-    assert joined.matches(labels) is (one.matches(labels) and other.matches(labels))
