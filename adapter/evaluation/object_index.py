@@ -99,8 +99,8 @@ def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> 
 class ObjectIndex:
     """Policies, HPAs and pods, and the links between them.
 
-    `mark` is called for each policy that a change affects, `mark_soon` where a registry reported the change. `on_links`
-    is called when the targets, samples or queries that policies need may have changed.
+    `mark` is called for each policy that a change affects, `mark_soon` where a source or a kind of target changed.
+    `on_links` is called when the targets, samples or queries that policies need may have changed.
     """
 
     def __init__(
@@ -203,17 +203,16 @@ class ObjectIndex:
 
     def usage_changed(self, namespace: str) -> None:
         """New samples from metrics.k8s.io, or a new error."""
-        self._mark_all(self._by_namespace.get(namespace, ()))
+        self._mark_all(self._by_namespace.get(namespace, ()), soon=True)
 
     def queries_changed(self, workloads: Iterable[Key]) -> None:
         """New answers of a query, or a new error, for the targets of these names."""
         for workload in workloads:
-            self._mark_all(self._by_owner.get(workload, ()))
+            self._mark_all(self._by_owner.get(workload, ()), soon=True)
 
     def roster_changed(self, service: ServiceKey) -> None:
         """A registry's roster of a service changed, or its error."""
-        for key in tuple(self._by_service.get(service, ())):
-            self._mark_soon(key)
+        self._mark_all(self._by_service.get(service, ()), soon=True)
 
     def target(self, key: Key) -> TargetRef | None:
         """The target of a policy, None where it has no HPA."""
@@ -225,7 +224,7 @@ class ObjectIndex:
 
     def mark_kind(self, api_version: str, kind: str) -> None:
         """Mark the policies whose targets are of this kind."""
-        self._mark_all(self._by_kind.get((api_version, kind), ()))
+        self._mark_all(self._by_kind.get((api_version, kind), ()), soon=True)
 
     def kinds(self) -> set[tuple[str, str]]:
         """API version and kind of all targets of policies."""
@@ -308,9 +307,10 @@ class ObjectIndex:
                 self._by_selector_alone[ref.namespace].add(key)
         return ref
 
-    def _mark_all(self, keys: Iterable[Key]) -> None:
+    def _mark_all(self, keys: Iterable[Key], *, soon: bool = False) -> None:
+        mark = self._mark_soon if soon else self._mark
         for key in tuple(keys):
-            self._mark(key)
+            mark(key)
 
 
 def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> Iterable[PodsMetricTarget]:

@@ -28,8 +28,9 @@ class Told:
         self.links += 1
 
     def since(self) -> set[Key]:
-        found = set(self.marked)
+        found = {*self.marked, *self.soon}
         self.marked.clear()
+        self.soon.clear()
         return found
 
 
@@ -128,7 +129,7 @@ class TestMarks:
         told.world.policy_changed(None, entry("other", registry=REGISTRY))
         told.since()
         told.world.roster_changed(ServiceKey(REGISTRY.name, REGISTRY.service))
-        assert (told.since(), told.soon) == (set(), [Key("shop", "other")])
+        assert (told.marked, told.soon) == ([], [Key("shop", "other")])
 
     def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
         told.world.policy_changed(entry(), None)
