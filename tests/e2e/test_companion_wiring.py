@@ -101,17 +101,6 @@ def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeC
     assert companion.writes("WireHpa") == 1
 
 
-def test_the_policys_velocity_is_the_guard(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    service(workloads, velocity={"scaleUpPercent": 50, "scaleDownPercent": 10})
-    make_companion(ON, rights=RIGHTS)
-    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
-    found = {name: behavior(workloads)[name]["policies"] for name in ("scaleUp", "scaleDown")}
-    assert {name: [(one["type"], one["value"]) for one in rules] for name, rules in found.items()} == {
-        "scaleUp": [("Pods", 1), ("Percent", 50)],
-        "scaleDown": [("Pods", 1), ("Percent", 10)],
-    }
-
-
 def test_fields_set_by_the_hpas_creator_stay(make_companion: MakeCompanion, workloads: Workloads) -> None:
     workloads.deployment("web", 2, usage_cpu="0.1")
     workloads.policy("web", [query_watermarks("load", "120", "40")], hpaConfiguration="Manage")
@@ -132,33 +121,6 @@ def test_a_report_changes_nothing(make_companion: MakeCompanion, workloads: Work
 
 
 @pytest.mark.timeout(240)
-def test_a_client_that_replaces_the_hpa_again_and_again_is_reported_and_not_overwritten(
-    make_companion: MakeCompanion, workloads: Workloads
-) -> None:
-    # A client that removes fields leaves no trace in managedFields; but such a client created the HPA.
-    spec = service(workloads, maker="argocd-controller")
-    companion = make_companion(ON, rights=RIGHTS)
-    companion.wait_leading()
-    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
-    writes = war(companion, lambda: replace(workloads, "argocd-controller", spec))
-    assert writes <= 1
-    assert companion.writes("WireHpa") <= 2
-    wait_told(workloads, "WiringUndone", "were undone, most likely by argocd-controller")
-
-
-@pytest.mark.timeout(240)
-def test_a_manager_that_applies_its_own_fields_again_and_again_leaves_the_wiring_as_it_is(
-    make_companion: MakeCompanion, workloads: Workloads
-) -> None:
-    spec = service(workloads, maker="flux")
-    companion = make_companion(ON, rights=RIGHTS)
-    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
-    assert war(companion, lambda: apply(workloads, "flux", spec)) == 0
-    assert tolerances(workloads) == ["0", "0"]
-    assert conformant(workloads)["status"] == "True"
-
-
-@pytest.mark.timeout(240)
 def test_a_manager_that_applies_its_own_tolerance_is_reported_and_not_overwritten(
     make_companion: MakeCompanion, workloads: Workloads
 ) -> None:
@@ -170,14 +132,6 @@ def test_a_manager_that_applies_its_own_tolerance_is_reported_and_not_overwritte
     assert writes <= 1
     assert tolerances(workloads) == ["50m", "50m"]
     wait_told(workloads, "WiringConflict", "flux owns behavior.scaleUp.tolerance")
-
-
-def test_a_companion_without_the_right_reports_it(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    service(workloads)
-    companion = make_companion(ON, rights=("status",))
-    wait_told(workloads, "WiringRefused", "lacks the right to patch HPA web")
-    assert companion.writes("WireHpa", "Forbidden") < 8
-    assert tolerances(workloads) == [None, None]
 
 
 def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(

@@ -1,6 +1,6 @@
 """Runs the command line with a clock that a test steps, and tells how many tasks the event loop has.
 
-`python -m lab.faults.shim [--short] FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock.
+`python -m lab.chaos.shim [--short] FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock.
 FOLDER/tasks gets the number of tasks twice a second, and FOLDER/blocks the number of Python's memory blocks in use,
 which follows every object that is kept long before it shows in the resident memory. With `--short` the adapter looks at
 its certificate sooner than once a minute.

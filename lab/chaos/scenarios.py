@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.faults.proxies import Falsify, FalsifyingProxy
-from lab.faults.scene import Scene, freeze, thaw
+from adapter.usage.promql import INPUT_LABEL
+from lab.chaos.proxies import Falsify, FalsifyingProxy
+from lab.chaos.scene import Scene, freeze, thaw
 from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
 from lab.harness.companion import CompanionProcess
 from lab.harness.pki import Authority
@@ -20,8 +21,6 @@ from lab.harness.workloads import until
 
 RECOVERY_SECONDS = 15.0
 HOUR = 3600.0
-TIMES = "timestamp("
-"""What the adapter's query for the times of samples contains, and its query for their values does not."""
 
 Break = Callable[[Any], AbstractContextManager[None]]
 """Breaks something of a scene on entry and mends it on exit."""
@@ -138,12 +137,12 @@ def _consul_emptied(scene: Scene) -> Iterator[None]:
     scene.consul.wipe()
     scene.consul.resume()
     yield
-    scene.register_again()
+    scene.register()
 
 
 @contextmanager
 def _all_registered_out(scene: Scene) -> Iterator[None]:
-    pods = scene.registered_in()
+    pods = scene.serving()
     for on in (True, False):
         for pod in pods:
             with contextlib.suppress(RuntimeError):  # it may have left meanwhile
@@ -243,8 +242,9 @@ def _other(value: Callable[[float], str] = str, seconds: float = 0.0, step: int 
 
     def falsify(asked: str, answer: Any) -> Any:
         for series in list(_series(answer))[::step]:
-            former = float(series["value"][1])
-            series["value"][1] = str(former + seconds) if TIMES in asked else value(former)
+            former, asks = float(series["value"][1]), series["metric"].get(INPUT_LABEL, "")
+            if not asks.startswith("count"):
+                series["value"][1] = str(former + seconds) if asks else value(former)
         for pod in list(_pods(asked, answer))[::step]:
             moment = dt.datetime.fromisoformat(pod["timestamp"]) + dt.timedelta(seconds=seconds)
             pod["timestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")

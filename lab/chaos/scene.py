@@ -4,16 +4,14 @@ import contextlib
 import signal
 import tempfile
 import threading
-from collections.abc import Collection, Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from lab.faults.proxies import FalsifyingProxy, TcpProxy, before_metrics_server, before_prometheus
-from lab.faults.watch import Watch
+from lab.chaos.proxies import FalsifyingProxy, TcpProxy, before_metrics_server, before_prometheus
+from lab.chaos.watch import Watch
 from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from lab.harness.client import ApiError, Response
+from lab.harness.client import Response
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import CLUSTER_METRICS, ControlPlane
 from lab.harness.processes import Scenery
@@ -46,17 +44,11 @@ QUERY = {
 }
 
 
-BROKEN = (ApiError, OSError, HTTPException, RuntimeError, LookupError)
-"""What a client raises while its server is what is broken."""
-
-
 class Scene(Scenery):
     """Use it as a context manager; everything is started on entry and ended on exit."""
 
-    command: tuple[str, ...] = ("-m", "lab.faults.shim")
+    command: tuple[str, ...] = ("-m", "lab.chaos.shim")
     """What runs the adapter; the folder that it shares with the scene and `serve` follow."""
-    watched: tuple[str, ...] = SERVICES
-    """The services that `watch` looks at; without any there is none."""
     watch: Watch
 
     def __init__(self, seed: int = 0) -> None:
@@ -65,33 +57,27 @@ class Scene(Scenery):
         """The load of each service, which its serving pods share."""
         self.out: set[str] = set()
         """Pods that are pulled out."""
-        self.registered: dict[str, str] = {}
-        """The service of each pod that Consul knows."""
 
     def _start(self, stack: contextlib.ExitStack) -> None:
-        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-faults-")))
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-chaos-")))
         flags = {"downscale-stabilization": "0s"}
         self.cluster = stack.enter_context(ControlPlane(hpa_sync=1, hpa_flags=flags, prepared=install_crds))
         self.workloads = Workloads(self.cluster, NAMESPACE)
         self.workloads.make_namespace()
         self.exporter = stack.enter_context(Exporter())
         self.prometheus = stack.enter_context(Prometheus([self.exporter]))
-        self.consul = stack.enter_context(self._registry())
+        self.consul = stack.enter_context(Consul())
         self._begin_services()
         self._begin_proxies(stack)
         self._begin_processes(stack)
         self._begin_policies()
         self._direct = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
         self._begin_load(stack)
-        if self.watched:
-            self.watch = Watch(self.watched, self.workloads.replicas, self.ask)
-            stack.callback(self.watch.close)
+        self.watch = Watch(SERVICES, self.workloads.replicas, self.ask)
+        stack.callback(self.watch.close)
         self.until_right(90)
 
     # --- what there is ---
-
-    def _registry(self) -> Consul:
-        return Consul()
 
     def _begin_services(self) -> None:
         counts = {name: PODS + (OUT if name == ROSTER else 0) for name in SERVICES}
@@ -99,40 +85,21 @@ class Scene(Scenery):
             self.workloads.deployment(name, count, usage_cpu="1", wait=False)
         for name, count in counts.items():
             self.workloads.wait_ready(name, count)
-        self.register_again()
-        self.consul.wait_listed("shop", counts[ROSTER])
         self.out = set(self.workloads.pod_names(ROSTER)[:OUT])
-        self._pull_out_again()
+        self.register()
+        self.consul.wait_listed("shop", counts[ROSTER])
         self._set_load()
 
-    def keep_registered(self, service: str, pods: Mapping[str, str], absent: Collection[str] = ()) -> None:
-        """Registers a service's new pods, and deregisters those that went. `pods`: their addresses, empty for one that
-        is not to be registered yet; `absent` ones are not to be at all.
-        """
-        known = {pod for pod, owner in self.registered.items() if owner == service}
-        with contextlib.suppress(*BROKEN):
-            for pod in pods.keys() - known - set(absent):
-                if pods[pod]:
-                    self.consul.register(service, pod, pods[pod])
-                    self.registered[pod] = service
-            for pod in known - pods.keys():
-                self.consul.deregister(pod)
-                del self.registered[pod]
-                self.out.discard(pod)
+    def register(self) -> None:
+        """Registers the pods of the service with a registry, and pulls out those that are out."""
+        for pod in self.workloads.pods(ROSTER):
+            self.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
+        for name in self.out:
+            self.consul.maintenance(name, on=True)
 
-    def register_again(self) -> None:
-        """Tells a Consul that lost its data what it knew."""
-        self.registered.clear()
-        self.keep_registered("shop", {pod["metadata"]["name"]: address(pod) for pod in self.workloads.pods(ROSTER)})
-        self._pull_out_again()
-
-    def _pull_out_again(self) -> None:
-        for pod in self.out:
-            self.consul.maintenance(pod, on=True)
-
-    def registered_in(self) -> list[str]:
-        """The pods that Consul has and that are not pulled out."""
-        return sorted(self.registered.keys() - self.out)
+    def serving(self) -> list[str]:
+        """The registered pods that are not pulled out."""
+        return sorted(set(self.workloads.pod_names(ROSTER)) - self.out)
 
     def _begin_proxies(self, stack: contextlib.ExitStack) -> None:
         pair = self.cluster.pki.cluster.issue("metrics-proxy", hosts=["localhost", "127.0.0.1"])
@@ -149,7 +116,10 @@ class Scene(Scenery):
         self.server_proxy = stack.enter_context(TcpProxy(self.cluster.layout.port("kube-apiserver"), self.seed))
 
     def _begin_processes(self, stack: contextlib.ExitStack) -> None:
-        kubeconfig = self._through_proxy(account_kubeconfig(self.cluster), "kubeconfig")
+        direct = f":{self.cluster.layout.port('kube-apiserver')}"
+        kubeconfig = self.folder / "kubeconfig"
+        text = account_kubeconfig(self.cluster).read_text()
+        kubeconfig.write_text(text.replace(direct, f":{self.server_proxy.port}"))
         self.shim, self.small_disk = self.folder / "shim", self.folder / "tmp"
         self.shim.mkdir()
         self.small_disk.mkdir()
@@ -160,15 +130,11 @@ class Scene(Scenery):
         stack.enter_context(self.adapter)
         reset_lease(self.cluster)
         rights = companion_kubeconfig(self.cluster)
-        self.companions = [stack.enter_context(self._companion(f"companion-{number}", rights)) for number in range(2)]
-
-    def _through_proxy(self, kubeconfig: Path, name: str) -> Path:
-        """The same kubeconfig with the API server behind the proxy that cuts and delays, in a file of the scene."""
-        direct, proxy = self.cluster.layout.port("kube-apiserver"), self.server_proxy.port
-        return replaced(self.folder / name, kubeconfig.read_text().replace(f":{direct}", f":{proxy}"))
-
-    def _companion(self, name: str, rights: Path) -> CompanionProcess:
-        return CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=name)
+        pair = [
+            CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=f"companion-{number}")
+            for number in range(2)
+        ]
+        self.companions = [stack.enter_context(companion) for companion in pair]
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -182,14 +148,11 @@ class Scene(Scenery):
 
     def _begin_policies(self) -> None:
         for name in SERVICES:
-            self.policy(name, by_cpu=name == CPU, registered="shop" if name == ROSTER else "", tolerance="0%")
+            load = {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
+            registry = {"registry": {"name": "consul", "service": "shop"}} if name == ROSTER else {}
+            metric = cpu_watermarks(HIGH, LOW) if name == CPU else load
+            self.workloads.policy(name, [metric], tolerance="0%", **registry)
             self.workloads.hpa(name, maximum=MAXIMUM)
-
-    def policy(self, name: str, *, by_cpu: bool, registered: str = "", **spec: Any) -> None:
-        """A policy by CPU or by the query, with the registry where it is registered there under a name."""
-        load = {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
-        registry = {"registry": {"name": "consul", "service": registered}} if registered else {}
-        self.workloads.policy(name, [cpu_watermarks(HIGH, LOW) if by_cpu else load], **registry, **spec)
 
     def ask(self, service: str, metric: str = "desired_replicas") -> Response:
         """The adapter's own answer about a service."""
@@ -264,21 +227,9 @@ class Scene(Scenery):
         (self.shim / "offset").write_text(str(seconds))
 
 
-def address(pod: Mapping[str, Any]) -> str:
-    """A pod's address, empty where it has none."""
-    return str(pod["status"].get("podIP", ""))
-
-
 def load_series(pod: str) -> str:
     """The series of a pod's load."""
     return f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'
-
-
-def replaced(path: Path, text: str) -> Path:
-    """The file with this text, written in one step."""
-    staged = path.with_suffix(".staged")
-    staged.write_text(text)
-    return staged.replace(path)
 
 
 def freeze(*processes: Any) -> None:

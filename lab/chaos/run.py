@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lab.faults.scenarios import Scenario
-from lab.faults.scene import Scene
-from lab.faults.watch import Seen
+from lab.chaos.scenarios import Scenario
+from lab.chaos.scene import Scene
+from lab.chaos.watch import Seen
 
 
 @dataclass
