@@ -45,10 +45,9 @@ AMOUNTS = {
     "EFFECTIVE_LOAD_DOCUMENTS": "4000",
     "EFFECTIVE_LOAD_EXAMPLES": "300",
     "EFFECTIVE_LOAD_HPA_DECISIONS": "600",
-    "EFFECTIVE_LOAD_STRANGE_EVERY": "8",
 }
-"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, decisions of the real controller in
-`tests/replay/hpa`, and which of the strange values and drawn cases of `tests/fuzz` are tried. A longer run sets more.
+"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, and decisions of the real controller
+in `tests/replay/hpa`. A longer run sets more.
 """
 
 
