@@ -44,8 +44,8 @@ CHAOS := -m pytest -q -s tests/chaos
 chaos: $(STAMP)  ## Faults in random order for half an hour on the real control plane: nothing may shrink or grow (CHAOS_ARGS="--seed 7 --minutes 60")
 	$(BIN)/python $(CHAOS) $(CHAOS_ARGS)
 
-performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide flood" for some)
-	$(BIN)/python -m lab.benchmarks.page --run $(PERFORMANCE)
+performance: $(STAMP)  ## Run the benchmarks again and store their figures (PERFORMANCE="decide flood" for some)
+	$(BIN)/python -m lab.benchmarks $(PERFORMANCE)
 
 # Folders that take a command of their own.
 APART := --ignore=tests/versions --ignore=tests/chaos

@@ -89,7 +89,7 @@ def test_pulled_out_pods_neither_dilute_the_load_nor_count_as_capacity(
 def test_memory_is_compared_with_its_limit(adapter: AdapterProcess, workloads: Workloads) -> None:
     workloads.deployment("web", 4, memory_request="64Mi", memory_limit="1Gi", usage_memory="922Mi")
     workloads.wait_usage("web", memory="922Mi")
-    workloads.policy("web", [memory_watermarks("80%", "50%", relative_to="Limit")])
+    workloads.policy("web", [memory_watermarks("80%", "50%", relativeTo="Limit")])
     workloads.hpa("web")
     workloads.wait_replicas("web", 5)  # 3688 of 4096 Mi is 90 %: 4 x 0.9 / 0.8 = 4.5
     workloads.set_usage("web", memory="700Mi")

@@ -160,15 +160,11 @@ def test_a_hung_upstream_never_delays_ours(
         during = ask_ours(scaled, 200)
         for thread in asking:
             thread.join()
-        refused = time.monotonic()
-        assert scaled.client.raw(jobs_path(scaled.namespace)).status == 503
-        refused = time.monotonic() - refused
     finally:
         other.component.signal(signal.SIGCONT)
     record_property("p99 before and during, seconds", f"{before.p99:.4f} {during.p99:.4f}")
     assert during.p99 < max(10 * before.p99, 0.25)
     assert during.seconds[-1] < 1.5  # none waited for the upstream's 3 s
-    assert refused < 1
     assert {answer.status for answer in answers} <= {503, 504}
     assert all("Retry-After" not in answer.headers for answer in answers)
     until(lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "jobs stays in error")
