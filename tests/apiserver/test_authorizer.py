@@ -140,12 +140,3 @@ async def test_a_review_has_a_deadline(session: Session, cluster: Cluster, clock
     error = await refusal(Authorizer(session, metrics, clock, deadline=0.05))
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()
-
-
-async def test_concurrent_identical_requests_share_one_review(authorizer: Authorizer, cluster: Cluster) -> None:
-    cluster.faults[REVIEWS] = hold = asyncio.Event()
-    asking = [asyncio.create_task(authorizer.check(USER, PODS)) for _ in range(20)]
-    await cluster.waiting.wait()
-    hold.set()
-    await asyncio.gather(*asking)
-    assert cluster.reviews() == 1

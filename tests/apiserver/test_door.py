@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import socket
 import ssl
 import struct
@@ -295,6 +296,22 @@ async def test_all_addresses_together_have_a_bounded_number_of_pending_handshake
         assert await is_ended(wire)
     drop(*wires, *crowd)
     await eventually(lambda: not service.server.door.pending)
+
+
+async def test_a_process_without_a_free_file_accepts_again_once_it_has_one(
+    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "_REST_SECONDS", 0.05)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    waiting = socket.socket()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, before[1]))
+    try:
+        waiting.connect(("127.0.0.1", service.server.port))
+        await asyncio.sleep(0.2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        waiting.close()
+    assert await answered(service, proxy) == b"200"
 
 
 # --- HTTP

@@ -205,16 +205,6 @@ async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(
     assert says in error.message
 
 
-async def test_a_metric_label_selector_has_to_select_the_series() -> None:
-    cpu, count = (f"{POLICY}/{metric}?metricLabelSelector=" for metric in ("effective_cpu", "desired_replicas"))
-    assert await value(shop(), f"{cpu}metric%3Dcpu%2Cpolicy%3Dcheckout") == "1500m"
-    assert await value(shop(), f"{count}policy+in+%28checkout%29") == "7"
-    for query in ("policy%3Dother", "metric%3Dmemory", "!policy"):
-        error = await refused(shop(), cpu + query)
-        assert (error.code, "policy=checkout, metric=cpu" in error.message) == (404, True)
-    assert (await refused(shop(), f"{count}metric")).code == 404
-
-
 def several() -> Snapshot:
     return snapshot(
         view("a", target="a", labels={"team": "red"}, target_labels={"tier": "1"}),

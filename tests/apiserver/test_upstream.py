@@ -255,16 +255,3 @@ async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Ask, ups
     assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
     assert upstream.metrics_seen == []
     assert (await ask(RPS, Via="1.1 gateway")).status == 200
-
-
-async def test_requests_are_counted_by_group_and_code(service: Service, ask: Ask, upstream: FakeUpstream) -> None:
-    await ask(RPS)
-    upstream.answering(b"<html>", 502)
-    await ask(f"{DEEP}/deep")
-    text = (await service.metrics.exposition()).decode()
-    name = "effective_load_upstream"
-    assert f'{name}_request_duration_seconds_count{{code="200",group="{CUSTOM}"}} 1.0' in text
-    assert f'{name}_request_duration_seconds_count{{code="503",group="{EXTERNAL}"}} 1.0' in text
-    assert f'{name}_errors_total{{group="{EXTERNAL}",reason="failing"}} 1.0' in text
-    assert f'group="{CUSTOM}",resource_kind="upstream"' in text
-    assert 'resource_kind="target"' not in text

@@ -75,29 +75,6 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upst
     assert listed(custom) == sorted(others)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        [],
-        {"kind": "APIResourceList"},
-        {**names(CUSTOM, "v1beta1", "pods/x"), "kind": "Secret"},
-        names(CUSTOM, "v1beta1", "pods/wrong-version"),
-        {**names(CUSTOM, "v1beta2"), "resources": [{"name": 3}]},
-        {**names(CUSTOM, "v1beta2", "pods/x"), "padding": "x" * (5 << 20)},
-    ],
-    ids=lambda _: "",
-)
-async def test_a_document_that_cannot_be_read_keeps_the_names(
-    custom: Upstream, upstream: FakeUpstream, document: Any
-) -> None:
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
-    await custom.refresh()
-    upstream.documents = {V2: document}
-    with pytest.raises(SourceError, match="does not answer discovery: v1beta2: "):
-        await custom.refresh()
-    assert listed(custom) == ["pods/rps"]
-
-
 def merged(theirs: dict[str, bool], group: str = CUSTOM) -> list[dict[str, Any]]:
     """The resources of the list."""
     index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
