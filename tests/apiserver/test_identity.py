@@ -108,9 +108,6 @@ def test_an_invalid_config_map_is_rejected(front_proxy: trustme.CA, broken: dict
         parse_config_map({**config(front_proxy), **broken})
 
 
-ASKED = head(METRIC, *as_proxy("Connection: close"))
-
-
 async def test_a_certificate_that_expires_on_an_open_connection_is_rejected(
     service: Service, front_proxy: trustme.CA
 ) -> None:

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from adapter.engine import Engine
-from adapter.kube import rest_mapper
 from adapter.kube.session import Session
 from adapter.runtime.http import Reply
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
-from lab.harness import short_laws
 from lab.harness.adapter import install_crds
 from lab.harness.control_plane import ControlPlane
 from tests.engine.kit import until
@@ -121,39 +119,3 @@ async def test_invalid_references_that_it_admits_cause_no_request_and_each_polic
     await engines.until(space, "plain", "Deployment web, that the HPA scales, does not exist")
     paths = {path for path in engines.asked if "deployments" in path.lower() or "%" in path or "?" in path}
     assert paths == {"/apis/apps/v1/deployments"}
-
-
-async def test_a_kind_that_is_defined_later_is_watched(
-    api_server: ControlPlane,
-    api_namespace: str,
-    engines: Engines,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for law, seconds in short_laws.LAWS["adapter.kube.rest_mapper"].items():
-        monkeypatch.setattr(rest_mapper, law, seconds)
-    space = api_namespace
-    await asyncio.to_thread(create, api_server, space, "fleet", "security.example.com/v1", "Fleet")
-    await engines.until(space, "fleet", "the API server serves no security.example.com/v1")
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "fleets.security.example.com"},
-        "spec": {
-            "group": "security.example.com",
-            "scope": "Namespaced",
-            "names": {"kind": "Fleet", "plural": "fleets"},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                    "subresources": {
-                        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-                    },
-                }
-            ],
-        },
-    }
-    await asyncio.to_thread(api_server.client.create, definition)
-    await engines.until(space, "fleet", "Fleet web, that the HPA scales, does not exist")

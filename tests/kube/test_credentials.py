@@ -88,16 +88,6 @@ class TestKubeconfig:
         assert (found.server, found.authorization, found.lifetime) == (SERVER, authorization, 300.0)
         assert authorization.split()[1] not in repr(found)
 
-    async def test_certificates_in_the_file_itself_are_used(self, access: Access, authority: trustme.CA) -> None:
-        pair = authority.issue_cert("somebody@example.com")
-        encoded = base64.b64encode(pair.cert_chain_pems[0].bytes()).decode()
-        key = base64.b64encode(pair.private_key_pem.bytes()).decode()
-        trusted = base64.b64encode(authority.cert_pem.bytes()).decode()
-        user = {"client-certificate-data": encoded, "client-key-data": key}
-        found = await access(user, **{"certificate-authority-data": trusted})
-        assert found.tls is not None
-        assert found.authorization == ""
-
     async def test_server_name_proxy_and_verification_are_read(self, access: Access) -> None:
         more = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
         found = await access({}, **more)
@@ -158,9 +148,6 @@ class TestInCluster:
         assert before.tls is not None
         assert after.tls is not None
         assert after.tls.get_ca_certs() != before.tls.get_ca_certs()
-
-    async def test_named_kubeconfig_comes_first(self, access: Access) -> None:
-        assert (await access({"token": "named"})).authorization == "Bearer named"
 
     async def test_service_account_comes_before_kubeconfig_of_environment(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RET
 from tests.kube.lease_kit import (
     Candidate,
     Server,
-    empty,
     in_own_time,
     leader,
     moment,
@@ -90,38 +89,6 @@ async def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_c
     await asyncio.sleep(FAILOVER_SECONDS)
     last_grant, _ = server.writes[-1]
     assert last_grant < one.acts[-1][0] <= last_grant + BELIEVED_SECONDS
-
-
-@in_own_time
-async def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
-    one, server = await leader(5)
-    assert server.lease is not None
-    server.lease["metadata"]["resourceVersion"] = "touched"
-    await asyncio.sleep(10)
-    assert one.spells == 1
-    assert server.lease["spec"]["leaseTransitions"] == 1
-
-
-@in_own_time
-async def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
-    one, server = await leader(10)
-    server.trouble = lambda _: (0.01, -0.01)
-    await asyncio.sleep(3)
-    cut_off(server, "nobody")
-    again = moment()
-    await asyncio.sleep(6)
-    assert [begin for begin, _ in one.acts if begin > again]
-
-
-@in_own_time
-async def test_whoever_is_told_to_end_while_it_loses_the_lease_still_waits_for_what_it_began() -> None:
-    one, server = await leader(10, acting=2.0)
-    server.lease = empty() | {"spec": {"holderIdentity": "usurper"}}
-    while one.lease.leads:  # noqa: ASYNC110  nobody tells
-        await asyncio.sleep(0.05)
-    assert one.acts[-1][1] > moment() + 0.2
-    await one.stop()
-    assert moment() >= one.acts[-1][1]
 
 
 @in_own_time

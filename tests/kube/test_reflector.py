@@ -284,13 +284,6 @@ class TestWatch:
         with pytest.raises(NotFound):
             await asyncio.wait_for(reflector.run(until=(NotFound,)), 30)
 
-    async def test_cancelled_reflector_leaves_no_task(self, api: FakeApi, make: Make) -> None:
-        watched = make()
-        await api.watch()
-        await watched.stop()
-        assert watched.task.cancelled()
-        assert [task for task in asyncio.all_tasks() if "Reflector" in repr(task)] == []
-
 
 class TestTrouble:
     async def test_expired_watch_lists_at_once_without_trouble(
@@ -342,20 +335,6 @@ class TestTrouble:
         assert await watched.nap() == 30
         assert len(api.queries("list")) == 1
 
-    async def test_forbidden_watch_is_logged_once_and_tried_again(self, api: FakeApi, make: Make) -> None:
-        api.put("a")
-        api.watches.extend([status(403, "Forbidden", "user x cannot watch pods")] * 5)
-        with structlog.testing.capture_logs() as logs:
-            watched = make()
-            watch = await api.watch()
-            watch.send("ADDED", api.put("b"))
-            while (await watched.next())[1] != "b ":
-                pass
-        said = [(one["log_level"], one["event"]) for one in logs if one["event"] != "resource_listed"]
-        assert said == [("warning", "watch_failed"), ("info", "watch_recovered")]
-        assert "user x cannot watch pods" in logs[1]["error"]
-        assert len(api.queries("list")) == 1
-
 
 class TestProof:
     """When the copy was last known to be current, and for how long it may be believed."""
@@ -398,20 +377,6 @@ class TestProof:
         assert proof == 1130.0
         assert metrics.registry.get_sample_value("effective_load_watch_objects", labels) == 2
         again.end()
-
-    @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-    async def test_clock_that_is_set_makes_no_copy_older_or_younger(
-        self, api: FakeApi, make_timed: Make, clock: Clock, step: float
-    ) -> None:
-        """Set back, a lost watch would be believed for an hour; set forward, every watch would be silent at once."""
-        watched = make_timed()
-        await api.watch()
-        await until(lambda: watched.reflector.confirmed_at == 1000.0)
-        clock.wall += step
-        clock.pass_(90)
-        assert not watched.reflector.silent
-        clock.pass_(0.1)
-        assert watched.reflector.silent
 
     async def test_silent_watch_reconnects_from_its_version(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
         make(silence=0.9)

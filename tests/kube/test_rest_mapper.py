@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.kube.errors import ServerError, UnknownKind
+from adapter.kube.errors import UnknownKind
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
@@ -146,12 +146,3 @@ async def test_invented_group_is_not_requested_by_its_name(api: FakeApi, resourc
         with pytest.raises(UnknownKind, match="serves no"):
             await resources.find(f"invented{number}.example.org/v1", "Thing")
     assert [path for path, _ in api.asked] == ["/apis"]
-
-
-async def test_failing_server_is_no_missing_kind(api: FakeApi, resources: RestMapper) -> None:
-    answer = api.answers[APPS]
-    api.answers[APPS] = status(503, "ServiceUnavailable")
-    with pytest.raises(ServerError):
-        await resources.find(*DEPLOYMENT)
-    api.answers[APPS] = answer
-    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"

@@ -12,7 +12,7 @@ from adapter.kube.scale import ScaleReader, decode_scale
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.telemetry.metrics import Metrics
-from tests.kube.fake import FakeApi, status, text
+from tests.kube.fake import FakeApi, status
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 OTHER = "/apis/apps/v1/namespaces/shop/deployments/db/scale"
@@ -151,22 +151,6 @@ async def test_older_watched_count_is_an_error_with_target_and_cause(
     assert "no get on deployments/scale" in str(caught.value)
     assert isinstance(caught.value.__cause__, Forbidden)
     assert reads(metrics, "failed") == 1
-
-
-@pytest.mark.parametrize(("watched", "proven"), [(None, True), (WATCHED, False)])
-async def test_failed_read_without_a_proven_count_is_an_error(
-    api: FakeApi, reader: ScaleReader, session: Session, watched: Scale | None, proven: bool
-) -> None:
-    api.answers[PATH] = status(500, "InternalError")
-    with pytest.raises(ScaleUnread):
-        await reader.read(PATH, watched, session.monotonic() if proven else None)
-
-
-@pytest.mark.parametrize("body", ["", "{}", '{"spec":{"replicas":"5"}}', '{"kind":"Status"}', "[1]"])
-async def test_answer_without_a_scale_is_a_failure(api: FakeApi, reader: ScaleReader, body: str) -> None:
-    api.answers[PATH] = text(body)
-    with pytest.raises(ScaleUnread):
-        await reader.read(PATH, None, None)
 
 
 async def test_slow_answer_is_given_up_after_half_a_second(

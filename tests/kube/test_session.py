@@ -1,10 +1,8 @@
 """Requests: errors of our own, deadlines, refused credentials, how far the clocks are apart, streams."""
 
 import asyncio
-import gzip
 import socket
 import ssl
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -95,31 +93,6 @@ class TestAnswers:
         assert caught.value.public == f"{code} Why"
         assert caught.value.retry_after == 7.0
         assert {path for path, _ in api.asked} == {PATH}
-
-    @pytest.mark.parametrize(("body", "message"), [("<html>" + "x" * 5000, "<html>" + "x" * 294), ("", "no message")])
-    async def test_refusal_without_a_status_is_quoted(
-        self, api: FakeApi, session: Session, body: str, message: str
-    ) -> None:
-        api.answers[PATH] = text(body, 503)
-        with pytest.raises(errors.ServerError) as caught:
-            await session.get(PATH)
-        assert caught.value.message == message
-
-    async def test_packed_answer_is_limited_while_it_is_unpacked(self, api: FakeApi, session: Session) -> None:
-        """Any tenant can write objects that compress a thousandfold."""
-        packed = gzip.compress(bytes(64 << 20), 1)
-
-        async def answer(_request: web.Request) -> web.StreamResponse:
-            return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
-
-        api.answers[PATH] = answer
-        tracemalloc.start()
-        try:
-            with pytest.raises(errors.TooLarge, match=r"larger than x\.maxAnswerMiB \(4\)"):
-                await session.get(PATH, largest=4 << 20, limit_name="x.maxAnswerMiB", compressed=True)
-            assert tracemalloc.get_traced_memory()[1] < 20 << 20
-        finally:
-            tracemalloc.stop()
 
 
 class TestFaults:
