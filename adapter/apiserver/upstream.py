@@ -222,7 +222,7 @@ class Upstreams:
 
     def listed(self, group: str, version: str) -> Mapping[str, bool]:
         """The names that an upstream adds to discovery: whether each is namespaced."""
-        return self._by_group[group].names.get(version, {})
+        return self._by_group[group].names.get(version, {}) if group in self._by_group else {}
 
     def warning(self) -> str | None:
         """Which upstream does not answer, and why; None if all do."""

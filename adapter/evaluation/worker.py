@@ -146,8 +146,8 @@ class Worker:
                 policies.pop(key, None)
             else:
                 policies[key] = view
-        by_target = current.by_target if by_target is None else by_target
-        self._snapshots.swap(replace(current, policies=policies, by_target=by_target), changed=views)
+        targets = current.by_target if by_target is None else by_target
+        self._snapshots.swap(replace(current, policies=policies, by_target=targets), changed=views)
 
     def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
         """Publish the results of the named queries."""

@@ -131,7 +131,7 @@ async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
         assert "has not been read yet" in str(service.server.ready["authentication"]())
         cluster.trust(pem(front_proxy))
         await service.ready()
-        assert (await service.ask("/version", leaf=proxy, headers=as_user())).status == 200
+        assert (await service.ask("/apis", leaf=proxy, headers=as_user())).status == 200
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def session_of(port: int, context: ssl.SSLContext, session: ssl.SSLSession | Non
         socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
         context.wrap_socket(plain, session=session) as wire,
     ):
-        wire.sendall(head("/version", *as_proxy()))
+        wire.sendall(head("/apis", *as_proxy()))
         if not wire.recv(100).startswith(b"HTTP/1.1 200"):
             raise ConnectionResetError("closed")
         return wire.session
@@ -244,7 +244,7 @@ async def test_what_a_stranger_sends_after_its_own_end_of_the_handshake_is_never
     wire = await opened(service)
     assert wire[1].get_extra_info("ssl_object").version() == "TLSv1.3"
     for _ in range(100):
-        wire[1].write(head("/version", *as_proxy()))
+        wire[1].write(head("/apis", *as_proxy()))
     with pytest.raises((ssl.SSLError, AssertionError)):
         assert not await is_ended(wire)
     assert service.cluster.reviews() == 0

@@ -80,8 +80,7 @@ CUSTOM_V1BETA2 = ("get", "custom.metrics.k8s.io", "v1beta2")
         ("/apis/", RequestKind.GROUPS, Attributes(path="/apis"), ""),
         ("/apis/custom.metrics.k8s.io", RequestKind.GROUP, Attributes(path="/apis/custom.metrics.k8s.io"), ""),
         (f"{BASE}?timeout=32s", RequestKind.RESOURCES, Attributes(path=BASE), ""),
-        ("/openapi/v3", RequestKind.OPENAPI, Attributes(path="/openapi/v3"), ""),
-        ("/version", RequestKind.VERSION, Attributes(path="/version"), ""),
+        ("/openapi/v3", RequestKind.OTHER, Attributes(path="/openapi/v3"), ""),
         ("/", RequestKind.OTHER, Attributes(path="/"), ""),
     ],
 )

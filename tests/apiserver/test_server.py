@@ -85,7 +85,7 @@ async def test_an_internal_error_is_a_status_without_details(
     assert "s3cr3t" not in refused(answer, 500, "InternalError")
     monkeypatch.setattr(Authenticator, "identity", lambda *_: 1 / 0)
     assert "zero" not in refused(await hpa(EFFECTIVE), 500, "InternalError")
-    assert (await hpa("/version")).status == 500
+    assert (await hpa("/apis")).status == 500
     monkeypatch.undo()
     assert (await hpa(EFFECTIVE)).status == 200
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver.discovery import Discovery
+from adapter.apiserver.discovery import document
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
 from adapter.apiserver.upstream import Upstream, Upstreams
 from adapter.runtime.source_errors import SourceError
@@ -69,20 +69,17 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upst
     ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
-    document = names(CUSTOM, "v1beta2", *ours, *none, *others)
-    upstream.documents = {V2: document}
+    found = names(CUSTOM, "v1beta2", *ours, *none, *others)
+    upstream.documents = {V2: found}
     await custom.refresh()
     assert listed(custom) == sorted(others)
 
 
-def merged(theirs: dict[str, bool], group: str = CUSTOM) -> list[dict[str, Any]]:
+def merged(theirs: dict[str, bool]) -> list[dict[str, Any]]:
     """The resources of the list."""
-    index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
-    discovery = Discovery(lambda asked, _: theirs if asked == group else {})
-    version = {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group]
-    document = discovery.document(parse_target(f"/apis/{group}/{version}"), index)
-    assert document is not None
-    found: list[dict[str, Any]] = json.loads(document)["resources"]
+    made = document(parse_target(f"/apis/{V2}"), SnapshotIndex(snapshots.snapshot(snapshots.view())), theirs)
+    assert made is not None
+    found: list[dict[str, Any]] = json.loads(made)["resources"]
     return found
 
 
