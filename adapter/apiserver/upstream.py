@@ -160,13 +160,19 @@ class Upstream:
         while len(self._clients) > (self.settings is not None):
             await self._clients.pop(0).close()
         faults: list[str] = []
+        before = self.settings, self.queries
         versions = SERVED_VERSIONS[self._group] if self.settings is not None else ()
         for version in versions:
+            listed = None
             try:
                 reply = await self._get(("apis", self._group, version), {})
-                self.names[version] = listed_names(reply, self._group, version, self.queries)
+                listed = listed_names(reply, self._group, version, self.queries)
             except (StatusError, SourceError) as error:
                 faults.append(f"{version}: {error}")
+            if (self.settings, self.queries) != before:
+                return  # another refresh is due
+            if listed is not None:
+                self.names[version] = listed
         if faults and len(faults) == len(versions):
             raise SourceError(f"the upstream adapter for {self._group} does not answer discovery: {faults[0]}")
         self._show(up=True)

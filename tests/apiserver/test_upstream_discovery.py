@@ -54,6 +54,15 @@ async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
+async def test_upstream_removed_while_its_names_are_read_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
+    reading = asyncio.create_task(custom.refresh())
+    await asyncio.sleep(0)
+    custom.apply(None, SCOPES)
+    await reading
+    assert (listed(custom), listed(custom, "v1beta1")) == ([], [])
+
+
 async def test_a_version_that_is_not_answered_keeps_its_names(custom: Upstream, upstream: FakeUpstream) -> None:
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
     await custom.refresh()

@@ -9,6 +9,7 @@ from prometheus_client.exposition import generate_latest
 from adapter.evaluation import targets
 from adapter.runtime.backoff import Backoff
 from tests.engine.kit import SILENCE_SECONDS, Service, Stand, running, standing, until
+from tests.waiting import eventually
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
@@ -35,7 +36,7 @@ async def until_dropped(stand: Stand) -> None:
 
 @pytest.mark.parametrize("plural", ["watermarkpolicies", "horizontalpodautoscalers"])
 async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(stand: Stand, plural: str) -> None:
-    assert stand.silent("widgets.example.com") == 0
+    await eventually(lambda: stand.silent("widgets.example.com") == 0)
     drop(stand, plural)
     await until_dropped(stand)
     stand.cluster.asked.clear()
