@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
 from adapter.companion import plan
-from adapter.companion.actions import Action, AskTolerance, MarkPod, WriteStatus
+from adapter.companion.actions import Action, MarkPod, WriteStatus
 from adapter.companion.companion import Companion
+from adapter.companion.features.deletion_cost import Marking
 from adapter.companion.features.status import status_of
 from adapter.companion.state import Context
 from adapter.companion.writer import WRITE_SECONDS
@@ -28,7 +29,6 @@ from tests.kube.fake import Answer, FakeApi, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 POD = "/api/v1/namespaces/shop/pods/web-1"
-HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 
 Plan = Callable[[Context], Iterator[Action]]
 
@@ -186,15 +186,6 @@ async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None
         assert last - first >= 9 / 40, "nor is it exceeded for a moment"
 
 
-async def test_what_the_answer_about_the_tolerance_allows_does_not_wait_for_the_next_look(make: Make) -> None:
-    def steady(case: Context) -> Iterator[Action]:
-        return _write(case) if case.tolerance_field.asked_at else iter([AskTolerance(key=case.key, hpa="web")])
-
-    case = make(1, steady=steady)
-    case.api.answers[HPA] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
-    await case.until(lambda: bool(case.names), CompanionSettings().status_interval_seconds / 2)
-
-
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
     def urgent(case: Context) -> Iterator[Action]:
         return _write(case) if case.key.name == "p099" else _nothing(case)
@@ -316,7 +307,7 @@ async def test_an_action_without_the_lease_is_tried_again_and_counts_for_nothing
     planned: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        planned.append(case.state.marking)
+        planned.append(case.state.of(Marking))
         yield _mark(case)
 
     case = make(1, steady=steady)
@@ -335,8 +326,8 @@ async def test_costs_of_other_clients_are_remembered_when_the_lease_is_won_again
     known: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        known.append(case.state.marking.pods.keys())
-        if not case.state.marking.pods:
+        known.append(case.state.of(Marking).pods.keys())
+        if not case.state.of(Marking).pods:
             yield _mark(case)
 
     case = make(1, steady=steady)

@@ -153,7 +153,7 @@ def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_for
     assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
     assert planned(after) == {"web-1": True, "web-2": True}
     state = plan.after(state, second, ActionResult.OVERTAKEN, NOW + 600)
-    assert list(state.marking.pods) == [second.uid]
+    assert list(state.of(deletion_cost.Marking).pods) == [second.uid]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_pod_that_comes_and_goes_is_marked_and_unmarked_each_time() -> None:
 def test_what_was_written_long_ago_is_forgotten() -> None:
     first, second = deletion_cost.plan(TWO_OUT)
     state = plan.after(plan.after(State(), first, ActionResult.DONE, NOW - 600), second, ActionResult.DONE, NOW)
-    assert list(state.marking.pods) == [second.uid]
+    assert list(state.of(deletion_cost.Marking).pods) == [second.uid]
 
 
 def test_a_missing_right_is_shown_until_a_pod_was_marked() -> None:

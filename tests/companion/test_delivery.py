@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 
-from adapter.companion.notifier import Message, NoLibraryError, deliver
+from adapter.companion.notifier import Message, deliver
 from adapter.settings.companion import Severity
 from tests.companion.kit import KEY
 from tests.companion.receivers import hook
@@ -180,7 +180,7 @@ async def test_without_the_library_it_is_said_and_nothing_else_happens(
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(NoLibraryError):
+    with pytest.raises(ModuleNotFoundError):
         deliver("json://a", Message(KEY, Severity.INFO, NOW, "", ""), 1)
     async with notifying(stand) as notifier:
         stand.route("json://a")

@@ -144,7 +144,7 @@ def test_a_policy_gets_only_so_many_events_an_hour_and_the_next_one_says_how_man
     assert len(scaled(leader, SCALINGS_PER_HOUR + 10)) == SCALINGS_PER_HOUR
     leader.look(seeing(4200, current=100))
     (event,) = leader.events(seeing(4204, current=100))
-    assert event == "Normal Scaled: from 31 to 100 (the hourly limit left out 10 before this one)"
+    assert event == "Normal Scaled: from 31 to 100 by another client (the hourly limit left out 10 before this one)"
 
 
 def scaled(leader: Leader, times: int) -> list[str]:

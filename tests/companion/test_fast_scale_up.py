@@ -9,7 +9,8 @@ import pytest
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.features import fast_scale_up
-from adapter.companion.state import Context, LastRaise, ReplicaHistory, State
+from adapter.companion.replica_history import LastRaise, ReplicaHistory
+from adapter.companion.state import Context, State
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
 from adapter.policy.behavior import ReplicaChange
@@ -79,7 +80,7 @@ def context(
     given = {
         "hpa": followed,
         "settings": SWITCHED_ON,
-        "state": State(history=seen or watched(pods), raised=raised or LastRaise()),
+        "state": State().having(seen or watched(pods), raised or LastRaise()),
     }
     return kit.context(load, pods=pods, rule=rule, bounds=followed.bounds, scale_path=PATH, **(given | changes))
 
@@ -253,8 +254,8 @@ def test_the_hpas_policies_limit_it(
 
 
 def test_a_raise_counts_as_made_unless_it_was_overtaken() -> None:
-    assert plan.after(State(), RAISE, ActionResult.DONE, NOW).raised == LastRaise(at=NOW, to=8)
-    assert plan.after(State(), RAISE, ActionResult.FAILED, NOW).raised.at == NOW
+    assert plan.after(State(), RAISE, ActionResult.DONE, NOW).of(LastRaise) == LastRaise(at=NOW, to=8)
+    assert plan.after(State(), RAISE, ActionResult.FAILED, NOW).of(LastRaise).at == NOW
     assert plan.after(State(), RAISE, ActionResult.OVERTAKEN, NOW) == State()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from adapter.companion import plan
 from adapter.companion.actions import Action
+from adapter.companion.features.events import EventState
 from adapter.companion.plan import FEATURES
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.policy.conditions import ConditionType, Reason
@@ -80,7 +81,7 @@ def test_a_condition_that_only_its_type_declares_is_told_of_and_measured(planted
     leader = Leader()
     for at in (NOW, NOW + 11):
         leader.look(replace(troubled, now=at))
-    (event,) = [event for event in leader.state.events.lately if event.reason == "NewlyFound"]
+    (event,) = [event for event in leader.state.of(EventState).lately if event.reason == "NewlyFound"]
     assert event.warning
 
 
@@ -89,4 +90,4 @@ def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
     leader = Leader(status={"conditions": [later]})
     for at in (NOW, NOW + 11):
         leader.look(context(now=at))
-    assert [event.reason for event in leader.state.events.lately] == ["OfALaterVersionOver"]
+    assert [event.reason for event in leader.state.of(EventState).lately] == ["OfALaterVersionOver"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from adapter.companion.actions import Notification
 from adapter.companion.notifier import Notifier
-from adapter.companion.state import Notification
 from adapter.settings import SettingsError, parse_settings
 from adapter.settings.companion import NotificationRoute, RateLimit, Severity, Topic
 from adapter.snapshot import Key

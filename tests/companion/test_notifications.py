@@ -88,12 +88,6 @@ def test_lost_data_are_not_back_because_the_service_has_no_pods_any_more() -> No
     assert told(leader, at(410), at(430), at(441)) == ["scaled", "dataRecovered"]
 
 
-def test_data_that_were_lost_before_the_service_had_no_pods_are_waited_for_anew() -> None:
-    leader = Leader()
-    assert told(leader, at(0, None), at(30, pods=[], current=0), at(400, None), at(410, None), at(450, None)) == []
-    assert told(leader, at(461, None)) == ["dataLost"]
-
-
 def test_the_end_of_lost_data_names_the_registry_only_if_there_is_one() -> None:
     def back(**changes: Any) -> str:
         leader = Leader({"notified": ["dataLost"]}, at=NOW)
@@ -177,7 +171,7 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
 
 
 def test_the_status_keeps_what_another_leader_notified_before_the_first_look() -> None:
-    state = State(written=WrittenStatus(status={"notified": ["atMaximum"]}, at=NOW))
+    state = State().having(WrittenStatus(status={"notified": ["atMaximum"]}, at=NOW))
     assert notifications.notified_topics(at(0, state=state)) == ["atMaximum"]
     assert notifications.notified_topics(at(0, state=state, settings=CompanionSettings())) == []
 
