@@ -92,17 +92,15 @@ def observe(context: Context) -> State:
 
 def urgent(context: Context) -> Iterator[Action]:
     """The actions that wait for no other write."""
-    return _plan(context, urgent=True)
+    for feature in FEATURES:
+        if feature.urgent and feature.may_plan(context):
+            yield from feature.module.plan(context)
 
 
 def steady(context: Context) -> Iterator[Action]:
     """The actions that wait their turn."""
-    return _plan(context, urgent=False)
-
-
-def _plan(context: Context, *, urgent: bool) -> Iterator[Action]:
     for feature in FEATURES:
-        if feature.urgent is urgent and feature.may_plan(context):
+        if not feature.urgent and feature.may_plan(context):
             yield from feature.module.plan(context)
 
 

@@ -27,7 +27,7 @@ from adapter.policy.hpa import (
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
 from tests.companion.kit import KEY
-from tests.load.kit import NOW, cpu, policy, scale
+from tests.load.kit import NOW, cpu, policy
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
@@ -119,18 +119,6 @@ def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa_and_has_no_conditi
     assert shown(case) is None
 
 
-def test_a_policy_that_was_not_assessed_raises_and_says_nothing() -> None:
-    case = context(decision=None)
-    assert raised_to(case) is None
-    assert shown(replace(case, view=replace(case.view, assessment=None))) is None
-
-
-def test_an_error_raises_nothing() -> None:
-    case = context()
-    assert case.decision is not None
-    assert raised_to(replace(case, decision=replace(case.decision, desired=None, served=None, error="no"))) is None
-
-
 def bounded(minimum: int, maximum: int, tolerance: str = "0") -> Bounds:
     return Bounds(minimum=minimum, maximum=maximum, tolerance=HpaTolerance(Fraction(tolerance), Fraction(0)))
 
@@ -218,13 +206,6 @@ def test_a_tolerance_that_could_swallow_a_pod_at_the_maximum_forbids_a_raise(
     above = hpa(bounds=bounded(1, 100, tolerance))
     assert shown(context(above=above)) == ((True, "Ready") if expected else (False, "Tolerance"))
     assert raised_to(context(hpa=above)) == expected
-
-
-def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
-    case = context(above=hpa(bounds=bounded(0, 100)))
-    assert case.decision is not None
-    view = replace(case.view, scale=scale(0))
-    assert raised_to(replace(case, view=view, decision=replace(case.decision, current=0, desired=1))) is None
 
 
 # --- what the HPA's behavior would still allow

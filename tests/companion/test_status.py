@@ -19,10 +19,9 @@ from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.conditions import Reason
-from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.snapshot import Problem
 from tests.companion.kit import KEY, RULE, Leader, context, judged
-from tests.load.kit import NOW, out, pod, policy, usage
+from tests.load.kit import NOW, out, pod
 
 
 def planned(case: Context) -> list[WriteStatus]:
@@ -94,46 +93,12 @@ def test_a_policy_whose_hpa_is_missing_does_not_pass_for_active() -> None:
     assert "there is no HorizontalPodAutoscaler web" in message(action, "Active")
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_a_policy_that_is_refused_does_not_pass_for_active_whatever_its_mode(mode: Mode) -> None:
-    target = CrossVersionReference("apps/v1", "Deployment", "web")
-    hpa = Hpa(namespace="shop", name="web", target=target, bounds=Bounds(minimum=1, maximum=100))
-    (action,) = planned(troubled(context(rule=replace(RULE, mode=mode), hpa=hpa), 409, "Conflict"))
-    assert conditions(action.status)["Active"] == ("False", "NotDeciding")
-
-
 MEMORY = Metric(
     name="memory",
     resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT),
     high=Fraction(8 * NANO, 10),
     low=Fraction(1, 2) * NANO,
 )
-
-
-@pytest.mark.parametrize(
-    ("used", "shown"),
-    [
-        ("830Mi", "83%"),
-        ("834Mi", "83.4%"),
-        ("8349Ki", "0.8%"),
-        ("1020Mi", "102%"),
-        ("0", "0%"),
-        pytest.param("1Ki", "0.0000976%", id="less than a tenth of a percent is not nothing"),
-    ],
-)
-def test_a_share_of_a_limit_is_shown_in_percent_rounded_down(used: str, shown: str) -> None:
-    pods = [pod(name, limits={"memory": "1000Mi"}) for name in ("a", "b")]
-    rule = policy(MEMORY, uid="policy-uid")
-    (action,) = planned(context(rule=rule, pods=pods, samples=usage({"a": used, "b": used}, resource="memory")))
-    found = action.status
-    assert (found["effective"], found["high"], found["low"]) == (shown, "80%", "50%")
-    assert (found["metrics"][0]["effective"], found["metrics"][0]["raw"]) == (shown, shown)
-    assert f"2 pods use {shown} on average" in found["decision"]
-
-
-def test_a_policy_without_uid_gets_no_status() -> None:
-    case = context()
-    assert planned(replace(case, view=replace(case.view, policy=replace(case.view.policy, uid="")))) == []
 
 
 @pytest.mark.parametrize(
@@ -151,12 +116,6 @@ def test_the_same_is_not_written_again_before_two_minutes(seconds: float, writes
     (first,) = planned(case)
     state = status.after(case.state, first, ActionResult.DONE, case.now)
     assert len(planned(replace(case, state=state, now=NOW + seconds))) == writes
-
-
-def test_usage_that_moves_within_the_band_is_no_news() -> None:
-    (first,) = planned(context("800m"))
-    moved = context("900m", now=NOW + 30)
-    assert planned(replace(moved, state=status.after(State(), first, ActionResult.DONE, NOW))) == []
 
 
 def test_changed_count_is_written_but_not_within_ten_seconds() -> None:
@@ -211,11 +170,6 @@ def test_a_new_leader_does_not_write_again_what_was_written_a_moment_ago() -> No
     assert planned(replace(case, now=NOW + 30, state=taken_over(first))) == []
 
 
-@pytest.mark.parametrize("at", [None, "", "yesterday", 5])
-def test_a_status_without_a_valid_time_is_written_again(at: object) -> None:
-    assert as_written({"assessedAt": at}, NOW).at is None
-
-
 def test_a_status_with_a_future_time_counts_as_written_now() -> None:
     found = as_written({"assessedAt": "2999-01-01T00:00:00Z"}, NOW)
     case = context("800m")
@@ -238,11 +192,6 @@ def test_while_a_watch_is_silent_nobody_says_that_the_settings_have_what_the_pol
     (action,) = planned(troubled(context(), 503, Reason.WATCH_SILENT))
     assert conditions(action.status)["Accepted"][0] == "True"
     assert message(action, "Accepted").startswith("the policy is valid by itself; whether the settings have what")
-
-
-def test_a_policy_without_a_registry_is_not_told_that_its_registry_answers() -> None:
-    (action,) = planned(context())
-    assert conditions(action.status)["RegistryDataValid"] == ("True", "NoRegistry")
 
 
 def test_no_text_is_longer_than_the_schema_allows() -> None:

@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Pod
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
 from tests.companion.kit import NOTIFYING, context
-from tests.load.kit import NOW, TARGET, pod, same
+from tests.load.kit import NOW, TARGET, pod
 
 OLD, NEW = "6c5d4f", "7b9c8d"
 
@@ -30,12 +30,6 @@ def found(
     case = context(pods=pods, target=target, settings=settings, **changes)
     (finding,) = versions.conditions(case)
     return finding
-
-
-def test_pods_of_one_template_are_consistent() -> None:
-    assert found(of(NEW, 3)) == PolicyCondition(
-        "VersionsConsistent", True, "OneVersion", "the serving pods run one version"
-    )
 
 
 def test_two_templates_that_serve_side_by_side_for_long_are_named_with_their_counts() -> None:
@@ -95,10 +89,6 @@ def test_a_stateful_sets_pods_are_told_apart_by_their_controller_revision() -> N
     assert finding.message.startswith("the serving pods run 2 versions: web-1 (1 pod), web-2 (1 pod)")
 
 
-def test_pods_of_an_unknown_template_are_no_version() -> None:
-    assert found([replace(one, template_hash="") for one in same(2, "1")[0]]).reason == "OneVersion"
-
-
 LABEL = "app.kubernetes.io/version"
 
 
@@ -132,8 +122,3 @@ def test_versions_are_named_by_what_tells_them_apart(old: dict[str, Any], new: d
 )
 def test_an_images_tag(image: str, tag: str) -> None:
     assert versions.tag(image) == tag
-
-
-def test_the_time_of_a_mismatch_is_set_by_the_settings() -> None:
-    pods = of(OLD, 1) + of(NEW, 1, age=120.0)
-    assert found(pods, settings=CompanionSettings(version_mismatch_seconds=60)).reason == "VersionMismatch"

@@ -135,10 +135,6 @@ class TestSetting:
     ) -> None:
         assert list(hpa_configuration.plan(context(**changes))) == writes
 
-    def test_it_is_planned_only_where_the_feature_is_on(self) -> None:
-        assert WRITE in list(plan.steady(context()))
-        assert WRITE not in list(plan.steady(context(settings=CompanionSettings())))
-
     def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
         assert list(hpa_configuration.plan(context(SET))) == []
         assert (finding(context(SET)).is_true, finding(context(SET)).reason) == (True, "Conformant")
@@ -154,10 +150,6 @@ class TestSetting:
         behavior = wired(context(has_tolerance=False))
         assert "tolerance" not in behavior["scaleUp"]
         assert "scaleDown" not in behavior
-
-    def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
-        case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
-        assert wired(case)["scaleUp"]["policies"][0]["value"] == 200
 
     def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one(self) -> None:
         paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
@@ -180,12 +172,6 @@ class TestOthers:
         assert "tolerance" not in wired(case)["scaleUp"]
         assert finding(case).reason == "WiringConflict"
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
-
-    def test_owned_rules_that_hold_nothing_back_are_no_conflict(self) -> None:
-        wide = (ScalingPolicy("Pods", 500, 15),)
-        assert finding(context(self.owned("scaleUp.policies", policies=wide))).reason == "Tolerance"
-        narrow = (ScalingPolicy("Pods", 5, 15),)
-        assert finding(context(self.owned("scaleUp.policies", policies=narrow))).reason == "WiringConflict"
 
     def test_fields_that_the_companion_owns_are_repaired(self) -> None:
         ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
@@ -223,10 +209,6 @@ class TestMissing:
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"
         assert finding(context(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
-
-    def test_without_an_hpa_there_is_nothing_to_say(self) -> None:
-        assert list(hpa_configuration.conditions(context(None))) == []
-        assert list(hpa_configuration.plan(context(None))) == []
 
 
 def test_the_message_names_the_step_that_the_tolerance_suppresses() -> None:

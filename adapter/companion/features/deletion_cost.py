@@ -86,25 +86,24 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
     foreign = [pod.name for pod in pulled_out if _is_foreign(context, pod)]
+    reason, message = Reason.MARKED, "the pods that were pulled out are marked to be deleted first"
     if is_off:
         reason, message = Reason.SWITCHED_OFF, _SWITCHED_OFF
     elif kind != "Deployment":
-        reason = Reason.NO_DEPLOYMENT
         message = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
+        reason = Reason.NO_DEPLOYMENT
     elif policy.mode is Mode.OBSERVE:
         reason, message = Reason.OBSERVED, "mode Observe: no pod is marked"
     elif context.state.of(Marking).refused:
-        reason = Reason.FORBIDDEN
         message = "the companion may not patch pods; the component companion-deletion-cost grants it"
+        reason = Reason.FORBIDDEN
     elif foreign:
-        reason = Reason.FOREIGN_COST
         message = f"another client set the deletion cost of {first_names(sorted(foreign), _SHOWN)}; it is left as it is"
-    elif len({reading.pod.template_hash for reading in alive}) > 1:
+        reason = Reason.FOREIGN_COST
+    elif len({one.pod.template_hash for one in alive}) > 1:
         reason, message = Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"
     elif any(pod.deletion_cost != LOWEST_COST for pod in pulled_out):
         reason, message = Reason.MARKING, "some pods that were pulled out are not marked yet"
-    else:
-        reason, message = Reason.MARKED, "the pods that were pulled out are marked to be deleted first"
     yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
 
 

@@ -161,17 +161,16 @@ def _mass_pull_out(assessment: Assessment, percent: int) -> str:
     registry, none_serves = service_registry(assessment.policy), not assessment.counts.get(PodState.SERVING)
 
     def is_kept(one: PodAssessment) -> bool:
-        remembered = assessment.memory.pod(one.pod.uid)
-        if one.state is not PodState.DOUBTFUL or registry is None or one.evidence != "absence":
-            return one.state is PodState.DOUBTFUL and bool(one.evidence) and none_serves
-        absent = assessment.at if remembered.absent_since is None else remembered.absent_since
-        return remembered.registered and assessment.at - absent >= max(1, registry.absence_confirmation_seconds)
+        if one.state is PodState.DOUBTFUL and registry is not None and one.evidence == "absence":
+            pod = assessment.memory.pod(one.pod.uid)
+            confirmed = assessment.at - registry.absence_confirmation_seconds
+            return pod.registered and pod.absent_since is not None and pod.absent_since <= confirmed
+        return one.state is PodState.DOUBTFUL and bool(one.evidence) and none_serves
 
     running = [one for one in assessment.pods if one.state in _RUNNING]
-    out = [one for one in running if one.state is PodState.PULLED_OUT]
     kept = [one for one in running if is_kept(one)]
-    count = len(out) + len(kept)
-    if count < FEWEST_OUT or count * 100 < len(running) * percent:
+    out = [one for one in running if one.state is PodState.PULLED_OUT] + kept
+    if len(out) < FEWEST_OUT or len(out) * 100 < len(running) * percent:
         return ""
-    example, doubtful = (out + kept)[0], f", {len(kept)} of them are kept as doubtful" if kept else ""
-    return f"{count} of {len(running)} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"
+    doubtful, example = f", {len(kept)} of them are kept as doubtful" if kept else "", out[0]
+    return f"{len(out)} of {len(running)} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"

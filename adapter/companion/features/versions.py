@@ -51,15 +51,11 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 def _listed(by_revision: Mapping[str, Sequence[Pod]]) -> str:
     """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
-    images = {revision: {one.name: one.image for one in pod.containers} for revision, pod in samples.items()}
-    # The tags of the images that are not the same in all templates.
-    common = set.intersection(*(set(by_name.items()) for by_name in images.values()))
-    tags = {
-        revision: "+".join(tag(image) for name, image in by_name.items() if image and (name, image) not in common)
-        for revision, by_name in images.items()
-    }
-    labels = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
-    names = next((names for names in (*labels, tags) if len(set(names.values())) > 1), {})
+    sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
+    images = {revision: {one.image for one in pod.containers if one.image} for revision, pod in samples.items()}
+    common = set.intersection(*images.values())  # sidecars, for example
+    sources.append({revision: "+".join(map(tag, sorted(own - common))) for revision, own in images.items()})
+    names = next((names for names in sources if len(set(names.values())) > 1), {})
     versions = []
     for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
         name, count = names.get(revision, ""), "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
