@@ -92,6 +92,7 @@ class Writer:
     async def _do(self, action: Action) -> None:
         namespace = action.key.namespace
         body: dict[str, Any]
+        metadata: dict[str, Any]
         match action:
             case RaiseScale():
                 # The update carries the version that was read, so that a scaling in between wins.
@@ -103,27 +104,17 @@ class Writer:
                 raised = msgspec.json.encode(scale | {"spec": {"replicas": action.to}})
                 await self._session.request("PUT", action.path, body=raised, timeout=WRITE_SECONDS / 2)
             case MarkPod():
-                # Applied without force: a cost of another client is a conflict; our own annotations are removed if
-                # left out.
+                # Our own annotations are removed if left out; a cost of another client is a conflict.
                 costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
                 metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
                 body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-                pod = PODS.path(action.namespace, action.pod)
-                await self._send("PATCH", pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
+                await self._apply(PODS.path(action.namespace, action.pod), body)
             case WireHpa():
-                body = {
-                    "apiVersion": HPAS.api_version,
-                    "kind": "HorizontalPodAutoscaler",
-                    "metadata": {
-                        "name": action.hpa,
-                        "namespace": namespace,
-                        "uid": action.uid,
-                        "resourceVersion": action.version,
-                    },
-                    "spec": {"behavior": action.behavior},
-                }
-                unforced = {"fieldManager": FIELD_MANAGER, "force": "false"}
-                await self._send("PATCH", HPAS.path(namespace, action.hpa), body, APPLY_PATCH, unforced)
+                metadata = {"name": action.hpa, "namespace": namespace, "uid": action.uid}
+                metadata |= {"resourceVersion": action.version}
+                body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata}
+                body["spec"] = {"behavior": action.behavior}
+                await self._apply(HPAS.path(namespace, action.hpa), body)
             case WriteStatus():
                 # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own.
                 # And only over the known status: a former leader that was frozen must not undo its successor's.
@@ -138,13 +129,16 @@ class Writer:
             case Notify():
                 self._notify(action)
 
+    async def _apply(self, path: str, body: object) -> None:
+        """Applies without force: a field of another manager is a conflict."""
+        unforced = {"fieldManager": FIELD_MANAGER, "force": "false"}
+        await self._send("PATCH", path, body, APPLY_PATCH, unforced)
+
     async def _send(
-        self, method: str, path: str, body: object, content_type: str, params: dict[str, str] | None = None
+        self, method: str, path: str, body: object, kind: str, params: dict[str, str] | None = None
     ) -> None:
         content = msgspec.json.encode(body)
-        await self._session.request(
-            method, path, body=content, content_type=content_type, params=params, timeout=WRITE_SECONDS
-        )
+        await self._session.request(method, path, body=content, content_type=kind, params=params, timeout=WRITE_SECONDS)
 
 
 async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:

@@ -113,7 +113,7 @@ async def test_a_scale_that_changed_since_the_plan_is_left_alone(case: Case, cha
 async def test_a_mark_is_applied_without_force_to_the_pod_of_this_uid_and_removed_by_no_annotations(case: Case) -> None:
     for action in (MARK, replace(MARK, first=False)):
         assert await case.writer.carry_out(action) is ActionResult.DONE
-    applied = ("PATCH", "application/apply-patch+yaml", {"fieldManager": "effective-load-companion"})
+    applied = ("PATCH", "application/apply-patch+yaml", {"fieldManager": "effective-load-companion", "force": "false"})
     assert case.requests == [applied, applied]
     metadata = [body["metadata"] for body in case.arrived]
     assert [(one["name"], one["uid"]) for one in metadata] == [("web-1", "uid-web-1")] * 2

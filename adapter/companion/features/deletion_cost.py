@@ -85,25 +85,23 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     if not policy.pulled_out.delete_first or not pulled_out:
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
-    foreign = [pod.name for pod in pulled_out if _is_foreign(context, pod)]
-    reason, message = Reason.MARKED, "the pods that were pulled out are marked to be deleted first"
-    if is_off:
-        reason, message = Reason.SWITCHED_OFF, _SWITCHED_OFF
-    elif kind != "Deployment":
-        message = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
-        reason = Reason.NO_DEPLOYMENT
-    elif policy.mode is Mode.OBSERVE:
-        reason, message = Reason.OBSERVED, "mode Observe: no pod is marked"
-    elif context.state.of(Marking).refused:
-        message = "the companion may not patch pods; the component companion-deletion-cost grants it"
-        reason = Reason.FORBIDDEN
-    elif foreign:
-        message = f"another client set the deletion cost of {first_names(sorted(foreign), _SHOWN)}; it is left as it is"
-        reason = Reason.FOREIGN_COST
-    elif len({one.pod.template_hash for one in alive}) > 1:
-        reason, message = Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"
-    elif any(pod.deletion_cost != LOWEST_COST for pod in pulled_out):
-        reason, message = Reason.MARKING, "some pods that were pulled out are not marked yet"
+    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), _SHOWN)
+    may_not = "the companion may not patch pods; the component companion-deletion-cost grants it"
+    by_others = f"another client set the deletion cost of {foreign}; it is left as it is"
+    several = len({one.pod.template_hash for one in alive}) > 1
+    is_marking = any(pod.deletion_cost != LOWEST_COST for pod in pulled_out)
+    other_kind = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
+    obstacles = (
+        (is_off, Reason.SWITCHED_OFF, _SWITCHED_OFF),
+        (kind != "Deployment", Reason.NO_DEPLOYMENT, other_kind),
+        (policy.mode is Mode.OBSERVE, Reason.OBSERVED, "mode Observe: no pod is marked"),
+        (context.state.of(Marking).refused, Reason.FORBIDDEN, may_not),
+        (foreign, Reason.FOREIGN_COST, by_others),
+        (several, Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"),
+        (is_marking, Reason.MARKING, "some pods that were pulled out are not marked yet"),
+        (True, Reason.MARKED, "the pods that were pulled out are marked to be deleted first"),
+    )
+    reason, message = next((reason, message) for holds, reason, message in obstacles if holds)
     yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
 
 

@@ -58,12 +58,8 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     elif context.state.of(LastRaise).refused:
         lacks = "the companion was refused the right to scale the target when it last tried"
         trouble = Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
-    if trouble is not None:
-        yield PolicyCondition(ConditionType.FAST_SCALE_UP, False, *trouble)
-    else:
-        yield PolicyCondition(
-            ConditionType.FAST_SCALE_UP, True, Reason.READY, "the count is raised as soon as that is decided"
-        )
+    reason, message = trouble or (Reason.READY, "the count is raised as soon as that is decided")
+    yield PolicyCondition(ConditionType.FAST_SCALE_UP, trouble is None, reason, message)
 
 
 def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
