@@ -129,6 +129,7 @@ class Companion:
                 history = replica_history.unattributed(observed.of(ReplicaHistory))
                 kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
                 self._states[key] = State().having(history, *kept)
+            await self._learn_version()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_WORKERS):
                     tasks.create_task(self._work("urgent", self._urgent, self._observe))
@@ -146,12 +147,16 @@ class Companion:
                 self._states[key] = self._states.get(key, State()).having(written)
                 self._read.add(key)
 
+    async def _learn_version(self) -> None:
+        """Learns whether HPAs have a tolerance here; an API server may be upgraded."""
+        if self._session.now() - self._version_at >= VERSION_SECONDS:
+            self._has_tolerance = await has_tolerance(self._session)
+            self._version_at = self._session.now() if self._has_tolerance is not None else 0.0
+
     async def _resync(self) -> None:
         """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed."""
         while True:
-            if self._session.now() - self._version_at >= VERSION_SECONDS:
-                self._has_tolerance = await has_tolerance(self._session)
-                self._version_at = self._session.now() if self._has_tolerance is not None else 0.0
+            await self._learn_version()
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._looked_at.get(key, before) <= before]

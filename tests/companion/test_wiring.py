@@ -124,6 +124,7 @@ class TestSetting:
         [
             ({}, [WRITE]),
             ({"rule": REPORTED}, []),
+            pytest.param({"has_tolerance": None}, [], id="whether there is a tolerance is not known yet"),
             ({"rule": replace(MANAGED, mode=Mode.OBSERVE)}, []),
             ({"rule": replace(MANAGED, mode=Mode.PAUSED)}, [WRITE]),
             pytest.param({"hpa": replace(PLAIN, metrics=())}, [], id="an HPA that asks another policy"),

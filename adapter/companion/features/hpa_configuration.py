@@ -33,8 +33,8 @@ class LastWiring:
 def plan(context: Context) -> Iterator[WireHpa]:
     """Sets the fields that are not as wanted, all at once."""
     hpa, wired = context.hpa, context.state.of(LastWiring)
-    if hpa is None or context.neighbours.policies:
-        return
+    if hpa is None or context.neighbours.policies or (context.has_tolerance is None and not hpa.sets_tolerance):
+        return  # without knowing the field, half of it would be set now and half later
     free = _free(context, hpa)
     behavior = _behavior(free)
     # A change of what is wanted is not an undoing.
