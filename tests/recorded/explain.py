@@ -8,7 +8,7 @@ import msgspec
 
 from adapter.apiserver.decision_document import document as written_document
 from adapter.commands.decide.reader import read_document
-from adapter.commands.explain import sentences
+from adapter.commands.explain import page
 from tests.apiserver.test_decision_document import answer as answered
 from tests.apiserver.test_decision_document import documents, view
 from tests.explain.kit import VECTORS, document, explained
@@ -24,7 +24,7 @@ def lines() -> Iterator[str]:
     yield from shape(answer | {"document": {}}, "served")
     for path in sorted(VECTORS.glob("[0-9]*.yaml")):
         yield from (f"document {line}" for line in _document(path.stem))
-    printed = sentences.data(explained())
+    printed = page.data(explained())
     yield from shape(printed | {"decision": {}}, "printed")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.commands.check.command import asked_services
+from adapter.commands.check.registries import asked_services
 from adapter.load.spec import Registry as Named
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import ServiceKey

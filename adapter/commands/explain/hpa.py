@@ -72,10 +72,10 @@ def _next_sync(
     """The next sync by the model, as if the HPA had recommended nothing else within its windows."""
     current, served = decision["current"], decision["served"]
     status_replicas = explained.inputs["scale"]["status"]["replicas"]
-    if not isinstance(current, int) or not isinstance(served, str):
-        return f"it keeps {current}: the metric has an error instead of a value"
     if current == 0 and hpa.bounds.minimum > 0:
         return f"it rests at 0 until somebody scales the target to 1: minReplicas is {hpa.bounds.minimum}"
+    if not isinstance(current, int) or not isinstance(served, str):
+        return f"it keeps {current}: the metric has an error instead of a value"
     metrics = [one for one in hpa.desired_metrics if one.names(explained.name) or one.describes(hpa.target)]
     bare = replace(
         hpa,

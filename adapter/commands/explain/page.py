@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import io
 import sys
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -55,9 +56,19 @@ async def explain(parsed: argparse.Namespace) -> int:
     if parsed.output == "json":
         output.print_json(data(explained))
     else:
-        console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH, file=sys.stdout)
-        console.print(page(explained))
+        _print(page(explained))
     return _status(explained)
+
+
+def _print(shown: RenderableType) -> None:
+    """Print to a terminal in colours; elsewhere as plain lines."""
+    if sys.stdout.isatty():
+        Console().print(shown)
+        return
+    console = Console(width=_PLAIN_WIDTH, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(shown)
+    output.print_lines(line.rstrip() for line in captured.get().splitlines())
 
 
 def _status(explained: Explained) -> int:
