@@ -69,9 +69,9 @@ class Installation:
 
     @property
     def accounts(self) -> dict[str, str]:
-        """The service account of each component; those of the manifests where nothing is known."""
-        if self.parts is None:
-            return dict(_ACCOUNTS)
+        """The service account of each component; those of the manifests where no Deployment is known."""
+        if not self.parts:
+            return dict(_ACCOUNTS) if self.parts is None else {"server": _ACCOUNTS["server"]}
         return {name: str(_pod(part).get("serviceAccountName") or "default") for name, part in self.parts.items()}
 
 

@@ -195,6 +195,11 @@ def add_samples(section: Section, policy: Policy, world: World, answers: Answers
             if isinstance(resolved, InstantQuery):
                 samples = answers.prometheus.samples(*query)
                 _add_query(section, metric, resolved, samples, policy, settled, now)
+                if refusal := answers.prometheus.count_refusal(resolved):
+                    section.warning(
+                        f"metric {metric.name}: the samples in the windows of its query cannot be counted ({refusal}): "
+                        "after a start and after a gap it shrinks nothing for one window"
+                    )
 
 
 def _lacking(section: Section, text: str, pods: Sequence[Pod]) -> None:

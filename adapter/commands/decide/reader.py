@@ -322,7 +322,8 @@ def _target(document: _Document) -> Target:
         observed = _decoded(target_decoder(named.api_version, named.kind, None))(document.target)
     except RefusedError as error:
         raise RefusedError(*(fault.within("target") for fault in error.faults)) from error
-    return replace(observed.target, name=named.name)
+    target: Target = observed.target
+    return replace(target, name=named.name)
 
 
 def _query(given: _Query, query: Query | None, now: float) -> QuerySamples:

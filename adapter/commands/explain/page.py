@@ -27,7 +27,8 @@ from adapter.load.quantity import parse_nano
 from adapter.runtime.times import format_time, parse_time
 
 _WATCH_SECONDS = 2.0
-_PLAIN_WIDTH = 200
+_PLAIN_WIDTH = 1000
+"""Lines in a pipe are not broken."""
 _BAND_WIDTH = 60
 _ROOM = Fraction(5, 4)
 """The right end of a drawn band, in multiples of the largest value in it."""
