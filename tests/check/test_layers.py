@@ -55,8 +55,10 @@ def hpa(name: str = "web", metric: Any = None, active: str = "True", **spec: Any
         "behavior": CALM,
     }
     return {
-        "metadata": {"name": name, "namespace": "shop"}, "spec": known | spec, "status": {"conditions": [condition]}
-    }  # fmt: skip
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": known | spec,
+        "status": {"conditions": [condition]},
+    }
 
 
 def pod(name: str, owner: str = "") -> dict[str, Any]:
@@ -106,10 +108,13 @@ def checked(api: FakeApi, tmp_path: Path) -> Checked:
     """The lines that a check prints."""
     named = {"name": "tests"}
     config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "tests", "users": [{**named, "user": {"token": "t"}}],
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "tests",
+        "users": [{**named, "user": {"token": "t"}}],
         "clusters": [{**named, "cluster": {"server": api.url}}],
         "contexts": [{**named, "context": {"cluster": "tests", "user": "tests"}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
 
@@ -134,11 +139,23 @@ async def test_a_cluster_in_order_has_no_error(checked: Checked) -> None:
     ("changes", "cause", "waiting"),
     [
         ({"/version": hang_up}, "no cluster answers: GET /version: ", "rights, installation, sources"),
-        ({"/readyz": text("[-]etcd failed: reason withheld\n", 500)}, "no cluster answers: its etcd fails", "rights, inst"),
-        ({f"{API_SERVICES}/{CUSTOM[0]}": status(404, "NotFound")}, "it does not exist, so no HPA is answered", "sources, "),
-        ({USAGE: status(503, "ServiceUnavailable")}, "it does not answer, so policies on cpu and", "registries, policies"),
+        (
+            {"/readyz": text("[-]etcd failed: reason withheld\n", 500)},
+            "no cluster answers: its etcd fails",
+            "rights, inst",
+        ),
+        (
+            {f"{API_SERVICES}/{CUSTOM[0]}": status(404, "NotFound")},
+            "it does not exist, so no HPA is answered",
+            "sources, ",
+        ),
+        (
+            {USAGE: status(503, "ServiceUnavailable")},
+            "it does not answer, so policies on cpu and",
+            "registries, policies",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_the_first_layer_with_an_error_makes_the_rest_wait(
     api: FakeApi, checked: Checked, changes: dict[str, Any], cause: str, waiting: str
 ) -> None:
@@ -163,21 +180,40 @@ async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -
         ({POLICIES: status(404, "NotFound")}, "the API server has no WatermarkPolicy: apply the definition"),
         ({HPAS: items()}, "there is no HPA web in namespace shop; write it with `effective-load migrate`"),
         ({HPAS: items(hpa("wbe"))}, "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe"),
-        ({HPAS: items(hpa(), hpa("lost", count_metric("lost")))}, "it asks for desired_replicas of WatermarkPolicy lost"),
-        ({HPAS: items(hpa(metric={"type": "Resource", "resource": {"name": "cpu"}}))}, "HPA web does not ask for desired_"),
+        (
+            {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
+            "it asks for desired_replicas of WatermarkPolicy lost",
+        ),
+        (
+            {HPAS: items(hpa(metric={"type": "Resource", "resource": {"name": "cpu"}}))},
+            "HPA web does not ask for desired_",
+        ),
         ({HPAS: items(hpa(behavior={}))}, "HPA web suppresses steps of up to 10 %"),
         ({HPAS: items(hpa(active="False"))}, "it does not act (FailedGetObjectMetric): no metric"),
-        ({f"{APPS}/namespaces/shop/deployments": items()}, "Deployment web, which HorizontalPodAutoscaler web scales, does"),
-        ({USAGE: usage("web-1")}, "metrics.k8s.io has no sample of 1 of 2 Ready pods (web-2)"),
-        ({POLICIES: items(policy(status="False", reason="NoDecision", message="no pod"))}, "its status reports that it is"),
-        ({POLICIES: items(policy(age=600))}, "it writes each status within two minutes, and these are older"),
-        ({POLICIES: items(policy(status="False", reason="WatchSilent", message="silent"))}, "silent (reported by the status"),
         (
-            {RIVALS: items({"metadata": {"name": "old", "namespace": "shop"}, "spec": {"scaleTargetRef": {"name": "web"}}})},
+            {f"{APPS}/namespaces/shop/deployments": items()},
+            "Deployment web, which HorizontalPodAutoscaler web scales, does",
+        ),
+        ({USAGE: usage("web-1")}, "metrics.k8s.io has no sample of 1 of 2 Ready pods (web-2)"),
+        (
+            {POLICIES: items(policy(status="False", reason="NoDecision", message="no pod"))},
+            "its status reports that it is",
+        ),
+        ({POLICIES: items(policy(age=600))}, "it writes each status within two minutes, and these are older"),
+        (
+            {POLICIES: items(policy(status="False", reason="WatchSilent", message="silent"))},
+            "silent (reported by the status",
+        ),
+        (
+            {
+                RIVALS: items(
+                    {"metadata": {"name": "old", "namespace": "shop"}, "spec": {"scaleTargetRef": {"name": "web"}}}
+                )
+            },
             "ScaledObject old scales Deployment web as well: KEDA makes an HPA of it",
         ),
     ],
-)  # fmt: skip
+)
 async def test_what_keeps_a_policy_from_scaling_is_one_error(
     api: FakeApi, checked: Checked, changes: dict[str, Any], error: str
 ) -> None:

@@ -128,7 +128,7 @@ def test_a_prometheus_that_is_away_is_the_one_error(
     [port] = free_ports(1)
     settings = {"prometheus": {"servers": [{"name": "main", "url": f"http://127.0.0.1:{port}", "timeoutSeconds": 1}]}}
     adapter = make_adapter(settings)
-    query_policy(scaled)
+    serve(workloads, {"name": "queue", "query": {"promQL": "sum(queue)", "server": "main"}, "highWatermark": "10"})
     until(lambda: f"127.0.0.1:{port}" in check.explain() or "query queue" in check.explain(), 60, adapter.logs)
     (error,) = check.errors(**settings)
     assert error.startswith(f"error: http://127.0.0.1:{port} cannot be asked: ")
@@ -145,8 +145,7 @@ def test_a_registry_that_is_away_is_the_one_error(
     until(lambda: "registry consul" in check.explain(), 60, adapter.logs)
     (error,) = check.errors(registries=[entry])
     assert error.startswith(f"error: http://127.0.0.1:{port} cannot be reached: ")
-    (line,) = [line for line in check.explain().splitlines() if line.strip().startswith("registry consul")]
-    assert "never answered" in line
+    assert any("registry consul" in line and "never answered" in line for line in check.explain().splitlines())
 
 
 def test_a_wrong_service_name_is_the_one_error(
@@ -154,7 +153,7 @@ def test_a_wrong_service_name_is_the_one_error(
 ) -> None:
     adapter = make_adapter({"registries": [consul.settings], "resourceMetrics": {"intervalSeconds": 2}})
     serve(workloads, registry={"name": "consul", "service": "shop.wbe"})
-    until(lambda: "doubtful" in check.explain(), 60, adapter.logs)
+    until(lambda: "0 instances" in check.explain(), 60, adapter.logs)
     (error,) = check.errors(registries=[consul.settings])
     assert "service shop.wbe of registry consul" in error
     assert "no instance is registered under this name; check service, namespace and group" in error

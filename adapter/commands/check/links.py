@@ -1,6 +1,6 @@
 """How policies, HPAs, workloads and settings fit together: the same for a cluster and for files. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from adapter.commands.check.report import Section
 from adapter.commands.check.sources import catalog_of
@@ -40,41 +40,50 @@ _STOPS = {
 
 
 def check_links(world: World, only: str = "") -> list[Section]:
-    """A section for each policy and each HPA that names one; `only` one policy (NAMESPACE/NAME) and its HPA if given."""
+    """A section for each policy and each HPA; with `only` for one policy (NAMESPACE/NAME) and the HPAs that ask it."""
     links, sections = world.links(), dict[str, Section]()
-    wanted = {key: policy for key, policy in world.policies.items() if only in {"", "/".join(key)}}
-    followed = {(policy.value.namespace, policy.value.hpa) for policy in wanted.values() if policy.value is not None}
+    wanted = {key: read for key, read in world.policies.items() if only in {"", "/".join(key)}}
     for (namespace, name), read in wanted.items():
-        section = sections.setdefault(f"policy {namespace}/{name}", Section(f"policy {namespace}/{name}"))
+        section = sections[f"policy {namespace}/{name}"] = Section(f"policy {namespace}/{name}")
         _add_faults(section, read)
         if read.value is not None:
             _policy(world, links, read, read.value, section)
+    place, _, of = only.partition("/")
     for (namespace, name), hpa in world.hpas.items():
-        is_named = hpa.value is not None and any(metric.names(only.partition("/")[2]) for metric in hpa.value.metrics)
-        if only and (namespace, name) not in followed and not (is_named and namespace == only.partition("/")[0]):
-            continue
-        section = sections.setdefault(f"HPA {namespace}/{name}", Section(f"HPA {namespace}/{name}"))
-        if hpa.value is None:
+        followers = [
+            one for one in wanted.values() if one.value and (one.value.namespace, one.value.hpa) == (namespace, name)
+        ]
+        asks = hpa.value is not None and any(metric.names(of) for metric in hpa.value.metrics)
+        if not only or followers or (asks and namespace == place):
+            section = sections[f"HPA {namespace}/{name}"] = Section(f"HPA {namespace}/{name}")
             _add_faults(section, hpa)
-            continue
-        _hpa(world, links, hpa, hpa.value, section)
-        for read in wanted.values():
-            policy = read.value
-            if policy is not None and (policy.namespace, policy.hpa) == (namespace, name):
-                _add_flaws(world, links, read, policy, hpa, hpa.value, section, sections[f"policy {_key(policy)}"])
-        explained = section.has_errors or any(
-            sections[f"policy {'/'.join(key)}"].has_errors
-            for key, read in wanted.items()
-            if read.value is not None and (key[0], read.value.hpa) == (namespace, name)
-        )
-        if hpa.value.inactive and not explained and (hpa.value.desired_metrics or (namespace, name) in followed):
-            section.error(hpa.value.inactive)
-        if not section.findings and (namespace, name) in followed:
-            section.ok("it follows its policy")
+            if hpa.value is not None:
+                _hpa(world, hpa, hpa.value, section)
+                _followed(world, links, hpa, hpa.value, followers, sections)
     for section in sections.values():
         if section.about.startswith("policy") and not section.findings:
             section.ok("it is valid and fits its HPA")
     return [section for section in sections.values() if section.findings]
+
+
+def _followed(
+    world: World,
+    links: dict[str, Links],
+    read: Read[Hpa],
+    hpa: Hpa,
+    followers: Sequence[Read[Policy]],
+    sections: dict[str, Section],
+) -> None:
+    """Add how an HPA follows its policies; its own error, unless a fault of it or of a policy explains that."""
+    section = sections[f"HPA {hpa.namespace}/{hpa.name}"]
+    policies = [(one, one.value) for one in followers if one.value is not None]
+    for follower, policy in policies:
+        _add_flaws(world, links, follower, policy, read, hpa, section, sections[f"policy {_key(policy)}"])
+    explained = section.has_errors or any(sections[f"policy {_key(policy)}"].has_errors for _, policy in policies)
+    if hpa.inactive and not explained and (hpa.desired_metrics or policies):
+        section.error(hpa.inactive)
+    if policies and not section.findings:
+        section.ok("it follows its policy")
 
 
 def _key(policy: Policy) -> str:
@@ -130,30 +139,28 @@ def _policy(world: World, links: dict[str, Links], read: Read[Policy], policy: P
 def _settings(world: World, read: Read[Policy], policy: Policy, section: Section) -> None:
     """Add what the policy names and the settings lack: its namespace, queries, registry, routes of notifications."""
     service, known = service_of(policy), world.settings
-    queries = [(index, metric) for index, metric in enumerate(policy.metrics) if metric.query is not None]
+    queries = [(index, metric, metric.query) for index, metric in enumerate(policy.metrics) if metric.query is not None]
     if not known:
         needs = ["queries"] * bool(queries) + ["registry"] * (service is not None) + ["routes"] * bool(policy.notify)
         if needs:
             how = "may not be read" if world.is_live else "are not among the files"
             section.skipped(f"its {', '.join(needs)}: the settings {how} (--settings FILE)", read.place())
         return
-    if all(one.kubernetes.namespaces and policy.namespace not in one.kubernetes.namespaces for one in known):
+    watched = [one.kubernetes.namespaces for one in known]
+    if all(namespaces and policy.namespace not in namespaces for namespaces in watched):
         section.error(f"the settings leave namespace {policy.namespace} out (kubernetes.namespaces)", read.place())
-    for index, metric in queries:
-        if metric.query is not None:
-            query = WorkloadQuery(metric.query, policy.namespace, policy.name)
-            resolved = [catalog_of(one).resolve(query) for one in known]
-            if all(isinstance(one, str) for one in resolved):
-                section.error(f"metric {metric.name}: {resolved[0]}", read.place(f"spec.metrics[{index}].query"))
-    if service is not None:
-        refusals = [ServiceAllowlist(one.registries).refusal(service, policy.namespace) for one in known]
-        if all(refusals):
-            section.error(refusals[0], read.place("spec.registry"))
-    for name in policy.notify:
-        routes = (route for one in known for route in one.companion.notifications.routes)
-        if not any(route.name == name and route.serves(policy.namespace) for route in routes):
-            text = f"the settings define no route {name} for namespace {policy.namespace}; add it, or name another"
-            section.error(text, read.place("spec.notify"))
+    for index, metric, named in queries:
+        query = WorkloadQuery(named, policy.namespace, policy.name)
+        resolved = [catalog_of(one).resolve(query) for one in known]
+        if all(isinstance(one, str) for one in resolved):
+            section.error(f"metric {metric.name}: {resolved[0]}", read.place(f"spec.metrics[{index}].query"))
+    refusals = [service and ServiceAllowlist(one.registries).refusal(service, policy.namespace) for one in known]
+    if refusals[0] and all(refusals):
+        section.error(refusals[0], read.place("spec.registry"))
+    routes = {one.name for each in known for one in each.companion.notifications.routes if one.serves(policy.namespace)}
+    for name in set(policy.notify) - routes:
+        text = f"the settings define no route {name} for namespace {policy.namespace}; add it, or name another"
+        section.error(text, read.place("spec.notify"))
 
 
 def _serving(workload: Workload) -> list[Pod]:
@@ -192,40 +199,46 @@ def _strangers(workload: Workload, section: Section) -> None:
 # --- an HPA ---
 
 
-def _hpa(world: World, links: dict[str, Links], read: Read[Hpa], hpa: Hpa, section: Section) -> None:
+def _hpa(world: World, read: Read[Hpa], hpa: Hpa, section: Section) -> None:
     """Add what is wrong with an HPA by itself: its reference, metrics that name nothing, rivals."""
-    if not world.is_live or any(policy.value and policy.value.hpa == hpa.name for policy in world.policies.values()):
-        for fault in reference_faults(*hpa.target):
-            section.error(fault.advice, read.place(fault.path))
     policies = {name: one.value for (namespace, name), one in world.policies.items() if namespace == hpa.namespace}
     is_follower = bool(hpa.desired_metrics) or any(one is not None and one.hpa == hpa.name for one in policies.values())
     for index, metric in enumerate(hpa.metrics):
-        place = read.place(f"spec.metrics[{index}]")
         for text in _dangling(world, hpa, metric, policies):
             if policies or world.is_live:
-                section.error(text, place)
+                section.error(text, read.place(f"spec.metrics[{index}]"))
             else:
-                section.skipped(f"its WatermarkPolicy: none of namespace {hpa.namespace} is among the files", place)
-        policy = policies.get(_named_policy(metric))
-        if policy is not None and metric.names(policy.name):
-            known = [f"{prefix}{one.name}" for one in policy.metrics for prefix in READ_ONLY_PREFIXES]
-            if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *known}:
-                guess = closest(metric.name, [DESIRED_REPLICAS])
-                text = f"WatermarkPolicy {policy.name} has no metric {metric.name}{guess}; ask for {DESIRED_REPLICAS}"
-                source = f"{metric.kind[:1].lower()}{metric.kind[1:]}"
-                section.error(text, read.place(f"spec.metrics[{index}].{source}.metric.name"))
+                section.skipped(
+                    f"its WatermarkPolicy: none of namespace {hpa.namespace} is among the files", read.place()
+                )
+        _misnamed(read, index, metric, policies.get(_named_policy(metric)), section)
     if not is_follower:
         return
+    for fault in reference_faults(*hpa.target):
+        section.error(fault.advice, read.place(fault.path))
     for rival in world.rivals:
         if (rival.namespace, rival.target) == (hpa.namespace, hpa.target.identity):
             where = f" ({rival.at.place()})" if rival.at is not None else ""
-            text = f"{rival.kind} {rival.name}{where} scales {hpa.target.kind} {hpa.target.name} as well: "
             makes = "KEDA makes an HPA of it, and HPAs that select the same pods do not act"
-            works = makes if rival.kind == "ScaledObject" else "both set its count in turn"
-            section.error(f"{text}{works}; delete it", read.place("spec.scaleTargetRef"))
+            effect = makes if rival.kind == "ScaledObject" else "both set its count in turn"
+            target = f"{hpa.target.kind} {hpa.target.name}"
+            text = f"{rival.kind} {rival.name}{where} scales {target} as well: {effect}; delete it"
+            section.error(text, read.place("spec.scaleTargetRef"))
     workload = world.workload_of(hpa)
     if workload is not None and workload.selector is not None:
         _overlaps(world, hpa, workload, workload.selector, section)
+
+
+def _misnamed(read: Read[Hpa], index: int, metric: HpaMetric, policy: Policy | None, section: Section) -> None:
+    """Add a metric that its policy does not have."""
+    if policy is None or not metric.names(policy.name):
+        return
+    known = [f"{prefix}{one.name}" for one in policy.metrics for prefix in READ_ONLY_PREFIXES]
+    if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *known}:
+        guess = closest(metric.name, [DESIRED_REPLICAS])
+        text = f"WatermarkPolicy {policy.name} has no metric {metric.name}{guess}; ask for {DESIRED_REPLICAS}"
+        source = f"{metric.kind[:1].lower()}{metric.kind[1:]}"
+        section.error(text, read.place(f"spec.metrics[{index}].{source}.metric.name"))
 
 
 def _named_policy(metric: HpaMetric) -> str:

@@ -82,7 +82,8 @@ def add_registrations(section: Section, policy: Policy, pods: Sequence[Pod] | No
     if key is None or registry is None or key.registry not in probes:
         return
     answers = probes[key.registry]
-    named = " ".join([f"service {key.service} of registry {key.registry}", *_places(key)])
+    places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
+    named = " ".join([f"service {key.service} of registry {key.registry}", *places])
     for one in answers:
         if key in one.troubles:
             section.error(f"{named}: {one.server}: {_sentence(one.server, one.troubles[key])}")
@@ -91,23 +92,22 @@ def add_registrations(section: Section, policy: Policy, pods: Sequence[Pod] | No
         counts = ", ".join(f"{server} lists {_count(one)}" for server, one in lists.items())
         section.warning(f"{named}: its servers differ: {counts}")
     roster = max(lists.values(), key=lambda listed: len(listed.instances), default=None)
-    if roster is None:
-        return
+    if roster is not None:
+        _add_roster(section, named, roster)
+        if pods is not None and (roster.instances or not roster.absence_counts):
+            _add_matches(section, registry, pods, roster)
+
+
+def _add_roster(section: Section, named: str, roster: Roster) -> None:
+    """Add what the list of a service is worth."""
     if roster.error is not None:
         section.error(f"{named}: {roster.error}")
     elif roster.instances:
         section.ok(f"{named} is known: {_count(roster)}")
     elif roster.absence_counts:
         section.error(f"{named}: no instance is registered under this name; check service, namespace and group")
-        return
     if roster.protected:
         section.warning("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
-    if pods is not None:
-        _add_matches(section, registry, pods, roster)
-
-
-def _places(key: ServiceKey) -> list[str]:
-    return [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
 
 
 def _count(roster: Roster) -> str:
@@ -142,30 +142,25 @@ def _add_matches(section: Section, registry: PolicyRegistry, pods: Sequence[Pod]
 
 def why_unmatched(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyRegistry) -> str:
     """The likeliest reason why no registration counts for a pod: a sentence without a full stop."""
-    return next(_reasons(pod, matches, registry))
+    reasons = sorted(reason for match in matches for reason in _reasons(pod, match, registry))
+    nowhere = f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
+    unready = "it is not Ready, and services register once they are"
+    return reasons[0][1] if reasons else nowhere if pod.is_ready else unready
 
 
-def _reasons(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyRegistry) -> Iterator[str]:
-    ips, node = {canonical_ip(ip) for ip in pod.ips}, canonical_ip(pod.host_ip)
-    for match in matches:
-        if match.pod is pod and match.mismatch:
-            yield f"{address(match.instance)}: {match.mismatch}"
-    for match in matches:
-        if canonical_ip(match.instance.ip) in ips and (why := _not_counted(pod, match, registry)):
-            yield f"{address(match.instance)} is registered, but {why}"
-    for match in matches:
-        for key, value in match.instance.metadata.items():
-            if value == pod.name:
-                yield f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
-    for match in matches:
-        if node and canonical_ip(match.instance.ip) == node:
-            yield (
-                f"{address(match.instance)} is registered at the address of its node; register the pod's own, or let "
-                "instances carry their pod's name (registry.podNameKey)"
-            )
-    if not pod.is_ready:
-        yield "it is not Ready, and services register once they are"
-    yield f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
+def _reasons(pod: Pod, match: RegistrationMatch, registry: PolicyRegistry) -> Iterator[tuple[int, str]]:
+    """What one registration says of a pod, with its rank: the smaller the likelier."""
+    instance, node, at = match.instance, canonical_ip(pod.host_ip), canonical_ip(match.instance.ip)
+    if match.pod is pod and match.mismatch:
+        yield 0, f"{address(instance)}: {match.mismatch}"
+    if at in {canonical_ip(ip) for ip in pod.ips} and (why := _not_counted(pod, match, registry)):
+        yield 1, f"{address(instance)} is registered, but {why}"
+    for key, value in instance.metadata.items():
+        if value == pod.name:
+            yield 2, f"{address(instance)} carries its name under {key}; write registry.podNameKey: {key}"
+    if node and at == node:
+        where = f"{address(instance)} is registered at the address of its node"
+        yield 3, f"{where}; register the pod's own, or let instances carry their pod's name (registry.podNameKey)"
 
 
 def address(instance: Instance) -> str:

@@ -141,17 +141,22 @@ async def rights_section(session: Session, settings: Settings, component: str, n
         return section.skipped(
             f"its rights, for {reason(error)}; reviewing them takes the right to create subjectaccessreviews"
         )
+    if all(found):
+        return section.error(
+            "it has none of its rights: apply the manifests again (the service account, its roles and their bindings)"
+        )
+    for (role, file), phrases in _missing(section, dict(zip(rights, found, strict=True))).items():
+        section.error(f"it may not {'; '.join(phrases)}: apply {role} and its binding ({file})")
+    return section if section.findings else section.ok(f"it has all {len(rights)} rights that the settings need")
+
+
+def _missing(section: Section, found: Mapping[Right, list[str]]) -> dict[tuple[str, str], list[str]]:
+    """The missing rights by role and file; adds a warning for one that only some uses need."""
     missing: dict[tuple[str, str], list[str]] = {}
-    for right, places in zip(rights, found, strict=True):
+    for right, places in found.items():
+        where = f" in {', '.join(places)}" if places not in ([], [""]) else ""
         if places and right.resource == _OPTIONAL:
             section.warning(f"it may not {right}, which scale targets that are custom resources need ({right.file})")
         elif places:
-            where = f" in {', '.join(places)}" if places != [""] else ""
             missing.setdefault((right.role, right.file), []).append(f"{right}{where}")
-    if all(found):
-        return Section(section.about).error(
-            "it has none of its rights: apply the manifests again (the service account, its roles and their bindings)"
-        )
-    for (role, file), phrases in missing.items():
-        section.error(f"it may not {'; '.join(phrases)}: apply {role} and its binding ({file})")
-    return section if section.findings else section.ok(f"it has all {len(rights)} rights that the settings need")
+    return missing

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
@@ -13,7 +13,7 @@ import msgspec
 from adapter.commands.check.report import Section, reason
 from adapter.commands.cluster import Cluster, ClusterError, ReportedStatus
 from adapter.commands.files import ManifestObject, Place
-from adapter.kube.errors import Forbidden, KubeError
+from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.kube.targets import BUILT_IN, target_decoder
@@ -126,46 +126,49 @@ async def read_cluster(cluster: Cluster, namespaces: Iterable[str], has_toleranc
     """The world of these namespaces (empty: of all); `only` a policy (NAMESPACE/NAME) and its neighbours if given."""
     world, section = World(is_live=True, has_tolerance=has_tolerance), Section("cluster")
     namespace, _, name = only.partition("/")
-    places = [namespace] if only else list(namespaces)
     try:
-        for listed in await cluster.policies(places):
-            fault = [Fault("", None, listed.fault)] if listed.fault else []
-            world.policies[listed.namespace, listed.name] = Read(listed.policy, faults=fault, status=listed.status)
-        for hpa in await cluster.hpas(places):
-            world.hpas[hpa.namespace, hpa.name] = Read(hpa)
-        for kind, (_, api_version, plural) in RIVALS.items():
-            with contextlib.suppress(Forbidden):  # who may not list them is warned by the HPAs that they make
-                for data in await cluster.objects(api_version, plural, places):
-                    _add_rival(world, kind, data, None)
+        await _read_objects(world, cluster, [namespace] if only else list(namespaces))
+        if only and (namespace, name) not in world.policies:
+            section.error(f"there is no WatermarkPolicy {name} in namespace {namespace}")
     except Forbidden as error:
         section.skipped(f"policies and HPAs, for {reason(error)}")
+    except NotFound:
+        section.error("the API server has no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)")
     except KubeError as error:
-        missing = "404" in str(error) and not world.policies
-        text = "the API server has no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)"
-        section.error(text if missing else f"policies and HPAs cannot be read: {error}")
-    if only and (namespace, name) not in world.policies and not section.findings:
-        section.error(f"there is no WatermarkPolicy {name} in namespace {namespace}")
-    slots, wanted = asyncio.Semaphore(_AT_ONCE), list[Coroutine[None, None, None]]()
+        section.error(f"policies and HPAs cannot be read: {error}")
+    slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def add_workload(policy: Policy, hpa: Hpa) -> None:
-        async with slots:
-            try:
-                found = await cluster.pods(policy, hpa)
-            except (KubeError, ClusterError) as error:
-                world.troubles[policy.namespace, policy.name] = reason(error)
-                return
-        reference = hpa.target
+    async def add_workload(policy: Policy) -> None:
+        read = world.hpa_of(policy)
+        if read is None or read.value is None:
+            return
+        try:
+            async with slots:
+                found = await cluster.pods(policy, read.value)
+        except (KubeError, ClusterError) as error:
+            world.troubles[policy.namespace, policy.name] = reason(error)
+            return
+        reference = read.value.target
         world.workloads[policy.namespace, reference.identity] = Workload(
             reference=reference, pods=found.pods, replicas=found.replicas, others=found.others
         )
 
-    for key, one in world.policies.items():
-        hpa_of = world.hpa_of(one.value) if one.value is not None else None
-        if one.value is not None and hpa_of is not None and hpa_of.value is not None and only in {"", "/".join(key)}:
-            wanted.append(add_workload(one.value, hpa_of.value))
-    await asyncio.gather(*wanted)
+    wanted = [one.value for key, one in world.policies.items() if one.value and only in {"", "/".join(key)}]
+    await asyncio.gather(*map(add_workload, wanted))
     world.problems += [section] * bool(section.findings)
     return world
+
+
+async def _read_objects(world: World, cluster: Cluster, namespaces: Sequence[str]) -> None:
+    for listed in await cluster.policies(namespaces):
+        fault = [Fault("", None, listed.fault)] if listed.fault else []
+        world.policies[listed.namespace, listed.name] = Read(listed.policy, faults=fault, status=listed.status)
+    for hpa in await cluster.hpas(namespaces):
+        world.hpas[hpa.namespace, hpa.name] = Read(hpa)
+    for kind, (_, api_version, plural) in RIVALS.items():
+        with contextlib.suppress(Forbidden):  # a rival's HPA is found all the same
+            for data in await cluster.objects(api_version, plural, namespaces):
+                _add_rival(world, kind, data, None)
 
 
 # --- files ---
