@@ -1,6 +1,6 @@
 """How policies, HPAs, workloads and settings fit together: the same for a cluster and for files. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from adapter.commands.check.report import Section
 from adapter.commands.check.sources import catalog_of
@@ -39,8 +39,13 @@ _STOPS = {
 """Flaws with which the HPA does not follow the policy; others are unwise."""
 
 
-def check_links(world: World, only: str = "") -> list[Section]:
-    """A section for each policy and each HPA; with `only` for one policy (NAMESPACE/NAME) and the HPAs that ask it."""
+def check_links(
+    world: World, only: str = "", more: Callable[[Section, Policy], None] = lambda *_: None
+) -> list[Section]:
+    """A section for each policy and each HPA; with `only` for one policy (NAMESPACE/NAME) and the HPAs that ask it.
+
+    `more` adds what else is known of a policy, before its HPA is judged.
+    """
     links, sections = world.links(), dict[str, Section]()
     wanted = {key: read for key, read in world.policies.items() if only in {"", "/".join(key)}}
     for (namespace, name), read in wanted.items():
@@ -48,6 +53,7 @@ def check_links(world: World, only: str = "") -> list[Section]:
         _add_faults(section, read)
         if read.value is not None:
             _policy(world, links, read, read.value, section)
+            more(section, read.value)
     place, _, of = only.partition("/")
     for (namespace, name), hpa in world.hpas.items():
         followers = [

@@ -23,6 +23,7 @@ from adapter.commands.cluster import Cluster
 from adapter.commands.files import read_files
 from adapter.kube.errors import KubeError, Unreachable
 from adapter.kube.session import Session
+from adapter.load.spec import Policy
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.runtime.faults import first_names
 from adapter.runtime.times import parse_time
@@ -124,16 +125,14 @@ def _policies(
     world: World, answers: Answers, probes: Probes, only: str, now: float, *, is_written: bool
 ) -> list[Section]:
     """The policies and HPAs, with what sources and registries know of them, and what the statuses report."""
-    sections = check_links(world, only)
-    by_name = {section.about: section for section in sections}
-    for (namespace, name), read in world.policies.items():
-        section = by_name.get(f"policy {namespace}/{name}")
-        if section is None or read.value is None:
-            continue
-        workload = world.workload_of_policy(read.value)
-        add_registrations(section, read.value, workload.pods if workload is not None else None, probes)
-        add_samples(section, read.value, world, answers, now)
-        _add_status(section, world, (namespace, name), now)
+
+    def more(section: Section, policy: Policy) -> None:
+        workload = world.workload_of_policy(policy)
+        add_registrations(section, policy, workload.pods if workload is not None else None, probes)
+        add_samples(section, policy, world, answers, now)
+        _add_status(section, world, (policy.namespace, policy.name), now)
+
+    sections = check_links(world, only, more)
     return [*world.problems, *_statuses(world, now, is_written=is_written), *sections]
 
 

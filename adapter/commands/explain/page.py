@@ -233,7 +233,8 @@ def freshness(explained: Explained) -> Iterator[tuple[str, str, str]]:
         listed = inputs.get("instances") or {}
         trouble = listed.get("error") or ("" if listed else "no list of the service yet")
         count = f", {len(listed.get('instances') or ())} instances" if listed else ""
-        yield f"registry {registry.get('name')}", f"{_answered(listed.get('at'), now)}{count}", str(trouble)
+        age = "no valid answer" if listed.get("valid") is False else f"{_answered(listed.get('at'), now)}{count}"
+        yield f"registry {registry.get('name')}", age, str(trouble)
 
 
 def _answered(at: object, now: float) -> str:
