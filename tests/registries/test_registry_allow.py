@@ -174,4 +174,4 @@ def test_check_asks_only_for_services_that_policies_may_name() -> None:
         policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
         for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
     ]
-    assert asked_services({"one": settings}, policies) == {"one": {WEB}}
+    assert asked_services([settings], policies) == {"one": {WEB}}
