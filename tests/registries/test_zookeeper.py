@@ -209,7 +209,7 @@ class TestDynamicConfiguration:
 
     @pytest.mark.parametrize(("was_enabled", "disabled"), [(True, "true"), (False, "false")])
     def test_a_rule_never_enables_an_application(self, was_enabled: bool, disabled: str) -> None:
-        found = rule(f"- side: provider\n  parameters: {{disabled: {disabled}}}\n", OF_APPLICATION)
+        found = rule(f"- side: provider\n  parameters: {{disabled: {disabled}}}\n", SHOP)
         instance = Instance(ip="10.0.0.7", port=20880, enabled=was_enabled)
         [one] = apply_rules([Registration(instance=instance, application="shop")], found.rules)
         assert not one.enabled

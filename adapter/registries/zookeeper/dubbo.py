@@ -244,9 +244,9 @@ def parse_rules(key: str, body: bytes) -> Rules:
 
     May take a second: not for the event loop.
     """
+    if len(body) > LARGEST_RULE:
+        return Rules((), (f"rule {key} is not applied: it is larger than {LARGEST_RULE >> 10} KiB",))
     try:
-        if len(body) > LARGEST_RULE:
-            raise ValueError(f"it is larger than {LARGEST_RULE >> 10} KiB")
         content = document_text.read_document(body.decode())
         config = msgspec.convert({} if content is None else content, _Configurators, strict=False)
         return Rules(tuple(rule for item in config.configs or () for rule in _rules_of_item(key, item, config.enabled)))

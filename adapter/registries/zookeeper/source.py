@@ -16,7 +16,6 @@ from kazoo.protocol.states import WatchedEvent  # type: ignore[import-untyped]
 from adapter.registries.source import Answer, ServiceKey
 from adapter.registries.zookeeper.dubbo import (
     Registration,
-    Rule,
     Rules,
     apply_rules,
     parse_document,
