@@ -154,7 +154,7 @@ def parse_document(body: bytes, created_at: float, pod_name_key: str) -> Registr
         payload = {}  # one of another framework is not an error
     metadata = {shared(key): value if isinstance(value, str) else str(value) for key, value in payload.items()}
     pod_name = metadata.get(pod_name_key, "") if pod_name_key else ""
-    if not pod_name and not _is_ip(document.address):
+    if not pod_name and not _ip(document.address.strip("[]").partition("%")[0]):
         pod_name = document.address.partition(".")[0]
     instance = Instance(
         ip=document.address,
@@ -166,14 +166,6 @@ def parse_document(body: bytes, created_at: float, pod_name_key: str) -> Registr
         metadata=metadata,
     )
     return Registration(instance, document.name)
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address.strip("[]").partition("%")[0])
-    except ValueError:
-        return False
-    return True
 
 
 # --- rules ---
@@ -218,7 +210,7 @@ def _rules_of_url(node: str) -> Iterator[Rule]:
     if url.query.get("application", "*") != "*":
         raise ValueError(f"it is about the application {url.query['application']} alone")
     if url.port is not None or url.host == ANY_HOST:  # else the host is that of one consumer
-        yield Rule(url.service, frozenset({(_canonical(url.host), url.port)}), parameters)
+        yield Rule(url.service, frozenset({(_ip(url.host) or url.host, url.port)}), parameters)
 
 
 class _ConfigItem(msgspec.Struct, rename="camel"):
@@ -273,7 +265,9 @@ def apply_rules(registrations: Iterable[Registration], rules: Sequence[Rule]) ->
     for registration in registrations:
         instance, by_url = registration.instance, bool(registration.service)
         registered = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := instance.metadata.get(key))}
-        places = {(host, port) for host in (_canonical(instance.ip), ANY_HOST) for port in (instance.port, None)}
+        places = {
+            (host, port) for host in (_ip(instance.ip) or instance.ip, ANY_HOST) for port in (instance.port, None)
+        }
         query = registered
         for rule in rules:
             if rule.key in registration.rule_keys and not rule.addresses.isdisjoint(places):
@@ -297,13 +291,14 @@ def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
 
 def _readings(address: str) -> Iterator[tuple[str, int | None]]:
     """An address of a rule as host and port, and, if it can be one, as an IPv6 address alone."""
-    yield _canonical(address.strip("[]")), None
+    yield _ip(address.strip("[]")) or address, None
     host, port = _host_and_port(address.removesuffix(":*"))
-    yield _canonical(host), port
+    yield _ip(host) or host, port
 
 
-def _canonical(host: str) -> str:
+def _ip(host: str) -> str:
+    """An address in canonical form; empty if it is not one."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
-        return host
+        return ""
