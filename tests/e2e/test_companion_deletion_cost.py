@@ -66,34 +66,31 @@ def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, 
     return dict(found["status"])
 
 
-@pytest.mark.parametrize(("minimum", "left"), [(6, 6), (1, 4)])
 def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(
     make_adapter: MakeAdapter,
     companion: CompanionProcess,
     workloads: Workloads,
     prometheus: Prometheus,
     load: Load,
-    minimum: int,
-    left: int,
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 10)
     names = workloads.pod_names("web")
     out, serving = names[2:6], [*names[:2], *names[6:]]
     load.each("web", 0.8, but=dict.fromkeys(out, 0))
-    follow(workloads, minimum=minimum)
+    follow(workloads, minimum=6)
     pull_out(workloads, out)
     wait_costs(workloads, dict.fromkeys(out, LOWEST))
     wait_finding(workloads, "Marked", desired=10)
     mark = workloads.cluster.hpa_log.mark()
     load.each("web", 0.3, but=dict.fromkeys(out, 0))  # 6 x 300m are worth 4 pods
-    workloads.wait_replicas("web", left)
-    workloads.wait_ready("web", left)
+    workloads.wait_replicas("web", 6)
+    workloads.wait_ready("web", 6)
     remaining = {pod["metadata"]["name"] for pod in workloads.pods("web") if is_live(pod)}
     load.each("web", 0.6)
     assert remaining <= set(serving)
-    assert len(remaining) == left
-    assert workloads.rescaled("web", mark)[:1] == [left]
+    assert len(remaining) == 6
+    assert workloads.rescaled("web", mark)[:1] == [6]
 
 
 def test_with_two_replica_sets_marked_pods_stay_in_the_count(
