@@ -88,7 +88,7 @@ class _Last(NamedTuple):
     """
 
     server: str = ""
-    index: int = 0
+    revision: int = 0
     waited: bytes = b""
     listed: bytes = b""
     answer: Answer = Answer(())
@@ -123,14 +123,14 @@ class ConsulSource:
         if last.server != server:
             last = _Last(server)
         now, waited_for, waited = asyncio.get_running_loop().time, 0, b""
-        if last.index:
+        if last.revision:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
-            params = {**self._where(key), "index": str(last.index), "wait": f"{wait * 1000:.0f}ms"}
+            params = {**self._where(key), "index": str(last.revision), "wait": f"{wait * 1000:.0f}ms"}
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
             reply = await self._query(server, key, params, deadline)
             waited_for, waited = _headers(reply, server).revision, digest(reply.body)
-            if waited_for == last.index and waited == last.waited and now() < last.until:
+            if waited_for == last.revision and waited == last.waited and now() < last.until:
                 return last
         async with self._list_slots:
             reply = await self._query(server, key, self._where(key))
@@ -153,7 +153,7 @@ class ConsulSource:
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
-        index = 0 if waited_for < last.index else max(headers.revision, waited_for)
+        index = 0 if waited_for < last.revision else max(headers.revision, waited_for)
         return _Last(server, index, waited, listed, answer, now() + LIST_SECONDS)
 
     async def _query(

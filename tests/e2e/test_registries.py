@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
@@ -172,17 +173,20 @@ def test_an_outage_of_the_registries_changes_no_count(
         for registry in found.values():
             registry.kill() if fault != "frozen" else registry.freeze(on=True)
         hold_all(workloads, scenes, OUTAGE_SECONDS)
-        failed = [line for line in adapter.logs(5000).splitlines() if "registry_failed" in line]
         for name, registry in found.items():
             [address] = registry.settings["servers"]
-            assert [line for line in failed if name in line and address in line]
+            assert logged(adapter, "registry_failed", name, address)
         for registry in found.values():
             registry.resume(wiped=True) if fault != "frozen" else registry.freeze(on=False)
         hold_all(workloads, scenes, AFTERWARDS_SECONDS)
         if fault == "frozen":
-            for scene in scenes:
-                scene.pull(out=False)
-                scene.wait_asked(PODS)
+            for name in found:
+                until(lambda name=name: logged(adapter, "registry_recovered", name), 60, adapter.logs)  # type: ignore[misc]
+
+
+def logged(adapter: AdapterProcess, *words: str) -> list[str]:
+    """The lines of the adapter's log with all of these words."""
+    return [line for line in adapter.logs(5000).splitlines() if all(word in line for word in words)]
 
 
 def hold_all(workloads: Workloads, scenes: list[Scene], seconds: float) -> None:
