@@ -220,6 +220,8 @@ def pod_object(pod: Pod) -> Object:
     conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
     if pod.containers_ready:
         conditions.append(_condition("ContainersReady", PodCondition(status=True)))
+    if pod.waits_for:
+        conditions.append(_condition("PodScheduled", PodCondition(status=False)) | {"message": pod.waits_for})
     given_types = {condition["type"] for condition in conditions}
     conditions += [
         _condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in given_types

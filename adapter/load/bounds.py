@@ -11,15 +11,15 @@ it. The rules D1 to D5 are those of the decision's specification (docs/decision.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import Drift, HeldBy, Reading, Upper
+from adapter.load.assessment import HeldBy, Reading, StepDown, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
-from adapter.load.spec import Algorithm, Converge, Metric, Policy, Strategy
+from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy, Trigger
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
@@ -167,46 +167,68 @@ def upper_of(loads: Loads, band: Band) -> Upper:
     """The largest count that this load justifies at the low watermark, after each rule that may raise it."""
     if band.low is None or band.under is None or not loads.pods:
         return Upper()
-    stages: list[tuple[HeldBy | None, int | None]] = []
-    load: Fraction | int = 0
     causes = (
         (None, loads.known, 0),
         (HeldBy.DOUBT, loads.doubt, loads.doubtful if band.is_absolute else 0),
         (HeldBy.MISSING, loads.filled, loads.gaps if band.is_absolute or band.high is None else 0),
         (HeldBy.DEPARTED, loads.departed, 0),
     )
-    is_unlimited = False
+    stages: list[tuple[HeldBy | None, int | None]] = []
+    load, is_unlimited = Fraction(0), False
     for cause, more, unknown in causes:
-        if cause is not None and not more and not unknown:
-            continue
-        load += more
-        is_unlimited = is_unlimited or bool(unknown)
-        stages.append((cause, None if is_unlimited else _justified(load, loads, band)))
+        load, is_unlimited = load + more, is_unlimited or bool(unknown)
+        if cause is None or more or unknown:
+            stages.append((cause, None if is_unlimited else _justified(load, loads, band)))
         if stages[0][1] is None:
             break  # Not below the band, even by what is known alone.
     return Upper(stages=tuple(stages))
 
 
-def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
+def _justified(load: Fraction, loads: Loads, band: Band) -> int | None:
+    """The count that a load justifies; None where it is not below the band."""
     assert band.low is not None
     assert band.under is not None
-    usage = Fraction(load) if band.is_absolute else Fraction(load * band.unit) / loads.size
+    usage = load if band.is_absolute else load * band.unit / loads.size
     if usage >= band.under:
         return None
     # For a sum over pods, their number is a factor of the need: those that left count too.
-    pods = loads.serving + loads.left if band.is_absolute else loads.pods
-    needed = pods * usage / band.low
-    least = 1 + loads.kept
+    needed = (loads.serving + loads.left if band.is_absolute else loads.pods) * usage / band.low
     kept = loads.kept if band.is_absolute else 0
-    return max(least, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
+    return max(1 + loads.kept, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-def drift_of(towards: Converge, sums: Sums, band: Band, *, is_settled: bool) -> Drift | None:
-    """A step inside the band toward a watermark; None where there may be none.
+# Strategy Step: add at once what the target needs and a few more, remove a few at a time.
 
-    One down is only taken where nothing is missing, young, doubtful or partial, and nothing has changed (`is_settled`).
+
+def step_up(found: Reading, shown: Sequence[Fraction] | None, band: Band, step: Step) -> Reading:
+    """A reading of strategy Step: what its pods need at the target, and `step.up` pods more.
+
+    One of the usages `shown` by serving pods is enough to act. For a service total (None), and with trigger Average,
+    the average is.
     """
-    limit, usage = (band.low if towards is Converge.LOW else band.high), sums.average(band)
-    if limit is None or usage is None or not (is_settled or towards is Converge.LOW):
-        return None
-    return Drift(towards, sums.pods, usage * sums.pods, limit)
+    if found.usage is None or band.beyond is None or band.high is None:
+        return found
+    by_one = step.trigger is Trigger.ANY_POD and shown is not None
+    peak = max(shown or (), default=Fraction(0)) if by_one else found.usage
+    if peak <= band.beyond and found.saturation is None:
+        return found._replace(needed=None)
+    needed = math.ceil(found.pods * found.usage / band.high) if found.needed is None else found.needed
+    return found._replace(needed=needed + step.up, extreme=peak if by_one and peak > band.beyond else None)
+
+
+def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:
+    """The step down, where one serving pod (or the average) is below its limit and the others can carry the load.
+
+    `bounds`: what the serving pods may use at most. It is only taken with a whole sample of each pod, and where nothing
+    has changed since the samples began.
+    """
+    if band.under is None or band.beyond is None or not bounds:
+        return Upper()
+    average = sum(bounds) / len(bounds)
+    if (average if step.trigger is Trigger.AVERAGE else min(bounds)) >= band.under:
+        return Upper()
+    if loads.gaps or loads.doubtful or has_changed:
+        cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if loads.doubtful else HeldBy.DEPARTED
+        return Upper(stages=((None, 0), (cause, None)))
+    fewest = max(1, math.ceil(loads.serving * average / band.beyond))
+    return Upper(step=StepDown(step.down, step.min_pods, loads.serving, fewest))

@@ -19,14 +19,24 @@ DEPARTED_SECONDS = 300.0
 """Departed pods are remembered for this much longer than the longest window, whose samples may be that old."""
 MEDIANS_SECONDS = 3600.0
 """The largest median of this time is the number of samples that a full window holds."""
+GAP_POLLS = 2.2
+"""Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class LastSample(NamedTuple):
-    """A pod's newest sample of one metric that counted: its time and its bound (nano-units)."""
+    """A pod's newest sample of one metric that counted: its time and its bound (nano-units).
+
+    `gap_at`: when samples came again after the last gap (seconds; 0: never).
+    """
 
     at: float
     bound: int
+    gap_at: float = 0.0
+
+    def gap_before(self, at: float, interval: float) -> float:
+        """When samples came again after the last gap before a sample of `at`, by their dates."""
+        return at if at - self.at > GAP_POLLS * interval else self.gap_at
 
 
 class PodMemory(NamedTuple):
@@ -61,15 +71,22 @@ class Departed(NamedTuple):
 class MetricMemory:
     """The memory of one metric: pods' last samples by UID, and since when usage is beyond a watermark.
 
-    `medians`: the time and the median number of samples in the windows of the pods in service, of an hour.
-    `gap_at`: by UID, when samples came again after a gap, where the windows cannot be counted.
+    `medians`: the median number of samples in the windows of the pods in service, of an hour, with their times.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
     medians: tuple[tuple[float, int], ...] = ()
-    gap_at: Mapping[str, float] = field(default_factory=dict)
     above_since: float | None = None
     below_since: float | None = None
+
+    def with_median(self, median: int | None, now: float) -> tuple[tuple[float, int], ...]:
+        """The medians of the last hour with the current one (None: not known); of equal ones the first and the last."""
+        medians = [each for each in self.medians if now - each[0] <= MEDIANS_SECONDS]
+        if median is not None:
+            if [each[1] for each in medians[-2:]] == [median, median]:
+                medians.pop()
+            medians.append((now, median))
+        return tuple(medians)
 
 
 NEW_METRIC = MetricMemory()

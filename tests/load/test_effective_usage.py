@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import HeldBy, MetricAssessment
+from adapter.load.assessment import HeldBy, MetricAssessment, Total
 from adapter.load.memory import NEW_POD, LastSample, MetricMemory
-from adapter.load.pod_samples import MetricReader, PodSample, Sizes, in_service_since
+from adapter.load.pod_samples import MetricReader, PodSample, Sizes
 from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
@@ -56,7 +56,7 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
 
 def sample(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
     memory = MetricMemory(last={one.uid: remembered[metric.name]} if metric.name in remembered else {})
-    return MetricReader(metric, samples, now, memory).sample(one, in_service_since(one, NEW_POD))
+    return MetricReader(metric, samples, now, memory).sample(one, max(one.started_at or 0.0, one.ready_since))
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
@@ -272,7 +272,7 @@ class TestUsage:
 
     def test_a_service_total_is_shared_by_the_pods_that_serve(self) -> None:
         found = measured(queue("10"), [pod("a"), pod("b"), out("c")], total("30"))
-        assert (found.n, found.missing, found.total_value) == (2, 0, 30 * NANO)
+        assert (found.n, found.missing, found.total) == (2, 0, Total(30 * NANO, 30 * NANO))
         assert found.usage == 15 * NANO
         assert found.raw == 10 * NANO
 

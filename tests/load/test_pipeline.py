@@ -114,7 +114,7 @@ class TestConditions:
         starting = pod("new", age=60, ready=False, ready_for=60)
         found = self.conditions(BAND, [*pods, *ill], usage(loads))
         assert found == {
-            "UnreadyPodsFillReplicas": "5 serving pods are needed, 4 serve or start, and 2 unready ones fill the count"
+            "UnreadyPodsFillReplicas": "5 serving pods are needed, 4 serve, and 2 unready pods fill the count"
         }
         assert self.conditions(BAND, [*pods, starting, ill[0]], usage(loads)) == {}
 

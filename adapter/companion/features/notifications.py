@@ -163,7 +163,7 @@ def _text(topic: Topic, context: Context, assessment: Assessment, decision: Deci
             example, kept = (out + doubted)[0], f", {len(doubted)} of them are kept as doubtful" if doubted else ""
             return f"{count} of {len(running)} running pods are pulled out{kept}; {example.pod.name}: {example.reason}"
         case Topic.DATA_LOST:
-            errors = metric_errors(assessment.policy, assessment.metrics)
+            errors = metric_errors(assessment.metrics)
             lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_DATA_VALID)]
             return "; ".join(filter(None, lost)) if decision.current else None  # without pods there are no samples
         case _:
