@@ -25,7 +25,7 @@ from adapter.load.assessment import MetricAssessment
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.samples import Samples, time_text
+from adapter.load.samples import time_text
 from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, SeriesList
@@ -73,7 +73,7 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
 def _of_policy(index: SnapshotIndex, view: PolicyView, request: RequestInfo) -> Iterator[Row | None]:
     assessment, name = require_assessment(view), base_metric(view, request.metric) or ""
     metric = next(metric for metric in view.policy.metrics if metric.name == name)
-    reader = MetricReader(metric, Samples(), assessment.at)
+    reader = MetricReader(metric)
     chosen = []
     for pod in assessment.pods:
         is_any = request.name == ALL_OBJECTS and (request.labels is None or request.labels.matches(pod.pod.labels))

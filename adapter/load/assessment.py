@@ -12,7 +12,7 @@ from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Window
-from adapter.load.spec import Bounds, Metric, Policy, Scale, Target
+from adapter.load.spec import Bounds, Converge, Metric, Policy, Scale, Target
 
 
 class Verdict(StrEnum):
@@ -80,36 +80,20 @@ class Reading(NamedTuple):
     extreme: Fraction | None = None
 
 
-class StepDown(NamedTuple):
-    """A step down of strategy Step: `by` pods fewer, never below `least`, while `fewest` of `serving` pods are left."""
-
-    by: int
-    least: int
-    serving: int
-    fewest: int
-
-
-class Drift(NamedTuple):
-    """A step inside the band toward a watermark: the `load` of `pods`, which must not pass the `limit` (nano-units)."""
-
-    is_up: bool
-    pods: int
-    load: Fraction
-    limit: Fraction
-
-
 class Upper(NamedTuple):
-    """The upper bound of one metric, after each rule that may raise it: the rule, and the count (None: no limit).
+    """The upper bound of one metric: the count that the possible load justifies (None: no limit), as `bound`.
 
-    The first stage is what the known load justifies, the last one the bound; without stages there is no bound. `hold`
-    keeps the count on the way down whatever the bound. `idle`: the service has no load, and needs only the pods of this
-    number that may be out.
+    `known` is what the known load alone justifies (None: it is not below the band), and `cause` the larger part of what
+    is possible besides. `hold` keeps the count on the way down whatever the bound. `idle`: the service has no load, and
+    needs only the pods of this number that may be out. Strategy Step may take away `spare` serving pods instead.
     """
 
-    stages: tuple[tuple[HeldBy | None, int | None], ...] = ()
+    known: int | None = None
+    bound: int | None = None
+    cause: HeldBy | None = None
     hold: HeldBy | None = None
     idle: int | None = None
-    step: StepDown | None = None
+    spare: int | None = None
 
 
 NO_UPPER = Upper()
@@ -122,17 +106,16 @@ class Total(NamedTuple):
     bound: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricAssessment:
+class MetricAssessment(NamedTuple):
     """One metric: its usage and the range of counts that its load allows; or its error (a sentence).
 
     `high` and `low` are the watermarks, or how far usage may go from the target (nano-units). `usage` is the effective
     average (or total) of the `n` pods with a sample, the doubtful ones among them; `raw` that of all running pods
     (nano-units, exact). `missing` pods lack a sample; `samples` has each pod's, with the reason. `total`: the source
     gives one number for the service; without a value it has no fresh one. `lower` are the readings of the lower bound,
-    `upper` is the upper bound, and `drift` a step inside the band. `is_delayed`: the delay of the way up still runs.
-    The oldest sample that counts is of `sampled_at`; the oldest window began at `began_at`, less one poll, and is
-    `window` seconds long; after `stale_at` the first sample no longer counts.
+    `upper` is the upper bound; inside the band a step toward `drift` is allowed. `is_delayed`: the delay of the way up
+    still runs. The oldest sample that counts is of `sampled_at`; the oldest window began at `began_at`, less one poll,
+    and is `window` seconds long; after `stale_at` the first sample no longer counts.
     """
 
     metric: Metric
@@ -146,14 +129,14 @@ class MetricAssessment:
     verdict: Verdict = Verdict.ERROR
     lower: tuple[Reading, ...] = ()
     upper: Upper = NO_UPPER
-    drift: Drift | None = None
+    drift: Converge | None = None
     is_delayed: bool = False
     sampled_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
     error: str | None = None
-    samples: Sequence[PodSample] = field(default=(), compare=False)
+    samples: Sequence[PodSample] = ()
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import HeldBy, Reading, StepDown, Upper
+from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy, Trigger
@@ -30,25 +30,24 @@ class Band:
     """The watermarks of one metric (nano-units, exact) with the tolerance around them. None: no such watermark.
 
     Usage is above the band beyond `beyond` = high · (1 + tolerance), and below it under `under` = low · (1 -
-    tolerance): the tolerance decides whether to act, never how many. Strategy Ratio has its target as both watermarks,
-    and `rounds_up` in both directions. `saturation`: the factor by which the load of throttled pods is taken for more.
-    `unit`: usage divided by capacities is in parts of 1/`unit`.
+    tolerance): the tolerance decides whether to act, never how many. `is_absolute`: they are for the whole service.
+    Strategy Ratio has its target as both watermarks, and `rounds_up` in both directions. `saturation`: the factor by
+    which the load of throttled pods is taken for more. `unit`: usage divided by capacities is in parts of 1/`unit`.
     """
 
     high: Fraction | None
     low: Fraction | None
     beyond: Fraction | None
     under: Fraction | None
-    algorithm: Algorithm = Algorithm.AVERAGE
+    is_absolute: bool = False
     accepts_zero: bool = False
     rounds_up: bool = False
     saturation: Fraction | None = None
     unit: int = 1
 
-    @property
-    def is_absolute(self) -> bool:
-        """Whether the watermarks are for the whole service."""
-        return self.algorithm is Algorithm.ABSOLUTE
+    def is_above(self, usage: Fraction | None) -> bool:
+        """Whether usage is above the band."""
+        return usage is not None and self.beyond is not None and usage > self.beyond
 
     def exceeds(self, sample: PodSample) -> bool:
         """Whether the pod shows more than the high watermark: then it serves."""
@@ -72,7 +71,7 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
         low=low,
         beyond=None if high is None else high * (1 + tolerance),
         under=None if low is None else low * (1 - tolerance),
-        algorithm=policy.algorithm,
+        is_absolute=policy.algorithm is Algorithm.ABSOLUTE,
         accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
         rounds_up=policy.strategy is not Strategy.WATERMARK,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
@@ -155,40 +154,34 @@ class Loads(NamedTuple):
     size: Fraction | int
     known: Fraction | int
     doubt: Fraction | int
-    filled: Fraction | int
-    departed: Fraction | int
     gaps: int
     doubtful: int
     left: int
     kept: int
+    filled: Fraction | int = 0
+    departed: Fraction | int = 0
 
 
 def upper_of(loads: Loads, band: Band) -> Upper:
-    """The largest count that this load justifies at the low watermark, after each rule that may raise it."""
-    if band.low is None or band.under is None or not loads.pods:
-        return Upper()
-    causes = (
-        (None, loads.known, 0),
-        (HeldBy.DOUBT, loads.doubt, loads.doubtful if band.is_absolute else 0),
-        (HeldBy.MISSING, loads.filled, loads.gaps if band.is_absolute or band.high is None else 0),
-        (HeldBy.DEPARTED, loads.departed, 0),
-    )
-    stages: list[tuple[HeldBy | None, int | None]] = []
-    load, is_unlimited = Fraction(0), False
-    for cause, more, unknown in causes:
-        load, is_unlimited = load + more, is_unlimited or bool(unknown)
-        if cause is None or more or unknown:
-            stages.append((cause, None if is_unlimited else _justified(load, loads, band)))
-        if stages[0][1] is None:
-            break  # Not below the band, even by what is known alone.
-    return Upper(stages=tuple(stages))
+    """The largest count that this load justifies at the low watermark."""
+    known = _justified(loads.known, loads, band)
+    if known is None:
+        return NO_UPPER
+    parts = ((loads.doubt, HeldBy.DOUBT), (loads.filled, HeldBy.MISSING), (loads.departed, HeldBy.DEPARTED))
+    largest, cause = max(parts, key=lambda part: part[0])
+    if loads.gaps and (band.is_absolute or band.high is None):
+        return Upper(known, None, HeldBy.MISSING)
+    if loads.doubtful and band.is_absolute:
+        return Upper(known, None, HeldBy.DOUBT)
+    count = known if not largest else _justified(loads.known + sum(part for part, _ in parts), loads, band)
+    return Upper(known, count, cause)
 
 
-def _justified(load: Fraction, loads: Loads, band: Band) -> int | None:
+def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
     """The count that a load justifies; None where it is not below the band."""
-    assert band.low is not None
-    assert band.under is not None
-    usage = load if band.is_absolute else load * band.unit / loads.size
+    if band.low is None or band.under is None or not loads.pods:
+        return None
+    usage = Fraction(load if band.is_absolute else load * band.unit / Fraction(loads.size))
     if usage >= band.under:
         return None
     # For a sum over pods, their number is a factor of the need: those that left count too.
@@ -223,12 +216,11 @@ def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, step: Step, 
     has changed since the samples began.
     """
     if band.under is None or band.beyond is None or not bounds:
-        return Upper()
+        return NO_UPPER
     average = sum(bounds) / len(bounds)
     if (average if step.trigger is Trigger.AVERAGE else min(bounds)) >= band.under:
-        return Upper()
+        return NO_UPPER
     if loads.gaps or loads.doubtful or has_changed:
         cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if loads.doubtful else HeldBy.DEPARTED
-        return Upper(stages=((None, 0), (cause, None)))
-    fewest = max(1, math.ceil(loads.serving * average / band.beyond))
-    return Upper(step=StepDown(step.down, step.min_pods, loads.serving, fewest))
+        return Upper(known=0, cause=cause)
+    return Upper(spare=loads.serving - max(1, math.ceil(loads.serving * average / band.beyond)))

@@ -13,7 +13,7 @@ from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.memory import Memory, after_scale, last_scaled
 from adapter.load.pods import GONE, PodState
 from adapter.load.schedule import ScheduleLimits, limits_at
-from adapter.load.spec import Bounds, Policy, Scale
+from adapter.load.spec import Bounds, Converge, Policy, Scale
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -55,11 +55,14 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
 
 def in_error(assessment: Assessment, current: int) -> bool:
     """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
-    if current and not _has_pods(assessment):
-        return True
     usable = _usable_metrics(assessment, current)
-    # At zero replicas a total has an answer although no pod serves.
-    return bool(usable) and all(m.error and (current or m.total is None or m.total.value is None) for m in usable)
+    has_answer = any(_answers(metric, current) for metric in usable)
+    return (bool(usable) and not has_answer) or (current > 0 and not _has_pods(assessment))
+
+
+def _answers(metric: MetricAssessment, current: int) -> bool:
+    """Whether a metric has an answer: at zero replicas a total has one although no pod serves."""
+    return metric.error is None if current else metric.total is not None and metric.total.value is not None
 
 
 def limit_rate(
@@ -94,14 +97,14 @@ def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Boun
     policy, starting = assessment.policy, assessment.counts.get(PodState.STARTING, 0)
     outcomes = []
     for metric in assessment.metrics:
-        load = metric.total.value if metric.total is not None else None
         if metric.floor and metric.error is None:
             outcomes.append(_floor(metric, current, policy.replica_multiple))
-        elif current == 0 and load is not None:
+        elif _answers(metric, current) and current == 0:
             # Any load of a service that sleeps asks for one pod.
-            verdict = Verdict.ABOVE if load else Verdict.INSIDE
-            outcomes.append(Outcome(metric=metric, proposal=int(load > 0), verdict=verdict))
-        elif current and metric.error is None:
+            has_load = metric.total is not None and bool(metric.total.value)
+            verdict = Verdict.ABOVE if has_load else Verdict.INSIDE
+            outcomes.append(Outcome(metric=metric, proposal=int(has_load), verdict=verdict))
+        elif _answers(metric, current):
             outcomes.append(_outcome(policy, metric, memory, current, starting, bounds))
     return tuple(outcomes)
 
@@ -116,14 +119,9 @@ def _outcome(
     counts = [(*_count(reading, current, starting, multiple), reading) for reading in metric.lower]
     needed, replaced, reading = max(counts, key=lambda each: each[0], default=(0, 0, None))
     lower = max(current, needed) if needed else None
-    upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)
+    upper, cause = _upper(policy, metric, current, bounds, has_changed=changed)
     if metric.drift is not None and not changed and lower is None and upper is None:
-        # To the next multiple inside the band, unless that passes the watermark.
-        is_up, pods, load, limit = metric.drift
-        wanted = (current // multiple + 1 if is_up else -(-current // multiple) - 1) * multiple
-        pods += wanted - current
-        if min(pods, wanted) >= 1 and (load >= limit * pods if is_up else load <= limit * pods):
-            lower, upper = (wanted, None) if is_up else (None, wanted)
+        lower, upper = _drifted(metric, current, multiple)
     proposal, held_by = current, cause
     if lower is not None and metric.is_delayed:
         held_by = HeldBy.DELAY
@@ -164,27 +162,38 @@ def _count(reading: Reading, current: int, starting: int, multiple: int) -> tupl
 
 
 def _upper(
-    metric: MetricAssessment, current: int, bounds: Bounds, multiple: int, *, has_changed: bool
+    policy: Policy, metric: MetricAssessment, current: int, bounds: Bounds, *, has_changed: bool
 ) -> tuple[int | None, HeldBy | None]:
     """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
-    upper, step = metric.upper, metric.upper.step
+    upper, step, multiple = metric.upper, policy.step, policy.replica_multiple
     needs_none = upper.idle is not None and bounds.minimum == 0
-    if step is not None:
+    if upper.spare is not None:
         if has_changed:
             return None, HeldBy.DEPARTED
-        least = step.least if needs_none else max(1, step.least)
-        count = min(current, _rounded_up(max(least, current - step.by), multiple))
-        is_carried = needs_none or step.serving - (current - count) >= step.fewest
-        return (count if is_carried else None), None
-    cause: HeldBy | None = None
-    rounded: int | None = None
-    for rule, justified in upper.stages:
-        before, rounded = rounded, None if justified is None else _rounded_up(justified, multiple)
-        if rule is not None and (before is not None and before < current) and (rounded is None or rounded > before):
-            cause = rule
-    if needs_none and upper.idle is not None and rounded is not None:
-        rounded = _rounded_up(upper.idle, multiple)
-    return rounded, cause
+        least = step.min_pods if needs_none else max(1, step.min_pods)
+        count = min(current, _rounded_up(max(least, current - step.down), multiple))
+        return (count if needs_none or current - count <= upper.spare else None), None
+    if upper.known is None:
+        return None, None
+    known = _rounded_up(upper.known, multiple)
+    bound = None if upper.bound is None else _rounded_up(upper.bound, multiple)
+    cause = upper.cause if known < current and (bound is None or bound > known) else None
+    if needs_none and upper.idle is not None and bound is not None:
+        bound = _rounded_up(upper.idle, multiple)
+    return bound, cause
+
+
+def _drifted(metric: MetricAssessment, current: int, multiple: int) -> tuple[int | None, int | None]:
+    """The bounds that move the count to the next multiple inside the band, unless that passes the watermark."""
+    is_up, limit = (True, metric.low) if metric.drift is Converge.LOW else (False, metric.high)
+    if not metric.lower or metric.lower[0].usage is None or limit is None:
+        return None, None
+    load = metric.lower[0].usage * metric.lower[0].pods
+    wanted = (current // multiple + 1 if is_up else -(-current // multiple) - 1) * multiple
+    pods = metric.lower[0].pods + wanted - current
+    if min(pods, wanted) < 1 or (load < limit * pods if is_up else load > limit * pods):
+        return None, None
+    return (wanted, None) if is_up else (None, wanted)
 
 
 def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:

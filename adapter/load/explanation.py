@@ -16,14 +16,9 @@ from adapter.load.spec import Algorithm, Bounds, Mode, Policy, Strategy
 from adapter.load.states import is_young
 
 _NAMED_AT_MOST = 20
-_SHOWN_IN_MILLI = 100 * 10**6
-"""Values from here on (nano-units) are rounded to milli-units."""
-_DIGITS = 4
-"""The digits that are shown of smaller ones."""
-_TENTH_OF_A_PERCENT = 10**6
-_FINEST_PERCENT = 7
-"""The decimals of a percentage that express a nano-unit of a ratio."""
 _PLAIN = GONE | {PodState.SERVING}
+_LAST_ANSWER = " (last answer "
+"""Begins the time at the end of a source's error. It is ignored when errors are compared: times differ by a second."""
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
@@ -124,21 +119,19 @@ def _stand(
     metric: MetricAssessment, verdict: Verdict, tolerance: Fraction, as_text: Callable[[Fraction | int], str]
 ) -> str:
     """Where the usage stands, and from where on the metric acts."""
-    high, low = ("" if limit is None else as_text(limit) for limit in (metric.high, metric.low))
-    if metric.target is not None:
-        target = as_text(metric.target)
-        stands = {
-            Verdict.ABOVE: f"above the target {target} (acts beyond {high})",
-            Verdict.BELOW: f"below the target {target} (acts under {low})",
-        }
-        return stands.get(verdict, f"near the target {target} ({low} … {high})")
-    beyond = "" if metric.high is None else f"beyond {as_text(metric.high * (1 + tolerance))}"
-    under = "" if metric.low is None else f"under {as_text(metric.low * (1 - tolerance))}"
+    target, high, low = ("" if mark is None else as_text(mark) for mark in (metric.target, metric.high, metric.low))
+    beyond, under = high, low
+    if not target:
+        beyond = "" if metric.high is None else as_text(metric.high * (1 + tolerance))
+        under = "" if metric.low is None else as_text(metric.low * (1 - tolerance))
     if verdict is Verdict.ABOVE and beyond:
-        return f"above the high watermark {high} (acts {beyond})"
+        return f"above the {f'target {target}' if target else f'high watermark {high}'} (acts beyond {beyond})"
     if verdict is Verdict.BELOW and under:
-        return f"below the low watermark {low} (acts {under})"
-    inside, acts = f"inside the band {low or '0'} … {high or 'any'}", " or ".join(filter(None, (under, beyond)))
+        return f"below the {f'target {target}' if target else f'low watermark {low}'} (acts under {under})"
+    if target:
+        return f"near the target {target} ({low} … {high})"
+    acts = " or ".join([f"under {under}"] * bool(under) + [f"beyond {beyond}"] * bool(beyond))
+    inside = f"inside the band {low or '0'} … {high or 'any'}"
     return f"{inside} (tolerance {percent_text(tolerance)}: acts {acts})" if tolerance else inside
 
 
@@ -161,37 +154,35 @@ def _proposal(outcome: Outcome, assessment: Assessment, current: int) -> str:
     return f"{allowed}{f' ({because})' * bool(because)}: proposes {outcome.proposal} (now {current})"
 
 
+_WHY_HELD: dict[HeldBy | None, str] = {
+    HeldBy.DOUBT: "doubtful pods may carry load",
+    HeldBy.DEPARTED: "pods left, turned out or were added since these samples began, and others carry their load now",
+    HeldBy.WARMING_UP: "these samples began before the adapter watched this service, or before the count rose",
+    HeldBy.WINDOWS: "the windows of the query are filling or draining",
+}
+
+
 def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
     """What kept a metric from moving the count further, as a clause; empty where nothing did."""
-    metric, step = outcome.metric, assessment.policy.step
+    metric, step, why = outcome.metric, assessment.policy.step, _WHY_HELD.get(outcome.held_by, "")
     if outcome.held_by is HeldBy.MISSING:
         memory = assessment.memory
         young = sum(is_young(each, memory.pod(each.pod.uid), assessment.at) for each in assessment.pods)
         gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
         gaps += [f"{_many(young, 'pod')} that may serve soon"] * bool(young)
         gaps += ["windows that lack samples"] * metric.is_partial
-        return f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
-    if outcome.held_by is HeldBy.DELAY:
+        why = f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
+    elif outcome.held_by is HeldBy.DELAY:
         is_up, delay = outcome.verdict is Verdict.ABOVE, metric.metric.delay
         seconds, side = (delay.up, "above the high") if is_up else (delay.down, "below the low")
-        return f"its samples must be {side} watermark for {seconds:g} s"
-    if outcome.held_by is not None:
-        return _WHY_HELD.get(outcome.held_by, "")
-    if metric.upper.step is None:
-        return ""
-    if outcome.proposal < current:
-        return f"{_many(current - outcome.proposal, 'pod')} fewer (step.down {step.down})"
-    if current <= max(1, step.min_pods):
-        return f"step.minPods {step.min_pods}"
-    return f"{_many(step.down, 'pod')} fewer would leave the others above the limit"
-
-
-_WHY_HELD = {
-    HeldBy.DOUBT: "doubtful pods may carry load",
-    HeldBy.DEPARTED: "pods left, turned out or were added since these samples began, and others carry their load now",
-    HeldBy.WARMING_UP: "these samples began before the adapter watched this service, or before the count rose",
-    HeldBy.WINDOWS: "the windows of the query are filling or draining",
-}
+        why = f"its samples must be {side} watermark for {seconds:g} s"
+    elif outcome.held_by is None and metric.upper.spare is not None:
+        why = f"{_many(step.down, 'pod')} fewer would leave the others above the limit"
+        if outcome.proposal < current:
+            why = f"{_many(current - outcome.proposal, 'pod')} fewer (step.down {step.down})"
+        elif current <= max(1, step.min_pods):
+            why = f"step.minPods {step.min_pods}"
+    return why
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
@@ -257,16 +248,12 @@ def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
     `as_percent`: as a percentage with at most one decimal (`83%`, `83.4%`), more for very small ones.
     """
     if as_percent:
-        digits = 1 if nano >= _TENTH_OF_A_PERCENT else _FINEST_PERCENT
-        whole, rest = divmod(floor(nano) // 10 ** (_FINEST_PERCENT - digits), 10**digits)
+        digits = 1 if nano >= 10**6 else 7  # a nano-unit of a ratio is seven decimals of a percentage
+        whole, rest = divmod(floor(nano) // 10 ** (7 - digits), 10**digits)
         return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"
-    if nano >= _SHOWN_IN_MILLI:
+    if nano >= 100 * 10**6:
         return milli_text(round(Fraction(nano, 10**6)))
-    return nano_text(round(Fraction(nano), _DIGITS - len(str(floor(nano)))))
-
-
-_LAST_ANSWER = " (last answer "
-"""Begins the time at the end of a source's error. It is ignored when errors are compared: times differ by a second."""
+    return nano_text(round(Fraction(nano), 4 - len(str(floor(nano)))))
 
 
 def metric_errors(metrics: Iterable[MetricAssessment]) -> str:

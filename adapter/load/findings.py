@@ -7,15 +7,16 @@ from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment
 from adapter.load.explanation import join_clauses, metric_errors
+from adapter.load.matching import Mismatch, match_registrations
 from adapter.load.memory import Memory
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.roster import Roster
-from adapter.load.samples import Samples, time_text
+from adapter.load.samples import time_text
 from adapter.load.spec import Algorithm, Policy
-from adapter.load.states import service_registry
+from adapter.load.states import ABSENCE_TRUSTED_SECONDS, service_registry
 
 
 class Finding(StrEnum):
@@ -43,22 +44,34 @@ LONG_DOUBT_SECONDS = 900.0
 """Pods that have been doubtful for this long are a finding: the registry does not vouch for them."""
 
 
-def invalid_registry_data(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
-    """Why the registry's data are not valid at `now`, with its own error if it gave one; empty if they are.
-
-    `trouble` is what `states.registry_problem` says of it.
-    """
-    error = roster.error if roster is not None else None
-    if policy.registry is None or error is None:
-        return trouble
-    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = f"registry {policy.registry.name} gave its last valid answer at {time_text(roster.at)}, which counts"
-    return f"{trouble}: {error}" if trouble else ""
+def _registry_trouble(policy: Policy, groups: PodGroups, memory: Memory, roster: Roster | None, now: float) -> str:
+    """Why the registry's data are not valid, with its own error if it gave one; empty if they are."""
+    registry = service_registry(policy)
+    if registry is None:
+        return ""
+    name, error, trouble = registry.name, roster.error if roster is not None else None, ""
+    pods = [each.pod for each in groups.assessed]
+    ready = [pod for pod in pods if pod.is_ready and not pod.deleting]
+    is_late = all(now - pod.ready_since >= registry.registration_grace_seconds for pod in ready)
+    if roster is None or not roster.valid:
+        trouble = f"registry {name} has not given a valid answer for {registry.service!r} yet"
+    elif now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        trouble = f"registry {name} gave its last valid answer at {time_text(roster.at)}"
+    elif ready and is_late and roster.absence_counts and not any(memory.pod(pod.uid).registered for pod in pods):
+        trouble = f"registry {name} lists no pod of this target: check the service name {registry.service!r}"
+        if any(match.mismatch is Mismatch.OLDER for match in match_registrations(pods, roster, registry)):
+            trouble = (
+                f"registry {name} lists pods of this target only as registered before they started: "
+                "its clock is behind, or they do not register"
+            )
+    elif error is not None and now - roster.at > SILENCE_SECONDS:
+        trouble = f"registry {name} gave its last valid answer at {time_text(roster.at)}, which counts"
+    return f"{trouble}: {error}" if trouble and error is not None else trouble
 
 
 def condition_sentences(
     policy: Policy,
-    registry_trouble: str,
+    roster: Roster | None,
     memory: Memory,
     groups: PodGroups,
     assessed: Sequence[MetricAssessment],
@@ -76,7 +89,9 @@ def condition_sentences(
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
         zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
     sentences = {
-        Finding.REGISTRY_DATA_VALID: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
+        Finding.REGISTRY_DATA_VALID: _joined(
+            _registry_trouble(policy, groups, memory, roster, now), _long_doubt(policy, memory, groups, now)
+        ),
         Finding.INPUTS_FRESH: _joined(metric_errors(metrics), join_clauses(_overdue(metrics, now))),
         Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups, metrics, now),
         Finding.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
@@ -132,7 +147,7 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
         if not is_cpu or high is None or policy.algorithm is Algorithm.ABSOLUTE:
             continue
         beyond = high if metric.target is not None else high * (1 + policy.tolerance)
-        reader = MetricReader(metric, Samples(), 0.0)
+        reader = MetricReader(metric)
         bases = [reader.basis(pod) for pod in pods]
         shown = [Fraction(limit * (NANO if is_share else 1), sizes.smaller) for sizes, _, limit in bases if sizes]
         if len(shown) == len(pods) and min(shown, default=0) > 0 and beyond >= max(shown):

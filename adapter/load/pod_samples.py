@@ -1,6 +1,6 @@
 """The samples of one metric: which pods have one that counts, when its window began, and what usage is divided by."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
@@ -24,6 +24,8 @@ class Sizes(NamedTuple):
 
 
 ONE = Sizes(1, 1)
+Source = ResourceSamples | QuerySamples
+"""The latest answer of a metric's source."""
 
 
 class PodSample(NamedTuple):
@@ -57,8 +59,8 @@ class MetricReader:
     def __init__(
         self,
         metric: Metric,
-        samples: Samples,
-        now: float,
+        source: Source | None = None,
+        now: float = 0.0,
         memory: MetricMemory = NEW_METRIC,
         *,
         accepts_zero: bool = False,
@@ -69,7 +71,7 @@ class MetricReader:
         self._is_cpu = metric.resource is not None and metric.resource.name == "cpu"
         self._is_whole = not metric.source.containers
         self._memory, self._started_at = memory, started_at
-        self._source = source = source_of(metric, samples)
+        self._source = source = source if source is not None else ResourceSamples()
         self._query = source if isinstance(source, QuerySamples) else None
         self._points: Mapping[str, Point] = self._query.pods if self._query is not None else {}
         self._usages = source.pods if isinstance(source, ResourceSamples) else {}
@@ -182,10 +184,11 @@ class MetricReader:
         if not (self._is_whole and (pod.pod_limits or pod.pod_requests)):
             return self._basis
         sizes, lack, limit = self._basis
-        own: Sizes | None
-        if self._of is not None and (own := _own_sizes(self._of, self._metric, pod)):
+        amounts = pod.pod_requests, pod.pod_limits, pod.pod_requests_in_force, pod.pod_limits_in_force
+        whole = Container(pod.name, *amounts)
+        if self._of is not None and (own := _sizes(self._of, self._metric, [whole])[0]):
             sizes, lack = own, ""
-        if self._is_cpu and (own := _own_sizes(Capacity.LIMIT, self._metric, pod)):
+        if self._is_cpu and (own := _sizes(Capacity.LIMIT, self._metric, [whole])[0]):
             limit = own.larger
         return sizes, lack, limit
 
@@ -217,24 +220,18 @@ def counted_total(source: QuerySamples, in_service: Mapping[str, float]) -> tupl
     return replace(point, count=min(held.values())), median_low(whole) if whole else None
 
 
-def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
-    """The answer of the metric's query; an empty one with an error where there is none yet."""
+def source_of(metric: Metric, samples: Samples) -> Source:
+    """The latest answer of the metric's source; an empty one with an error where there is none yet."""
+    if metric.resource is not None:
+        return samples.resources
     return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
 
 
-def source_of(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
-    """The latest answer of the metric's source."""
-    return samples.resources if metric.resource else query_samples(metric, samples)
-
-
-def is_service_total(metric: Metric, samples: Samples) -> bool:
+def is_service_total(metric: Metric, source: Source) -> bool:
     """Whether the metric is one number for the service; True also for a query that has never told."""
-    if metric.resource is not None:
+    if metric.resource is not None or not isinstance(source, QuerySamples):
         return False
-    source = query_samples(metric, samples)
-    if source.total is None and source.by_pod is not None:
-        return not source.by_pod
-    return not source.pods
+    return not (source.pods if source.total is not None or source.by_pod is None else source.by_pod)
 
 
 def source_name(metric: Metric) -> str:
@@ -242,9 +239,9 @@ def source_name(metric: Metric) -> str:
     return "metrics.k8s.io" if metric.resource else f"query {(metric.query and metric.query.name) or metric.name}"
 
 
-def source_error(metric: Metric, samples: Samples) -> str:
+def source_error(metric: Metric, source: Source) -> str:
     """Why a metric has no fresh sample: the source's own error, or the time of its last answer."""
-    source, name = source_of(metric, samples), source_name(metric)
+    name = source_name(metric)
     if source.error:
         return f"{name}: {source.error}"
     if source.fetched_at is None:
@@ -273,36 +270,20 @@ def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     return [container for container in pod.containers if container.running is not False]
 
 
-def _sizes(of: Capacity | None, metric: Metric, chosen: Sequence[Container]) -> tuple[Sizes | None, str]:
-    """The sum of the containers' limits or requests, wanted and in force; or why there is none."""
+def _sizes(of: Capacity | None, metric: Metric, parts: Iterable[Container]) -> tuple[Sizes | None, str]:
+    """The sum of the limits or requests of containers, wanted and in force; or why there is none."""
     if of is None:
         return ONE, ""
     resource, wanted, in_force = metric.resource_name, 0, 0
-    for container in chosen:
-        spec, status = (
-            (container.limits, container.limits_in_force)
-            if of is Capacity.LIMIT
-            else (container.requests, container.requests_in_force)
-        )
-        amount = spec.get(resource)
-        actual = (status or {}).get(resource) or amount
-        amount = amount or actual
-        if not amount or not actual:
-            return None, f"container {container.name} has no {resource} {of.value.lower()}"
-        wanted += amount
+    for part in parts:
+        asked, given = part.limits, part.limits_in_force
+        if of is Capacity.REQUEST:
+            asked, given = part.requests, part.requests_in_force
+        actual = (given or {}).get(resource) or asked.get(resource)
+        if not actual:
+            return None, f"container {part.name} has no {resource} {of.value.lower()}"
+        wanted += asked.get(resource) or actual
         in_force += actual
     if not wanted:
         return None, f"no container has a {resource} {of.value.lower()}"
     return Sizes(max(wanted, in_force), min(wanted, in_force)), ""
-
-
-def _own_sizes(of: Capacity, metric: Metric, pod: Pod) -> Sizes | None:
-    """The pod's own limit or request, wanted and in force; None without one."""
-    spec, status = (
-        (pod.pod_limits, pod.pod_limits_in_force)
-        if of is Capacity.LIMIT
-        else (pod.pod_requests, pod.pod_requests_in_force)
-    )
-    wanted = spec.get(metric.resource_name)
-    actual = wanted if status is None else status.get(metric.resource_name) or wanted
-    return Sizes(max(wanted, actual), min(wanted, actual)) if wanted and actual else None

@@ -3,8 +3,7 @@
 A blocking query only says when to read: agents answer it from a stream, which never reports that ACLs filter it, and
 which is an empty list for a token that lost its rights. So the list is read with a plain query after each of them.
 
-A failing check and maintenance of the service or its node pull an instance out, as does the weight 0. A critical check
-of the agent that has no output yet has not run since the agent started: that is doubt.
+A failing check and maintenance of the service or its node pull an instance out, as does the weight 0.
 """
 
 import asyncio
@@ -34,13 +33,9 @@ POD_NAME = "pod-name"
 POD_UID = "pod-uid"
 POD_NAMESPACE = "k8s-namespace"
 """Metadata keys of consul-k8s for the pod of an instance."""
-UNTIL_CHECKED = 200_000_000_000.0
-"""The end of doubt (epoch seconds) that a check's first run ends, with another answer."""
 
 _SHORTEST_WAIT = 0.75
 _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
-_SILENT = {"ttl", "script", "docker"}
-"""Types of checks that may fail without an output."""
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
 _LONGEST_INDEX = 20  # digits of an unsigned integer of 64 bits
@@ -72,8 +67,6 @@ class _Service(msgspec.Struct, rename="pascal"):
 class _Check(msgspec.Struct, rename="pascal"):
     id: str = msgspec.field(name="CheckID")
     status: str
-    type: str = ""
-    output: str = ""
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -206,8 +199,6 @@ def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer
 def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
     """The instances of an entry, one for each of its LAN addresses."""
     service, status = entry.service, _status(entry.checks)
-    critical = [check for check in entry.checks if check.status == "critical"]
-    has_not_run = all(check.type and check.type not in _SILENT and not check.output for check in critical)
     meta = service.meta or {}
     address = service.address or entry.node.address
     # The other family's address, too. Virtual and WAN addresses belong to no pod.
@@ -224,7 +215,6 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
             pod_uid=meta.get(POD_UID, ""),
             pod_name=meta.get(pod_name_key or POD_NAME, ""),
             pod_namespace=meta.get(POD_NAMESPACE, ""),
-            doubtful_until=UNTIL_CHECKED if status == CRITICAL and has_not_run else None,
             metadata=meta,
         )
 

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, Total
 from adapter.load.memory import NEW_POD, LastSample, MetricMemory
-from adapter.load.pod_samples import MetricReader, PodSample, Sizes
+from adapter.load.pod_samples import MetricReader, PodSample, Sizes, source_of
 from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
@@ -56,7 +56,9 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
 
 def sample(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
     memory = MetricMemory(last={one.uid: remembered[metric.name]} if metric.name in remembered else {})
-    return MetricReader(metric, samples, now, memory).sample(one, max(one.started_at or 0.0, one.ready_since))
+    return MetricReader(metric, source_of(metric, samples), now, memory).sample(
+        one, max(one.started_at or 0.0, one.ready_since)
+    )
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:

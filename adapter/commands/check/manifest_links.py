@@ -19,7 +19,6 @@ from adapter.commands.cluster import ListedPolicy
 from adapter.kube.selectors import LabelSelector, Operator
 from adapter.load.findings import at_limit
 from adapter.load.pod_samples import MetricReader
-from adapter.load.samples import Samples
 from adapter.load.spec import Metric, Policy
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, Flaw, Wiring, flaws
@@ -156,7 +155,7 @@ def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
     target = workload.value.reference
     for name in missing:
         yield f"{target.kind} {target.name} has no container {name}{closest(name, names)}; there are {', '.join(names)}"
-    lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[1]
+    lack = "" if missing else MetricReader(metric).basis(pod)[1]
     if lack:
         yield (
             f"{lack} in {target.kind} {target.name} ({workload.at.place('spec.template.spec.containers')}), and the "
