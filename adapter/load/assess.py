@@ -46,4 +46,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         memory=memory,
     )
     error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))
+    if error_since == memory.error_since:
+        return assessment
     return replace(assessment, memory=replace(memory, error_since=error_since))

@@ -147,10 +147,13 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
         if not is_cpu or high is None or policy.algorithm is Algorithm.ABSOLUTE:
             continue
         beyond = high if metric.target is not None else high * (1 + policy.tolerance)
-        reader = MetricReader(metric)
-        bases = [reader.basis(pod) for pod in pods]
-        shown = [Fraction(limit * (NANO if is_share else 1), sizes.smaller) for sizes, _, limit in bases if sizes]
-        if len(shown) == len(pods) and min(shown, default=0) > 0 and beyond >= max(shown):
+        reader, shown = MetricReader(metric), list[Fraction]()
+        for pod in pods:
+            sizes, _, limit = reader.basis(pod)
+            if sizes is None or not limit:
+                break
+            shown.append(Fraction(limit * (NANO if is_share else 1), sizes.smaller))
+        if pods and len(shown) == len(pods) and beyond >= max(shown):
             show = (lambda nano: percent_text(nano / NANO)) if is_share else nano_text
             sentences[metric.name] = (
                 f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(max(shown))}, "

@@ -1,6 +1,5 @@
 """A target and its registry over time, one list of instances after the other."""
 
-from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
 from adapter.load.memory import Memory

@@ -6,12 +6,23 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import Decision
+from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Algorithm, Bounds, Cooldown, Fallback, Mode, Policy, ResourceMetric, Schedule, Velocity
+from adapter.load.spec import (
+    Algorithm,
+    Bounds,
+    Cooldown,
+    Fallback,
+    Mode,
+    Policy,
+    Query,
+    ResourceMetric,
+    Schedule,
+    Velocity,
+)
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -170,6 +181,28 @@ def test_waking_from_zero_is_explained() -> None:
     assert head.startswith("asks for 1, now 0")
     assert "queue: 3 for the whole service, and no pod" in text
     assert "queue allows any count: proposes 1 (now 0)" in text
+
+
+def test_a_count_of_0_by_hand_says_why_it_stays() -> None:
+    text, head, decision = told(policy(queue("10", "5")), [], total("35"), current=0)
+    assert (decision.desired, decision.held_by) == (0, HeldBy.BOUNDS)
+    assert "queue allows any count: proposes 1 (now 0)" in text
+    assert "0 by hand: an HPA with minReplicas 1 rests there until somebody scales it to 1" in text
+    assert head.endswith("(held by Bounds)")
+
+
+def test_a_fallback_is_the_reason_and_is_named_once_it_is_reached() -> None:
+    rule = replace(BAND, fallback=Fallback(after=300, replicas=8))
+    memory = Memory(error_since=NOW - 600)
+    text, head, _ = told(rule, same(4, "1")[0], BLIND, memory=memory)
+    assert "nothing could be decided for 300 s: the fallback is 8" in text
+    assert head == "asks for 8, now 4: nothing could be decided for 300 s: the fallback is 8"
+    assert told(rule, same(8, "1")[0], BLIND, memory=memory)[0].endswith("; the fallback after 300 s is 8")
+
+
+def test_an_inline_query_has_the_name_of_its_metric() -> None:
+    inline = replace(queue("10"), query=Query(prom_ql="sum(queue)", server="main"))
+    assert "query queue has no fresh sample" in told(policy(inline), [pod()], total("35", at=NOW - 600))[0]
 
 
 @pytest.mark.parametrize(
