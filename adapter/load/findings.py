@@ -109,13 +109,16 @@ def _joined(*sentences: str) -> str:
 def _overdue(metrics: Iterable[MetricAssessment], now: float) -> Iterator[tuple[str, str]]:
     """Subject and predicate for each metric with an answer that lacks samples of pods that have been in for long.
 
-    One missed scrape is no trouble: a pod that has missed several has no last sample any more.
+    One missed scrape is no trouble.
     """
     for metric in metrics:
-        new = FIRST_SAMPLE_SECONDS + (metric.window or 0.0)
-        all_in = metric.samples[: metric.n + metric.missing] if metric.error is None else ()
-        missing = sum(each.usage is None and not each.last and now - each.since >= new for each in all_in)
-        if missing:
+        window = (metric.window or 0.0) if metric.metric.query is not None else 0.0
+        late = (metric.stale_at or 0.0) - (metric.sampled_at or 0.0) + window
+        missing = sum(
+            each.usage is None and now - each.at > late and now - each.since >= FIRST_SAMPLE_SECONDS + window
+            for each in metric.samples[: metric.n + metric.missing]
+        )
+        if missing and metric.error is None:
             yield f"metric {metric.name}", f": {missing} pod{'s' * (missing > 1)} without a fresh sample"
 
 

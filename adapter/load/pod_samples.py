@@ -33,8 +33,8 @@ class PodSample(NamedTuple):
 
     `usage` is None where no sample counts; `missing` says why. `bound` is the most that the pod may have used; None
     where that is not known: then it is missing for the upper bound. `sizes` is None where the pod has no capacity.
-    `limit` caps the usage itself. `last`: the largest of its recent bounds that is known. The sample was taken at `at`
-    over a window of `window` seconds. The pod has been in service since `since`.
+    `limit` caps the usage itself. `last`: the largest of its recent bounds that is known. The sample (or the last that
+    counted; 0: none) was taken at `at` over a window of `window` seconds. The pod has been in service since `since`.
     """
 
     pod: Pod
@@ -111,6 +111,7 @@ class MetricReader:
         if not reason:
             reason = self._fault(value, at, window, since, last, point)
         if reason or lack:
+            at = 0.0 if remembered is None else remembered.at
             return PodSample(pod, None, reason or lack, None, sizes, limit, last, at, window, since)
         bound = value if point is None else self._bound(point, remembered)
         last = max(last, value if bound is None else bound)
