@@ -1,6 +1,5 @@
 """A target and its registry over time, one list of instances after the other."""
 
-
 from adapter.load.matching import canonical_ip
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodAssessment, PodState

@@ -19,7 +19,6 @@ from adapter.load.spec import (
     Mode,
     Policy,
     Query,
-    ResourceMetric,
     Schedule,
     Velocity,
 )
@@ -142,11 +141,6 @@ def test_each_stage_after_the_strategy_is_explained(
     assert words in told(replace(BAND, **changes), pods, samples, **given)[0]  # type: ignore[arg-type]
 
 
-def test_too_few_serving_pods_are_explained() -> None:
-    unready = [pod(f"ill-{i}", ready=False, ready_for=900.0) for i in range(5)]
-    assert "fewer than 50 % of the pods serve: no scale-down" in service(4, "100m", *unready)[0]
-
-
 def test_an_error_is_the_reason_for_no_decision() -> None:
     text, head, decision = told(BAND, [pod()], Samples())
     assert text.endswith(f"nothing is decided: {decision.error}")
@@ -166,13 +160,6 @@ def test_usage_inside_the_band_is_told_with_the_tolerance_that_keeps_it_there() 
     assert f"cpu: 5 pods use 1210m on average, {inside}" in text
     text, _, _ = service(5, "1200m", rule=replace(BAND, tolerance=Fraction(0)))
     assert "cpu: 5 pods use 1200m on average, inside the band 400m … 1200m\n" in text
-
-
-def test_a_container_that_no_pod_has_is_named_with_those_that_they_have() -> None:
-    named = cpu(resource=ResourceMetric(name="cpu", containers=("ap",)))
-    pods, loads = same(3, "800m")
-    _, decision = assess_and_decide(policy(named), pods, usage(loads))
-    assert decision.error == "metric cpu: no pod has a container ap; they have app"
 
 
 def test_waking_from_zero_is_explained() -> None:

@@ -88,10 +88,6 @@ def test_without_another_registry_an_endpoint_that_does_not_serve_is_evidence(ru
     assert state(pod(endpoints_silent=True), rule, memory=was_out).state is S.DOUBTFUL
 
 
-def test_the_evidence_names_the_gate_that_is_shut() -> None:
-    assert state(GATED).evidence == "readiness gate b"
-
-
 class TestExplicitEvidence:
     @pytest.mark.parametrize(
         "word",
@@ -166,11 +162,6 @@ class TestAbsence:
         assert shop.answer("p9", after=1)["p9"] is S.PULLED_OUT
         assert shop.found["p9"].evidence == "confirmed absence"
 
-    def test_silence_confirms_no_absence(self) -> None:
-        shop = service()
-        shop.answer("p9")
-        assert shop.wait(200)["p9"] is S.DOUBTFUL
-
     @pytest.mark.parametrize(
         ("count", "absent", "is_out"), [(10, 4, True), (10, 5, False), (3, 1, True), (1, 1, False)]
     )
@@ -193,9 +184,6 @@ class TestAbsence:
         assert shop.answer("web-0", after=1)["web-0"] is S.STARTING
         assert shop.answer("web-0", after=168)["web-0"] is S.STARTING
         assert shop.answer("web-0", after=1)["web-0"] is S.DOUBTFUL
-
-    def test_a_list_from_before_it_was_ready_says_nothing_of_a_pod(self) -> None:
-        assert state(young(10), REGISTERED, roster(OTHER, at=NOW - 20)).state is S.DOUBTFUL
 
     def test_a_registry_that_lists_only_pods_that_are_out_has_the_others_serve(self) -> None:
         listed = roster(disabled=(OTHER,), absence_counts=False)
