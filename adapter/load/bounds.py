@@ -97,29 +97,15 @@ class Sums(NamedTuple):
             return Fraction(self.usage) if self.sampled else None
         return Fraction(self.usage * band.unit) / self.size if self.sampled else None
 
-    @property
-    def saturation(self) -> Fraction | None:
-        """The usage as a share of the limits; None unless each pod has one."""
-        return Fraction(self.usage, self.limit) if self.limit else None
-
 
 def sums_of(samples: Iterable[PodSample]) -> Sums:
     """The sums over these pods, for the lower bound. A pod without a capacity has the average one of the others."""
-    pods = sampled = usage = sized = size = 0
-    limit: int = 0
-    is_limited = True
-    for sample in samples:
-        pods += 1
-        if sample.sizes is not None:
-            sized += 1
-            size += sample.sizes.larger
-        limit += sample.limit
-        is_limited = is_limited and bool(sample.limit)
-        if sample.usage is not None:
-            sampled += 1
-            usage += sample.usage
-    whole = size if sized == pods else Fraction(size * pods, sized or 1)
-    return Sums(pods, sampled, usage, whole, limit if is_limited else 0)
+    found = list(samples)
+    used = [sample.usage for sample in found if sample.usage is not None]
+    sizes = [sample.sizes.larger for sample in found if sample.sizes is not None]
+    limits = [sample.limit for sample in found]
+    size = sum(sizes) if len(sizes) == len(found) else Fraction(sum(sizes) * len(found), len(sizes) or 1)
+    return Sums(len(found), len(used), sum(used), size, sum(limits) if all(limits) else 0)
 
 
 def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
@@ -127,17 +113,15 @@ def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
 
     Saturated pods are above it whatever they use, and may need more than they show.
     """
-    usage = sums.average(band)
-    if usage is None or band.high is None or band.beyond is None:
-        return Reading(sums.pods, usage, None, replaceable)
-    saturation = sums.saturation if band.saturation is not None else None
-    n = sums.sampled if band.is_absolute else sums.pods
-    if band.saturation is not None and saturation is not None and saturation >= SATURATED:
-        at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
-        more = math.ceil(band.saturation * n * usage / min(band.high, at_most))
-        return Reading(sums.pods, usage, more, replaceable, saturation)
-    needed = math.ceil(n * usage / band.high) if usage > band.beyond else None
-    return Reading(sums.pods, usage, needed, replaceable)
+    usage, needed, saturation = sums.average(band), None, None
+    if usage is not None and band.high is not None:
+        n = sums.sampled if band.is_absolute else sums.pods
+        needed = math.ceil(n * usage / band.high) if band.is_above(usage) else None
+        if band.saturation is not None and sums.limit and sums.usage >= SATURATED * sums.limit:
+            saturation = Fraction(sums.usage, sums.limit)
+            at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
+            needed = math.ceil(band.saturation * n * usage / min(band.high, at_most))
+    return Reading(sums.pods, usage, needed, replaceable, saturation)
 
 
 class Loads(NamedTuple):

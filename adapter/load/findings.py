@@ -1,6 +1,5 @@
 """What an assessment finds that a user should know beside the count: a sentence for each condition."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from fractions import Fraction
@@ -124,21 +123,17 @@ def _overdue(metrics: Iterable[MetricAssessment], now: float) -> Iterator[tuple[
 
 def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -> str:
     """The pods that have been in doubt for LONG_DOUBT_SECONDS, why, and the field to look at."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for assessed in groups.assessed if service_registry(policy) is not None else ():
-        is_long = now - memory.pod(assessed.pod.uid).since >= LONG_DOUBT_SECONDS
-        if assessed.state is PodState.DOUBTFUL and is_long:
-            names[assessed.reason].append(assessed.pod.name)
-    sentences = []
-    for reason, pods in names.items():
-        more = len(pods) - NAMED_PODS
-        listed = ", ".join(sorted(pods)[:NAMED_PODS]) + (f" and {more} more" if more > 0 else "")
-        sentences.append(
-            f"{listed} {'are' if len(pods) > 1 else 'is'} kept in the count, in doubt for over "
-            f"{LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check registry.service, register these pods again or "
-            "replace them"
-        )
-    return "; ".join(sentences)
+    is_long = {pod.uid for pod in groups.doubtful if now - memory.pod(pod.uid).since >= LONG_DOUBT_SECONDS}
+    doubtful = sorted((each for each in groups.assessed if each.pod.uid in is_long), key=lambda each: each.pod.name)
+    if service_registry(policy) is None or not doubtful:
+        return ""
+    named = ", ".join(each.pod.name for each in doubtful[:NAMED_PODS])
+    more = f" and {len(doubtful) - NAMED_PODS} more" if len(doubtful) > NAMED_PODS else ""
+    return (
+        f"{named}{more} {'are' if len(doubtful) > 1 else 'is'} kept in the count, in doubt for over "
+        f"{LONG_DOUBT_SECONDS / 60:.0f} min: {doubtful[0].reason}; check registry.service, register these pods again "
+        "or replace them"
+    )
 
 
 def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:

@@ -183,13 +183,10 @@ def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, 
         # One that only started never carried load; a pulled-out or unready pod did until it turned so.
         if uid not in pods and was.state is not None and was.state is not PodState.STARTING:
             until = now if was.state in {PodState.SERVING, PodState.DOUBTFUL} else was.turned_at or was.since
-            departed[uid] = Departed(until, _last_bounds(memory, uid, now))
+            lasts = {name: metric.last[uid] for name, metric in memory.metrics.items() if uid in metric.last}
+            recent = {name: last.bound for name, last in lasts.items() if now - last.at <= LAST_SAMPLE_SECONDS}
+            departed[uid] = Departed(until, recent)
     return replace(memory, pods=pods, departed=departed)
-
-
-def _last_bounds(memory: Memory, uid: str, now: float) -> dict[str, int]:
-    lasts = {name: metric.last[uid] for name, metric in memory.metrics.items() if uid in metric.last}
-    return {name: last.bound for name, last in lasts.items() if now - last.at <= LAST_SAMPLE_SECONDS}
 
 
 def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:

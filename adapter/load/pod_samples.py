@@ -108,28 +108,22 @@ class MetricReader:
             value, at, window, reason = point.value, point.at, self._window, ""
         else:
             value, at, window, reason = self._measured(pod.name)
-        if not reason:
-            reason = self._fault(value, at, window, since, last, point)
+        if not reason and now - at > self._source.max_age:
+            reason = f"its last sample is from {time_text(at)}"
+        elif not reason and value == 0 and last and not self._accepts_zero:
+            reason = IGNORED_ZERO
+        elif not reason and at < since:
+            reason = "its last sample is from before it came into service"
+        elif not reason and self._warms and at - window < since:
+            reason = "warming up: the window of its last sample began before it came into service"
+        elif not reason and point is not None and point.count in {0, 1}:
+            reason = "its window holds fewer than two samples, which give no rate"
         if reason or lack:
             at = 0.0 if remembered is None else remembered.at
             return PodSample(pod, None, reason or lack, None, sizes, limit, last, at, window, since)
         bound = value if point is None else self._bound(point, remembered)
         last = max(last, value if bound is None else bound)
         return PodSample(pod, value, "", bound, sizes, limit, last, at, window, since)
-
-    def _fault(self, value: int, at: float, window: float, since: float, last: int, point: Point | None) -> str:
-        """Why a value does not count; empty where it does."""
-        if self._now - at > self._source.max_age:
-            return f"its last sample is from {time_text(at)}"
-        if value == 0 and last and not self._accepts_zero:
-            return IGNORED_ZERO
-        if at < since:
-            return "its last sample is from before it came into service"
-        if self._warms and at - window < since:
-            return "warming up: the window of its last sample began before it came into service"
-        if point is not None and point.count in {0, 1}:
-            return "its window holds fewer than two samples, which give no rate"
-        return ""
 
     def _measured(self, name: str) -> tuple[int, float, float, str]:
         """Value, time, window of a pod's resource usage, and why there is none."""
