@@ -3,9 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Tests wait more than they work, but a control plane for each worker costs 2 GB, and beside five others the longest
-# tests last 31 s where the cores are slow. The last worker begins with tests that need none, at a lower priority, in
-# the time that the others wait (tests/workers.py).
+# Tests wait more than they work, but a control plane for each worker costs 2 GB.
 WORKERS ?= 5
 # Those that have been tried; the harness builds the control plane of any of them.
 VERSIONS ?= 1.34.4 1.35.4 1.36.3 1.37.2
@@ -15,7 +13,7 @@ EXTRAS := nacos notify zookeeper
 # Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help image-steps setup demo faults soak endurance performance test test-all test-versions test-unit test-pythons test-e2e check docs format lock clean
+.PHONY: help image-steps setup demo chaos performance test test-versions test-unit test-pythons test-e2e check docs format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -42,51 +40,41 @@ setup: $(STAMP)  ## The locked development environment in .venv
 demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m lab.demo $(DEMO_ARGS)
 
-faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS=consul-frozen)
-	$(BIN)/python -m lab.faults $(FAULTS_ARGS)
+CHAOS := -m pytest -q -s tests/chaos
+chaos: $(STAMP)  ## Faults in random order for half an hour on the real control plane: nothing may shrink or grow (CHAOS_ARGS="--seed 7 --minutes 60")
+	$(BIN)/python $(CHAOS) $(CHAOS_ARGS)
 
-soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, compared with the model (SOAK_ARGS="--seed 7 --minutes 30")
-	$(BIN)/python -m lab.soak $(SOAK_ARGS)
+performance: $(STAMP)  ## Run the benchmarks again and store their figures (PERFORMANCE="decide flood" for some)
+	$(BIN)/python -m lab.benchmarks $(PERFORMANCE)
 
-endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 40")
-	$(BIN)/python -m lab.endurance $(ENDURANCE_ARGS)
+# Folders that take a command of their own.
+APART := --ignore=tests/versions --ignore=tests/chaos
+PYTEST := -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(APART)
 
-performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide flood" for some)
-	$(BIN)/python -m lab.benchmarks.page --run $(PERFORMANCE)
-
-PYTEST := -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=20 --durations-min=10
-
-test: $(STAMP)  ## The tests to run before a merge, the real control plane and the real registries included
+test: $(STAMP)  ## Every test, those on the real control plane and the real registries included
 	$(BIN)/python -m lab.harness.build
-	$(BIN)/python $(PYTEST) --ignore=tests/versions $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(PYTEST_ARGS)
 
-test-all: $(STAMP)  ## Every test, also what tests/selection.py leaves out of `make test`, and a soak
-	$(BIN)/python -m lab.harness.build --all
-	$(BIN)/python $(PYTEST) --exhaustive --ignore=tests/versions $(PYTEST_ARGS)
-	$(BIN)/python -m lab.soak --seed 28 --minutes 5
-
-# Only these files are collected: all 11,000 tests take a minute for each version.
+# Only these files are collected.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.versions' tests)
 test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of each version (KUBERNETES=1.34.4 for one)
 	for version in $(or $(KUBERNETES),$(VERSIONS)); do \
 	    KUBERNETES=$$version $(BIN)/python -m pytest -m versions tests/versions $(MARKED) $(PYTEST_ARGS) || exit 1; \
 	done
 
-# What takes long is left to `make test`; UNIT_ARGS= runs it as well.
-UNIT_ARGS ?= --quick
-test-unit: $(STAMP)  ## The tests that need no server, in three minutes
-	$(BIN)/python -m pytest $(UNIT_ARGS) -m "not integration and not e2e" --ignore=tests/versions --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
+test-unit: $(STAMP)  ## The tests that need no server
+	$(BIN)/python -m pytest -m "not integration and not e2e" $(APART) --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
 
 PYTHONS ?= 3.11 3.12 3.13
 test-pythons:  ## The tests that need no server, with each version of PYTHONS; those that are not installed are named
 	@absent=; for version in $(PYTHONS); do \
 	    python=$$(.ci/interpreter $$version) || { absent="$$absent $$version"; continue; }; \
-	    $(MAKE) VENV=$(VENV)/pythons/$$version PYTHON=$$python UNIT_ARGS= test-unit || exit 1; \
+	    $(MAKE) VENV=$(VENV)/pythons/$$version PYTHON=$$python test-unit || exit 1; \
 	done; \
 	test -z "$$absent" || echo "NOT TESTED: no interpreter of Python$$absent is installed"
 
 test-e2e: $(STAMP)  ## The tests on the real control plane
-	$(BIN)/python -m pytest -m "e2e" --ignore=tests/versions $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "e2e" $(APART) $(PYTEST_ARGS)
 
 check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 	$(BIN)/ruff format --check .

@@ -10,7 +10,6 @@ import os
 import random
 import re
 import secrets
-from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,14 @@ from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.polaris import Polaris
 from lab.harness.workloads import Workloads
-from tests import selection, workers
 
-for profile, examples in (("a fourth", 25), ("exhaustive", 100)):
-    hypothesis.settings.register_profile(
-        profile,
-        max_examples=examples,
-        deadline=None,  # a busy machine is no fault of the code
-        suppress_health_check=[hypothesis.HealthCheck.too_slow],
-        derandomize="CI" in os.environ,  # a merge does not hang on luck; everybody else's runs go on looking
-    )
+hypothesis.settings.register_profile(
+    "tests",
+    max_examples=25,
+    deadline=None,  # a busy machine is no fault of the code
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize="CI" in os.environ,  # a merge does not hang on luck; everybody else's runs go on looking
+)
 
 NEEDS = {
     "control_plane": binaries.CONTROL_PLANE,
@@ -45,38 +42,20 @@ NEEDS = {
 
 
 AMOUNTS = {
-    "EFFECTIVE_LOAD_DOCUMENTS": ("4000", "20000"),
-    "EFFECTIVE_LOAD_EXAMPLES": ("300", "2000"),
-    "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
-    "EFFECTIVE_LOAD_STRANGE_EVERY": ("8", "1"),
+    "EFFECTIVE_LOAD_DOCUMENTS": "4000",
+    "EFFECTIVE_LOAD_EXAMPLES": "300",
+    "EFFECTIVE_LOAD_HPA_DECISIONS": "600",
 }
-"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, decisions of the real controller in
-`tests/replay/hpa`, and which of the strange values and drawn cases of `tests/fuzz` are tried, without and with
-`--exhaustive`."""
-
-
-IDLE_ROWS = pytest.StashKey[list[str]]()
-"""Rows of `tests/selection.py` that leave nothing out, of a run that collects everything."""
-ORDERS = pytest.StashKey[dict[Path, int]]()
-"""What the tests of each file need at most (`_order`)."""
-LONG = 2400
-"""Seconds that all tests of a file may take together, from which on it comes before others of its kind."""
-REACHED = pytest.StashKey[int]()
-"""The order of the file that this process came to last."""
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--exhaustive", action="store_true", help="run what tests/selection.py leaves out as well")
-    parser.addoption("--quick", action="store_true", help="leave out what tests/selection.py leaves to `make test`")
+"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, and decisions of the real controller
+in `tests/replay/hpa`. A longer run sets more.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "builds(*names): needs these programs built, beyond what its fixtures need")
-    for name, amounts in AMOUNTS.items():
-        os.environ.setdefault(name, amounts[config.option.exhaustive])
-    hypothesis.settings.load_profile("exhaustive" if config.option.exhaustive else "a fourth")
-    if getattr(config, "workerinput", {}).get(workers.FILLING):
-        os.nice(5)
+    for name, amount in AMOUNTS.items():
+        os.environ.setdefault(name, amount)
+    hypothesis.settings.load_profile("tests")
     os.environ.setdefault("GOGC", "300")  # real servers look for garbage a third as often, with 150 MB more each
 
 
@@ -96,59 +75,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """The last worker of a run by files does what needs no server, with less priority, while the others wait."""
-    node.workerinput[workers.FILLING] = node.config.option.dist == "loadfile" and workers.is_last(node.workerinput)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return workers.FromBothEnds(config, log) if config.option.dist == "loadfile" else None
-
-
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files whose tests share the control plane come first, those that may take longest before all, then those of other
-    servers: the short ones fill the workers' ends.
-
-    Without `--exhaustive` some tests are left to `make test-all`, and with `--quick` more to `make test`
-    (`tests/selection.py`). No test runs twice: one that fails now and then is a fault, its own or the product's.
-    """
-    if not config.option.exhaustive:
-        by_row = selection.left_out(items, named=config.args)
-        quick = selection.left_out(items, named=config.args, rows=selection.QUICK)
-        if config.args == ["tests"] and not config.option.markexpr and not config.option.keyword:
-            config.stash[IDLE_ROWS] = [row.tests for row, left in (by_row | quick).items() if not left]
-        if config.option.quick:
-            by_row |= quick
-        left_out = {item for row in by_row.values() for item in row}
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=list(left_out))
-    orders = config.stash[ORDERS] = {}
-    seconds: Counter[Path] = Counter()
-    for item in items:
-        order, limit = _order(item), item.get_closest_marker("timeout")
-        orders[item.path] = min(order, orders.get(item.path, order))
-        if order < 2:
-            seconds[item.path] += limit.args[0] if limit else int(config.getini("timeout"))
-    long = {path: -limits for path, limits in seconds.items() if limits >= LONG}
-    items.sort(key=lambda item: (orders[item.path], long.get(item.path, 0)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait for servers come first, and those that only compute fill the workers' ends."""
+    items.sort(key=_order)
 
 
 def _order(item: pytest.Item) -> int:
     if "control_plane" in getattr(item, "fixturenames", ()):
         return 0
     return 1 if item.get_closest_marker("e2e") or item.get_closest_marker("integration") else 2
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Ends the servers that this process shares once none of its files to come needs them: idle ones work, too."""
-    order, stash = item.config.stash[ORDERS][item.path], item.config.stash
-    if order > stash.get(REACHED, order):
-        item.session._setupstate.teardown_exact(None)  # noqa: SLF001  pytest has no public way
-    stash[REACHED] = order
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -190,12 +126,6 @@ def _logs(cluster: ControlPlane) -> list[tuple[str, str]]:
     dead = [component for component in cluster.components.values() if not component.running]
     shown = {component.name: component.tail(30) for component in (*cluster.watched, *dead)}
     return [(f"log of {name}", text) for name, text in shown.items()]
-
-
-@pytest.fixture(scope="session")
-def exhaustive(request: pytest.FixtureRequest) -> bool:
-    """Whether this run takes the long way (`make test-all`): more repetitions, and the adapter's laws as they are."""
-    return bool(request.config.option.exhaustive)
 
 
 @pytest.fixture(autouse=True)

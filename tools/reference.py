@@ -38,9 +38,9 @@ say so.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
-`process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod tells of
+`process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod reports
 all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum. These series have
-a label `namespace` of their own, so scrape with `honor_labels: true` ([alerts.md](alerts.md#scrape)).
+a label `namespace` of their own, so scrape with `honor_labels: true` ([monitoring.md](monitoring.md#scrape)).
 """
 _CLI = """\
 # Command line

@@ -1,1 +1,1 @@
-"""Benchmarks: each stores its figures, and docs/performance.md is made from them."""
+"""Benchmarks: each stores its figures in `results`; `python -m lab.benchmarks` runs them again."""

@@ -1,7 +1,6 @@
 """Stored results: each file in `lab/benchmarks/results` says its command, commit, machine and time.
 
-docs/performance.md is made from these files (`lab/benchmarks/page`), and `make performance` runs their commands again.
-So a benchmark has an `argument_parser` and writes its figures with `write`.
+`make performance` runs their commands again, so a benchmark has an `argument_parser` and ends with `write`.
 """
 
 import argparse

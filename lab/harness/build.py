@@ -1,7 +1,6 @@
-"""`python -m lab.harness.build [--all] [NAME ...]`: builds the programs of tests and demo, and prints their paths.
+"""`python -m lab.harness.build [NAME ...]`: builds the programs of tests and demo, and prints their paths.
 
-Without names it builds those that `make test` needs; with `--all` also those of `make test-all` and the benchmarks:
-prometheus-adapter and Spring's Eureka.
+Without names it builds those that `make test` needs.
 """
 
 import argparse
@@ -13,6 +12,7 @@ from lab.harness import binaries
 from lab.harness.registries import eureka, zookeeper
 
 JAVA = {"eureka": eureka.ensure, "zookeeper": zookeeper.ensure}
+TESTED = ("consul", "polaris", "kubectl", "prometheus-adapter", "zookeeper", "eureka")
 KNOWN = [*binaries.RECIPES, *JAVA]
 
 
@@ -20,10 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Builds missing programs; the exit status is 1 if one cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m lab.harness.build", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(KNOWN)}")
-    parser.add_argument("--all", action="store_true", help="also what only `make test-all` and the benchmarks need")
     parsed = parser.parse_args(arguments)
-    names = parsed.names or [*binaries.EVERYTHING, "consul", "polaris", "kubectl", "zookeeper"]
-    names += [name for name in ("prometheus-adapter", "eureka") if parsed.all and name not in names]
+    names = parsed.names or [*binaries.EVERYTHING, *TESTED]
     if unknown := [name for name in names if name not in KNOWN]:
         parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join(KNOWN)}")
     recipes = [name for name in names if name not in JAVA]

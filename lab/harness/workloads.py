@@ -358,7 +358,7 @@ def cpu_watermarks(high: str, low: str, **resource: Any) -> Object:
 
 
 def memory_watermarks(high: str, low: str, **resource: Any) -> Object:
-    """A policy's memory metric; `relative_to="Limit"` makes it utilization."""
+    """A policy's memory metric; `relativeTo="Limit"` makes it utilization."""
     return {"name": "memory", "resource": {"name": "memory", **resource}, "highWatermark": high, "lowWatermark": low}
 
 

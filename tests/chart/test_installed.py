@@ -2,11 +2,9 @@
 
 import os
 import re
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -279,20 +277,6 @@ def test_helm_uninstall_and_two_commands_leave_nothing_behind(
     assert without_shop(cluster, before) == set()
 
 
-def test_deleting_what_kustomize_applied_leaves_nothing_behind(
-    cluster: ControlPlane, before: set[Name], tmp_path: Path
-) -> None:
-    write_overlay(tmp_path / "mine")
-    shell(cluster, commands("### With kustomize").splitlines()[2], tmp_path)
-    apiservices, separator, rest = commands("## Remove", "With kustomize").partition(
-        "kubectl delete --ignore-not-found -k"
-    )
-    with Running(cluster, policy=False):
-        shell(cluster, apiservices, tmp_path)
-    shell(cluster, separator + rest, tmp_path)
-    assert without_shop(cluster, before) == set()
-
-
 def test_an_upgrade_replaces_the_pods_where_a_setting_changes_that_they_read_at_the_start(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
@@ -340,55 +324,6 @@ def end_a_namespace(cluster: ControlPlane) -> None:
     """Makes and deletes a namespace, which ends only while every registered API describes itself."""
     cluster.client.apply(objects.namespace("ends"))
     cluster.client.delete("/api/v1/namespaces/ends", wait=30)
-
-
-def test_check_names_the_settings_that_wait_for_a_restart_after_an_upgrade(
-    cluster: ControlPlane, before: set[Name], tmp_path: Path
-) -> None:
-    upgrade(cluster, tmp_path)
-    with Running(cluster, policy=False) as running, seen_as_pod(cluster, "effective-load-0"):
-
-        def of_server() -> str:
-            command = ("check", "--kubeconfig", cluster.kubeconfig, "--settings", running.adapter.settings_file, "-v")
-            done = subprocess.run(
-                [sys.executable, "-m", "adapter.cli", *command], capture_output=True, text=True, check=False
-            )
-            return done.stdout.partition("server effective-load-0\n")[2].partition("\n")[0].strip()
-
-        assert of_server() == "ok     it is ready"
-        running.upgrade(tmp_path, kubernetes={"hpaTolerance": 0.2})
-        waits = "wrong  settings wait for a restart: kubernetes.hpaTolerance; kubectl rollout restart"
-        until(lambda: of_server() == waits, 30, of_server)
-        shell(cluster, commands("## Remove", "With Helm").splitlines()[0], tmp_path)
-
-
-@contextmanager
-def seen_as_pod(cluster: ControlPlane, name: str) -> Iterator[None]:
-    """A pod of the server's Service at an address of this machine, through which the API server reaches the process."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing; the API server refuses to lead to a loopback address
-        address = probe.getsockname()[0]
-    metadata = {"name": name, "namespace": kit.NAMESPACE}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [{"name": "a", "image": "a"}]},
-    }
-    path = f"/api/v1/namespaces/{kit.NAMESPACE}/pods/{name}"
-    cluster.client.apply(pod)
-    cluster.client.patch_status(path, {"status": {"podIP": address, "podIPs": [{"ip": address}]}})
-    slice_ = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "effective-load"}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [address], "targetRef": {"kind": "Pod", **metadata}}],
-    }
-    cluster.client.apply(slice_)
-    yield
-    for item in (slice_, pod):
-        cluster.client.delete(item)
 
 
 def write_overlay(folder: Path) -> None:

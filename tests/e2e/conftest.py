@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -24,17 +24,16 @@ MakeAdapter = Callable[..., AdapterProcess]
 MakeCompanion = Callable[..., CompanionProcess]
 
 
-class Laws(NamedTuple):
-    """The settings that say how long a watch is believed and how far apart raises and writes of a status are, and the
-    module that runs commands with short waits.
+class Laws:
+    """Short waits, so that a test need not wait for minutes: settings, and the module that runs commands with what is
+    no setting.
     """
 
-    settings: Mapping[str, Any]
-    module: str
+    settings = short_laws.SETTINGS
 
     def run(self, command: str) -> tuple[str, ...]:
         """The interpreter's arguments for this command."""
-        return ("-m", self.module, command)
+        return ("-m", "lab.harness.short_laws", command)
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """These settings with those of the laws."""
@@ -61,10 +60,6 @@ class Laws(NamedTuple):
         return parse_settings(json.dumps(self.settings)).companion.status_interval_seconds
 
 
-REAL_LAWS = Laws({}, "adapter.cli")
-SHORT_LAWS = Laws(short_laws.SETTINGS, "lab.harness.short_laws")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
@@ -73,9 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def laws(exhaustive: bool) -> Laws:
-    """Short ones, so that a test need not wait for minutes; `make test-all` takes the adapter's own."""
-    return REAL_LAWS if exhaustive else SHORT_LAWS
+def laws() -> Laws:
+    return Laws()
 
 
 @pytest.fixture(scope="session")

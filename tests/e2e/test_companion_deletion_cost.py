@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from lab.harness.companion import CompanionProcess
-from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
-from lab.harness.workloads import Workloads, container, until
+from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 
@@ -67,57 +66,31 @@ def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, 
     return dict(found["status"])
 
 
-@pytest.mark.parametrize(("minimum", "left"), [(6, 6), (1, 4)])
 def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(
     make_adapter: MakeAdapter,
     companion: CompanionProcess,
     workloads: Workloads,
     prometheus: Prometheus,
     load: Load,
-    minimum: int,
-    left: int,
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 10)
     names = workloads.pod_names("web")
     out, serving = names[2:6], [*names[:2], *names[6:]]
     load.each("web", 0.8, but=dict.fromkeys(out, 0))
-    follow(workloads, minimum=minimum)
+    follow(workloads, minimum=6)
     pull_out(workloads, out)
     wait_costs(workloads, dict.fromkeys(out, LOWEST))
     wait_finding(workloads, "Marked", desired=10)
     mark = workloads.cluster.hpa_log.mark()
     load.each("web", 0.3, but=dict.fromkeys(out, 0))  # 6 x 300m are worth 4 pods
-    workloads.wait_replicas("web", left)
-    workloads.wait_ready("web", left)
+    workloads.wait_replicas("web", 6)
+    workloads.wait_ready("web", 6)
     remaining = {pod["metadata"]["name"] for pod in workloads.pods("web") if is_live(pod)}
     load.each("web", 0.6)
     assert remaining <= set(serving)
-    assert len(remaining) == left
-    assert workloads.rescaled("web", mark)[:1] == [left]
-
-
-def test_a_stateful_set_is_neither_marked_nor_counted_on(
-    companion: CompanionProcess, workloads: Workloads, load: Load
-) -> None:
-    labels = {"app": "web"}
-    spec = {
-        "replicas": 10,
-        "serviceName": "web",
-        "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container("app", {"cpu": "1"})]}},
-    }
-    made = workloads.client.create(workloads.item("apps/v1", "StatefulSet", "web", spec))
-    path = workloads.client.path(made)
-    workloads.client.wait_for(path, lambda found: found["status"].get("readyReplicas") == 10, 60, "10 ready")
-    out = workloads.pod_names("web")[:4]
-    load.each("web", 0.3, but=dict.fromkeys(out, 0))
-    pull_out(workloads, out)
-    follow(workloads, target=("apps/v1", "StatefulSet", "web"), behavior=RESTING)
-    wait_finding(workloads, "NoDeployment", desired=8)
-    assert companion.writes("MarkPod") == 0
-    assert costs(workloads) == {}
+    assert len(remaining) == 6
+    assert workloads.rescaled("web", mark)[:1] == [6]
 
 
 def test_with_two_replica_sets_marked_pods_stay_in_the_count(
@@ -186,19 +159,3 @@ def test_costs_of_other_clients_stay_and_own_ones_are_removed_when_a_pod_serves_
 def marks(workloads: Workloads) -> set[str]:
     """The pods with the companion's annotation."""
     return {one["metadata"]["name"] for one in workloads.pods("web") if MARK in one["metadata"].get("annotations", {})}
-
-
-def test_without_the_right_no_pod_is_marked_and_the_status_gives_the_reason(
-    make_companion: MakeCompanion, control_plane: ControlPlane, workloads: Workloads, load: Load, prometheus: Prometheus
-) -> None:
-    settings = prometheus_settings(prometheus) | {"companion": {"features": {"deletionCost": True}}}
-    companion = make_companion(settings)
-    companion.wait_leading()
-    workloads.deployment("web", 4)
-    out = workloads.pod_names("web")[:1]
-    load.each("web", 0.8, but=dict.fromkeys(out, 0))
-    pull_out(workloads, out)
-    follow(workloads, behavior=RESTING)
-    wait_finding(workloads, "Forbidden")
-    assert 1 <= companion.writes("MarkPod", "Forbidden") <= 6
-    assert costs(workloads) == {}

@@ -4,7 +4,6 @@ In `make test` all periods are about a quarter of the real ones: the HPA syncs e
 are as far apart, and the server asks as often.
 """
 
-import itertools
 import secrets
 import statistics
 from collections.abc import Callable, Iterator
@@ -126,60 +125,6 @@ def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
             assert not [sync.line for sync in shop.syncs(name) if sync.outcome == "rescaled" and sync.desired != 5]
     assert raises <= CHANGES  # one that is executed and answered late is not counted
     assert statistics.median(delays) < slow.hpa_sync / 2
-
-
-def test_another_leader_continues_a_scale_up_without_repeated_or_excessive_writes(
-    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
-) -> None:
-    follow(shop, "web", behavior(("Pods", 2, 2)), numbers, told)
-    with (
-        start(told, rights, "first") as first,
-        start(told, rights, "second") as second,
-        Course(shop) as course,
-    ):
-        until(lambda: first.leads or second.leads, 30, lambda: "nobody leads")
-        leader, heir = (first, second) if first.leads else (second, first)
-        shop.wait_ready("web", 1)
-        shop.wait_condition("web", "ScalingActive")
-        observed(shop, "web")
-        mark = shop.cluster.hpa_log.mark()
-        told.set("web", 2350)
-        numbers.set("web", 2350)
-        until(lambda: leader.writes("RaiseScale") == 1, 20, leader.logs, 0.02)
-        leader.kill()
-        killed = course.counts("web")
-        heir.wait_leading(15)
-        until(lambda: heir.writes("RaiseScale"), 40, lambda: f"{course.counts('web')}{heir.logs()}")
-        until(lambda: course.counts("web")[-1] >= 24, 180, lambda: str(course.counts("web")))
-        shop.wait_syncs("web", 2)
-        counts = course.counts("web")
-        by_hpa = [sync for sync in shop.syncs("web", mark) if sync.outcome == "rescaled"]
-        by_heir = int(heir.writes("RaiseScale"))
-    steps = [after - before for before, after in itertools.pairwise(counts)]
-    print(f"\n{killed} when killed, then {counts}: 1 by the first, {by_heir} by the second, {len(by_hpa)} by the HPA")
-    assert counts[-1] == 24
-    assert all(0 < step <= 2 for step in steps)
-    assert len(steps) == 1 + by_heir + len(by_hpa)
-
-
-def test_a_count_raised_by_a_spike_between_syncs_stays_for_the_hpas_stabilization(
-    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
-) -> None:
-    pace = behavior(("Percent", 900, 15))
-    pace["scaleDown"]["stabilizationWindowSeconds"] = 120
-    follow(shop, "web", pace, numbers, told)
-    with start(told, rights) as companion, Course(shop) as course:
-        companion.wait_leading()
-        shop.wait_ready("web", 1)
-        shop.wait_condition("web", "ScalingActive")
-        observed(shop, "web")
-        for source in (told, numbers):
-            source.set("web", 450)
-        wait_count(course, "web", 5)
-        for source in (told, numbers):
-            source.set("web", 5)
-        shop.wait_syncs("web", 4)
-        assert course.counts("web") == [1, 5]
 
 
 def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(

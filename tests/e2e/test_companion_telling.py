@@ -1,6 +1,5 @@
 """Events as kubectl lists them, notifications, differing versions, and modes."""
 
-import datetime as dt
 import json
 import socket
 import threading
@@ -12,12 +11,10 @@ from typing import Any
 import pytest
 
 from lab.harness.client import Client, Object
-from lab.harness.companion import CompanionProcess
-from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
-from tests.e2e.kit import CALM, PULLED_OUT, Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
@@ -103,12 +100,6 @@ def wait_condition(workloads: Workloads, type_: str, reason: str, timeout: float
     return condition(workloads.client, path, type_)
 
 
-def wait_mode(companion: CompanionProcess, workloads: Workloads, mode: str) -> None:
-    """Waits until the metrics show the policy in this mode."""
-    series = f'effective_load_policy_mode{{mode="{mode}",namespace="{workloads.namespace}",policy="web"}}'
-    until(lambda: companion.metric(series) == 1, 30, lambda: f"not in mode {mode}")
-
-
 def test_a_real_scaling_is_an_event_and_a_notification(
     make_adapter: MakeAdapter,
     make_companion: MakeCompanion,
@@ -143,117 +134,6 @@ def test_a_real_scaling_is_an_event_and_a_notification(
     assert len(events(workloads.client, workloads.namespace, "web", "Scaled")) == 1
 
 
-def test_each_change_of_the_mode_is_in_status_metrics_and_events(
-    make_companion: MakeCompanion, workloads: Workloads, laws: Laws
-) -> None:
-    workloads.deployment("web", 2, usage_cpu="200m")
-    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
-    workloads.hpa("web")
-    path = POLICIES.format(workloads.namespace, "web")
-    companion = make_companion(laws.over({}), rights=RIGHTS, command=laws.run("companion"))
-    companion.wait_leading()
-    wait_condition(workloads, "Active", "Deciding")
-    for mode in ("Paused", "Active") * 3:
-        workloads.client.patch(path, {"spec": {"mode": mode}})
-        wait_mode(companion, workloads, mode)
-    workloads.client.patch(path, {"spec": {"mode": "Observe"}})
-    assert wait_condition(workloads, "Active", "Observed")[0] == "False"
-    wait_mode(companion, workloads, "Observe")
-    assert wait_event(workloads, "Observed")["type"] == "Normal"
-    until_time = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=25)
-    held = {"effective-load.io/hold-until": until_time.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    workloads.client.patch(path, {"metadata": {"annotations": held}, "spec": {"mode": "Active"}})
-    message = wait_condition(workloads, "Active", "Held", 20)[2]
-    assert message.startswith(f"held until {held['effective-load.io/hold-until']}")
-    wait_mode(companion, workloads, "Held")
-    wait_event(workloads, "Held")
-    wait_condition(workloads, "Active", "Deciding", 60)
-    wait_mode(companion, workloads, "Active")
-
-    def pauses() -> int:
-        return len(events(workloads.client, workloads.namespace, "web", "Paused"))
-
-    until(lambda: pauses() == 3, 40, lambda: f"{pauses()} Events of reason Paused")
-
-
-def test_versions_that_serve_side_by_side_are_named_and_notified(
-    make_companion: MakeCompanion, workloads: Workloads, hook: Hook
-) -> None:
-    workloads.deployment("web", 4, usage_cpu="200m", max_surge=2, max_unavailable=0)
-    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
-    workloads.hpa("web")
-    labels = {"metadata": {"labels": {"stage": "production"}}}
-    workloads.client.patch(f"/api/v1/namespaces/{workloads.namespace}", labels)
-    settings = hook.settings(versionMismatchSeconds=5, production={"label": "stage=production"})
-    companion = make_companion({"companion": settings}, rights=(*RIGHTS, "namespaces"))
-    companion.wait_leading()
-    assert wait_condition(workloads, "VersionsConsistent", "OneVersion")[0] == "True"
-    # The new pods are Ready and never available, so the rollout does not continue.
-    image = {"containers": [{"name": "app", "image": "shop/web:1.4.2"}]}
-    change = {"spec": {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200, "template": {"spec": image}}}
-    workloads.client.patch(workloads.path("web"), change, "strategic")
-    until(lambda: len(workloads.pods("web")) == 6, 30, lambda: "no surge")
-    workloads.client.patch(workloads.path("web"), {"spec": {"paused": True}})
-    status, _, message = wait_condition(workloads, "VersionsConsistent", "VersionMismatch")
-    assert status == "False"
-    assert message.startswith("the serving pods run 2 versions: ")
-    assert "4 pods)" in message
-    assert "1.4.2 (" in message
-    assert "2 pods)" in message
-    (text,) = hook.wait("critical versionMismatch")
-    assert text == message
-    assert wait_event(workloads, "VersionMismatch")["type"] == "Warning"
-    assert workloads.client.get(POLICIES.format(workloads.namespace, "web"))["status"]["notified"] == [
-        "versionMismatch"
-    ]
-    workloads.client.patch(workloads.path("web"), {"spec": {"paused": False, "minReadySeconds": 0}})
-    wait_condition(workloads, "VersionsConsistent", "OneVersion", 60)
-    assert len(hook.of("critical versionMismatch")) == 1
-
-
-@pytest.mark.timeout(420)
-def test_each_problem_and_the_return_of_data_is_notified_once(
-    make_companion: MakeCompanion,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    hook: Hook,
-    laws: Laws,
-) -> None:
-    load = Load(exporter, workloads)
-    workloads.deployment("web", 4)
-    load.each("web", 100)
-    workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa("web", maximum=4)
-    settings = prometheus_settings(prometheus) | {"companion": hook.settings()}
-    make_companion(laws.over(settings), rights=RIGHTS).wait_leading()
-    wait_condition(workloads, "InputsFresh", "SamplesFresh")
-    load.each("web", 200)
-    (text,) = hook.wait("warning atMaximum", timeout=60)
-    assert text.startswith("more is needed than the HPA's maximum of 4: load: 4 pods use 200")
-    load.each("web", 100)
-    pods = workloads.pod_names("web")[:2]
-    for pod in pods:
-        workloads.annotate(pod, {PULLED_OUT: "true"})
-    (text,) = hook.wait("critical massPullOut")
-    assert text.startswith(f"2 of 4 running pods are pulled out; {pods[0]}: ")
-    for pod in pods:
-        workloads.annotate(pod, {PULLED_OUT: None})
-    load.each("web", 0, but=dict.fromkeys(workloads.pod_names("web")))
-    (text,) = hook.wait("warning dataLost", timeout=110)
-    assert text.startswith("query load has no fresh sample")
-    assert wait_event(workloads, "InputsMissing")["type"] == "Warning"
-    assert hook.of("info dataRecovered") == []
-    load.each("web", 100)
-    hook.wait("info dataRecovered", timeout=60)
-    assert sorted(one["title"] for one in hook.taken) == [
-        "critical massPullOut",
-        "info dataRecovered",
-        "warning atMaximum",
-        "warning dataLost",
-    ]
-
-
 def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
     make_companion: MakeCompanion, workloads: Workloads, hook: Hook, laws: Laws
 ) -> None:
@@ -284,48 +164,6 @@ def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
     assert companion.component.process.returncode == 0
 
 
-def test_a_new_leader_notifies_new_events_and_repeats_none(
-    make_companion: MakeCompanion, workloads: Workloads, hook: Hook
-) -> None:
-    workloads.deployment("web", 2, usage_cpu="200m")
-    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
-    workloads.hpa("web", minimum=1, maximum=9, behavior=CALM)
-    path = POLICIES.format(workloads.namespace, "web")
-    settings = {"companion": hook.settings()}
-    first = make_companion(settings, rights=RIGHTS)
-    first.wait_leading()
-    wait_condition(workloads, "Active", "Deciding")
-    workloads.scale("web", 3)
-    assert hook.wait("info scaled") == ["scaled from 2 to 3"]
-    workloads.client.wait_for(path, lambda one: one["status"].get("current") == 3, 30)
-    second = make_companion(settings, rights=RIGHTS)
-    first.kill()
-    workloads.scale("web", 4)
-    second.wait_leading(40)
-    assert hook.wait("info scaled", 2) == ["scaled from 2 to 3", "scaled from 3 to 4"]
-    until(lambda: sorted(notes(workloads)) == ["from 2 to 3", "from 3 to 4"], 40, lambda: f"Events: {notes(workloads)}")
-
-
 def notes(workloads: Workloads) -> list[str]:
     """What the Events about a change of the count say."""
     return [one["note"] for one in events(workloads.client, workloads.namespace, "web", "Scaled")]
-
-
-def test_without_the_right_for_events_other_features_work_and_retries_back_off(
-    make_companion: MakeCompanion, control_plane: ControlPlane, workloads: Workloads
-) -> None:
-    workloads.deployment("web", 2, usage_cpu="200m")
-    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
-    workloads.hpa("web")
-    companion = make_companion(rights=("status",))
-    companion.wait_leading()
-    wait_condition(workloads, "Active", "Deciding")
-    workloads.client.patch(POLICIES.format(workloads.namespace, "web"), {"spec": {"mode": "Paused"}})
-    wait_condition(workloads, "Active", "Paused")
-    until(lambda: companion.writes("WriteEvent", "Forbidden") >= 1, 20, companion.logs)
-    workloads.client.patch(POLICIES.format(workloads.namespace, "web"), {"spec": {"mode": "Active"}})
-    wait_condition(workloads, "Active", "Deciding")
-    assert companion.writes("WriteEvent", "Forbidden") <= 8
-    assert companion.writes("WriteEvent") == 0
-    log = [line for line in companion.logs(500).splitlines() if "WriteEvent" in line]
-    assert len(log) == 1

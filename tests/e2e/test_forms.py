@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from lab.harness.adapter import AdapterProcess
 from lab.harness.client import ApiError, Client, condition_true
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import (
@@ -155,10 +154,3 @@ def _replica_set(namespace: str, owner: str, replicas: int) -> dict[str, Any]:
 def _wait_running(workloads: Workloads, count: int) -> None:
     path = f"/apis/apps/v1/namespaces/{workloads.namespace}/replicasets/web-5d9f8"
     workloads.client.wait_for(path, lambda item: item["status"].get("readyReplicas") == count, 60, "ready pods")
-
-
-def test_the_rights_of_the_manifests_suffice_for_a_deployment(adapter: AdapterProcess, workloads: Workloads) -> None:
-    workloads.deployment("web", 2, usage_cpu="100m")
-    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1"}])
-    workloads.hpa("web")
-    workloads.wait_condition("web", "ScalingActive", contains="")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from lab.faults.proxies import before_prometheus
+from lab.chaos.proxies import before_prometheus
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
@@ -11,7 +11,7 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 
 def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, exhaustive: bool
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
     make_adapter(prometheus_settings(prometheus))
@@ -21,12 +21,11 @@ def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", 10, syncs=1)
-    seconds = 15 if exhaustive else 8
     broken = workloads.pod_names("web")[:9]
     load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, seconds)
+    workloads.hold_replicas("web", 10, 8)
     load.each("web", 0.5, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, seconds)
+    workloads.hold_replicas("web", 10, 8)
 
 
 def _some(answer: Any, **more: Any) -> Any:

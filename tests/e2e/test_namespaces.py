@@ -20,7 +20,7 @@ from tests.manifests.rendering import MANIFESTS, Object, render
 
 SERVER, COMPANION = "effective-load", "effective-load-companion"
 OF_NAMESPACES = {"effective-load-server", "effective-load-scales", f"{COMPANION}-status", f"{COMPANION}-events"}
-"""The roles that docs/install.md says can be bound in namespaces."""
+"""The roles that docs/api.md says can be bound in namespaces."""
 ROLES_FIRST = ("ServiceAccount", "Secret", "Lease", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
 
 

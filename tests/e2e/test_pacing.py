@@ -79,28 +79,6 @@ def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
     assert (last_scale(workloads, first) - first).total_seconds() >= COOLDOWN
 
 
-@pytest.mark.timeout(300)
-def test_a_schedule_opens_at_its_minute_even_without_any_metric(
-    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
-) -> None:
-    make_adapter(prometheus_settings(prometheus))
-    workloads.deployment("web", 2)
-    load.each("web", 0.8)
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], velocity={"scaleUpPercent": 0})
-    workloads.hpa("web")
-    workloads.wait_condition("web", "ScalingActive")
-    prometheus.kill()
-    workloads.wait_condition("web", "ScalingActive", status="False", contains="query load")
-    assert workloads.replicas("web") == 2
-    begins = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=60 + SOON)).replace(second=0, microsecond=0)
-    at_that_minute = {"name": "rush", "cron": f"{begins:%M %H} * * *", "durationSeconds": 3600, "minReplicas": 6}
-    policies = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies"
-    workloads.client.patch(f"{policies}/web", {"spec": {"schedules": [at_that_minute]}})
-    workloads.wait_replicas("web", 6, timeout=(begins - dt.datetime.now(dt.UTC)).total_seconds() + 4 * SOON)
-    assert 0 <= (last_scale(workloads) - begins).total_seconds() <= 4 * SOON
-    workloads.hold_replicas("web", 6)
-
-
 def test_the_fallback_applies_once_the_error_has_lasted(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:

@@ -1,6 +1,5 @@
 """In front of the real prometheus-adapter: its metrics and ours behind one adapter."""
 
-import base64
 import json
 import math
 import signal
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lab.harness import prometheus_adapter
 from lab.harness.adapter import NAMESPACE, AdapterProcess, manifests
 from lab.harness.client import Response, query
 from lab.harness.control_plane import ControlPlane
@@ -162,48 +160,14 @@ def test_a_hung_upstream_never_delays_ours(
         during = ask_ours(scaled, 200)
         for thread in asking:
             thread.join()
-        refused = time.monotonic()
-        assert scaled.client.raw(jobs_path(scaled.namespace)).status == 503
-        refused = time.monotonic() - refused
     finally:
         other.component.signal(signal.SIGCONT)
     record_property("p99 before and during, seconds", f"{before.p99:.4f} {during.p99:.4f}")
     assert during.p99 < max(10 * before.p99, 0.25)
     assert during.seconds[-1] < 1.5  # none waited for the upstream's 3 s
-    assert refused < 1
     assert {answer.status for answer in answers} <= {503, 504}
     assert all("Retry-After" not in answer.headers for answer in answers)
     until(lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "jobs stays in error")
-
-
-def test_the_group_moves_to_ours_and_back_without_a_gap(
-    scaled: Workloads, other: PrometheusAdapter, front: AdapterProcess
-) -> None:
-    path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io"
-    ours = scaled.client.get(path)["spec"]
-    service = {"namespace": prometheus_adapter.NAMESPACE, "name": prometheus_adapter.SERVICE, "port": other.port}
-    authority = base64.b64encode(scaled.cluster.pki.cluster.certificate).decode()
-    theirs = {"service": service, "caBundle": authority}
-    answers: list[Response] = []
-    moving = threading.Event()
-
-    def poll() -> None:
-        while not moving.is_set():
-            answers.append(scaled.client.raw(jobs_path(scaled.namespace)))
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        for spec in (theirs, ours, theirs, ours):
-            scaled.client.patch(path, {"spec": {key: spec[key] for key in ("service", "caBundle")}})
-            before = len(answers)
-            until(lambda before=before: len(answers) > before + 100, 20, lambda: "no answers")  # type: ignore[misc]
-    finally:
-        moving.set()
-        thread.join()
-    assert {answer.status for answer in answers} == {200}
-    names = {one["name"] for one in scaled.client.get(EXTERNAL)["resources"]}
-    assert "desired_replicas" in names  # it is ours at the end
 
 
 def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(

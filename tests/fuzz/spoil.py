@@ -2,14 +2,11 @@
 
 import copy
 import json
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import strategies as st
-
-EVERY = int(os.environ.get("EFFECTIVE_LOAD_STRANGE_EVERY", "1"))
 
 STRANGE: list[Any] = [
     None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**60, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"),

@@ -1,7 +1,6 @@
 """The manifests as files: completeness, hardening and least rights."""
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -125,15 +124,6 @@ def test_no_right_is_a_wildcard_and_secrets_are_read_by_name_only() -> None:
             assert rule["resourceNames"] == ["effective-load-tls"]
 
 
-def test_scale_is_read_for_named_kinds_only() -> None:
-    scales = {
-        resource for rule in server_rules(BASE) for resource in rule.get("resources", ()) if resource.endswith("/scale")
-    }
-    assert scales == {
-        f"{kind}/scale" for kind in ("deployments", "statefulsets", "replicasets", "replicationcontrollers")
-    }
-
-
 # --- the pod ---
 
 
@@ -165,52 +155,6 @@ def test_a_rollout_and_a_drain_leave_one_replica_serving() -> None:
     budget = objects["PodDisruptionBudget", "effective-load", "effective-load"]["spec"]
     assert budget["maxUnavailable"] == 1
     assert budget["selector"] == spec["selector"]
-
-
-def test_a_quota_lets_critical_pods_run_where_a_cluster_asks_for_one() -> None:
-    (quota,) = [item["spec"] for item in render(DEFAULT) if item["kind"] == "ResourceQuota"]
-    specs = [item["spec"] for item in render(DEFAULT) if item["kind"] == "Deployment"]
-    classes = {spec["template"]["spec"]["priorityClassName"] for spec in specs}
-    (scope,) = quota["scopeSelector"]["matchExpressions"]
-    assert (scope["scopeName"], scope["operator"], {*scope["values"]}) == ("PriorityClass", "In", classes)
-    together = sum(spec["replicas"] + spec["strategy"]["rollingUpdate"]["maxSurge"] for spec in specs)
-    assert int(quota["hard"]["pods"]) > 2 * together
-
-
-def test_probes_ask_the_telemetry_port() -> None:
-    (container,) = pod_of_server()["containers"]
-    asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
-    assert {get["port"] for get in asked.values()} == {"telemetry"}
-    assert not any("scheme" in get for get in asked.values())
-    assert {name: get["path"] for name, get in asked.items()} == {
-        "startup": "/livez",
-        "liveness": "/livez",
-        "readiness": "/readyz",
-    }
-
-
-def test_the_newer_version_is_preferred() -> None:
-    services = {name: item["spec"] for (kind, _, name), item in found(EXTERNAL).items() if kind == "APIService"}
-    priorities = {name: (spec["groupPriorityMinimum"], spec["versionPriority"]) for name, spec in services.items()}
-    assert priorities == {
-        "v1beta2.custom.metrics.k8s.io": (100, 200),
-        "v1beta1.custom.metrics.k8s.io": (100, 100),
-        "v1beta1.external.metrics.k8s.io": (100, 100),
-    }
-    assert not any(spec.get("insecureSkipTLSVerify") for spec in services.values())
-
-
-def test_files_that_the_example_names_come_from_the_secret_which_need_not_exist() -> None:
-    pod = pod_of_server()
-    (container,) = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    [mount] = [one for one in container["volumeMounts"] if one["name"] == "registries"]
-    secret = volumes[mount["name"]]["secret"]
-    assert (secret["secretName"], secret["optional"], mount["readOnly"]) == ("effective-load-registries", True, True)
-    [settings] = documents(MANIFESTS / "examples" / "registries-settings.yaml")
-    files = re.findall(r"File: (\S+)", settings["data"]["settings.yaml"])
-    assert files
-    assert all(file.startswith(f"{mount['mountPath']}/") for file in files)
 
 
 # --- the schema ---

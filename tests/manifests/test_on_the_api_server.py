@@ -2,9 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
-import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +9,13 @@ import pytest
 
 from adapter.apiserver.certificates import CertificateManager
 from adapter.apiserver.status import CertificateError
-from adapter.commands.migrate.migration import migrate
-from adapter.commands.migrate.original import MigrationError
-from adapter.commands.migrate.pair import Migrated, Style
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings, Tls
 from adapter.telemetry.metrics import Metrics
 from lab.harness.client import ApiError, Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import until
-from tests.fuzz.spoil import mutate
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
-from tests.migrate.kit import EVERYTHING, text_of
 from tests.security.certs import root
 
 pytestmark = pytest.mark.integration
@@ -66,57 +58,6 @@ def test_each_object_is_accepted_by_a_server_side_dry_run(applied: ControlPlane,
 def test_the_examples_are_accepted(applied: ControlPlane, file: object) -> None:
     for item in documents(file):  # type: ignore[arg-type]
         applied.client.apply(item | {"metadata": {"namespace": "default", **item["metadata"]}}, dry_run=True)
-
-
-@pytest.mark.parametrize("source", EVERYTHING)
-def test_migrated_pairs_are_accepted(applied: ControlPlane, source: str) -> None:
-    for pair in spoilt_pairs(source):
-        for item in (pair.policy, pair.hpa):
-            applied.client.apply({**item, "metadata": {**item["metadata"], "namespace": "default"}}, dry_run=True)
-
-
-def spoilt_pairs(source: str) -> Iterator[Migrated]:
-    """The pair of an original with every field, in both styles, and those of some originals with random changes."""
-    for style in (Style(), Style(low_percent=70)):
-        yield from migrate([("it", "---\n" + text_of(*EVERYTHING[source]))], style).pairs
-    chance = random.Random(1)
-    for _ in range(40):
-        root = {"all": json.loads(json.dumps(EVERYTHING[source]))}
-        mutate(root, chance)
-        with contextlib.suppress(MigrationError):
-            yield from migrate([("it", "---\n" + "\n---\n".join(map(json.dumps, root["all"])))]).pairs
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/v1/pods",
-        "/api/v1/replicationcontrollers",
-        "/apis/apps/v1/deployments",
-        "/apis/apps/v1/statefulsets",
-        "/apis/apps/v1/replicasets",
-        "/apis/autoscaling/v2/horizontalpodautoscalers",
-        "/apis/discovery.k8s.io/v1/endpointslices",
-        "/apis/effective-load.io/v1alpha1/watermarkpolicies",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/watermarkpolicies.effective-load.io",
-        "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication",
-        "/api/v1/namespaces/effective-load/secrets/effective-load-tls",
-    ],
-)
-def test_the_server_reads_what_it_needs(server: Client, path: str) -> None:
-    assert server.get(path)["kind"]
-
-
-@pytest.mark.parametrize("plural", ["deployments", "statefulsets", "replicasets"])
-def test_the_server_reads_scales(server: Client, plural: str) -> None:
-    assert server.raw(f"/apis/apps/v1/namespaces/default/{plural}/absent/scale").status == 404
-
-
-@pytest.mark.parametrize(
-    "name", ["v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"]
-)
-def test_the_server_may_look_for_its_apiservices(server: Client, name: str) -> None:
-    assert server.raw(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}").status in {200, 404}
 
 
 @pytest.mark.parametrize(
@@ -180,19 +121,6 @@ def test_the_server_creates_no_secret_and_changes_no_workload(applied: ControlPl
     with pytest.raises(ApiError) as scaling:
         server.patch("/apis/apps/v1/namespaces/default/deployments/web/scale", {"spec": {"replicas": 0}})
     assert (creating.value.status, scaling.value.status) == (403, 403)
-
-
-def test_the_server_may_ask_what_somebody_may(server: Client) -> None:
-    spec = {"user": "u", "nonResourceAttributes": {"path": "/x", "verb": "get"}}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    answer = server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    assert not answer["status"].get("allowed", False)
-
-
-def test_the_server_may_not_ask_who_somebody_is(server: Client) -> None:
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "x"}}
-    with pytest.raises(ApiError, match="forbidden"):
-        server.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
 
 
 @pytest.mark.parametrize(

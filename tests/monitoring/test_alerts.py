@@ -94,7 +94,7 @@ def test_the_commands_of_the_runbooks_are_accepted() -> None:
 def test_no_runbook_is_left_without_its_alert_and_the_list_names_all() -> None:
     names = {rule["alert"] for rule in rules()}
     assert {page.stem for page in RUNBOOK_PAGES.glob("EffectiveLoad*.md")} == names
-    listed = (RUNBOOK_PAGES.parent / "alerts.md").read_text()
+    listed = (RUNBOOK_PAGES.parent / "monitoring.md").read_text()
     for rule in rules():
         name = rule["alert"]
         assert f"\n| [{name}](runbooks/{name}.md) | {rule['labels']['severity']} | {rule['for']} |" in listed
@@ -106,7 +106,7 @@ def test_the_runbooks_are_those_of_the_tagged_version() -> None:
 
 
 def test_an_alert_holds_back_none_of_another_cluster() -> None:
-    text = (RUNBOOK_PAGES.parent / "alerts.md").read_text()
+    text = (RUNBOOK_PAGES.parent / "monitoring.md").read_text()
     (block,) = re.findall(r"```yaml\n(inhibit_rules:\n.*?)```", text, re.DOTALL)
     assert [rule for rule in yaml.safe_load(block)["inhibit_rules"] if "cluster" not in rule["equal"]] == []
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from unittest import mock
 
 from adapter.cli import main
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
-from tests.recorded import companion, explain, serving, sources
 from tests.recorded.shapes import shape
 
 HERE = Path(__file__).parent
@@ -41,26 +41,10 @@ def decisions() -> Iterator[str]:
         yield from shape(json.loads(answer))
 
 
-def wire() -> Iterator[str]:
-    """What the server serves: paths, rights, documents."""
-    yield from serving.lines()
-
-
-def objects() -> Iterator[str]:
-    """Names on Kubernetes objects, in the code."""
-    yield from sources.names_on_objects()
-
-
-def labels() -> Iterator[str]:
-    """Values of labels of metrics, as far as they are of a closed set."""
-    yield from (f"error reason {one}" for one in sources.error_reasons())
-    yield from (f"value {one}" for one in sources.label_values() if one)
-    yield from companion.label_values()
-
-
-def companions() -> Iterator[str]:
-    """What the companion writes: statuses, conditions with their reasons, Events, notifications."""
-    yield from companion.lines()
+def conditions() -> Iterator[str]:
+    """Types of conditions, and their reasons."""
+    yield from (f"type {one}" for one in ConditionType)
+    yield from (f"reason {one}" for one in Reason)
 
 
 def alerts() -> Iterator[str]:
@@ -111,14 +95,10 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "metrics": metrics,
-    "labels": labels,
-    "wire": wire,
-    "objects": objects,
-    "companion": companions,
+    "conditions": conditions,
     "decide": decisions,
     "cli": cli,
     "alerts": alerts,
-    "explain": explain.lines,
 }
 
 

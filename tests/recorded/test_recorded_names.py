@@ -21,12 +21,3 @@ def test_the_released_names_are_those_that_were_recorded(name: str) -> None:
         line for line in difflib.unified_diff(before, now, n=0, lineterm="") if line[:2] not in {"--", "++", "@@"}
     ]
     assert before == now, "\n".join([f"{file_of(name).name} is not what the code says:", *changes, ADVICE])
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_sorted_and_has_no_line_twice(name: str) -> None:
-    assert recorded(name) == sorted(set(recorded(name)))
-
-
-def test_every_recorded_file_belongs_to_a_list() -> None:
-    assert {path.stem for path in file_of("any").parent.glob("*.txt")} == set(LISTS)

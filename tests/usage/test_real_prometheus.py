@@ -25,7 +25,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import INPUT_LABEL, ended_question, parse_inputs, question
 from adapter.usage.query_catalog import WorkloadQuery
-from lab.faults.proxies import before_prometheus
+from lab.chaos.proxies import before_prometheus
 from lab.harness.prometheus import Exporter
 from lab.harness.prometheus import Prometheus as RealPrometheus
 from tests.usage.test_promql import PUBLIC
