@@ -1,7 +1,6 @@
 """The reference model: the page of the decision as plain, slow, exact code that shares nothing with the adapter.
 
-`decide(document)` takes a `decide` document and returns the answer. The sections named are those of the page.
-README.md lists the keys of the document and where the page leaves a choice.
+`decide(document)` answers a document, whose keys README.md lists. The sections named are those of the page.
 """
 
 from dataclasses import dataclass, field
@@ -201,7 +200,6 @@ def read(w: World, metric: Json) -> Samples:
             found[p.uid] = quantity(one["value"]), at, window, F(counts[p.name]) if p.name in counts else None
     sure = [p for p in w.of("serving", "doubtful", "pulledOut") if p.name in counts]
     usual = sorted(F(counts[p.name]) for p in sure if p.since <= found.get(p.uid, (0, total_at))[1] - window)
-    usual = [min(F(counts[p.name]) for p in sure)] if "total" in source and sure else usual
     medians = [(seconds(t), F(m)) for t, m in w.memory.get("medians", {}).get(name, []) if now - seconds(t) <= 3600]
     medians += [(now, usual[(len(usual) - 1) // 2])] if usual else []
     full = max((m for _, m in medians), default=ZERO)
@@ -480,19 +478,17 @@ def decide(document: Json) -> Json:
         least = max(least, fallback["replicas"])  # which ignores both as well
         asked = least if least > max(current, asked or 0) else asked
     if asked is not None:
-        # 3: velocity
+        # 3 to 5: velocity, cooldown (a schedule's floor ignores both), the HPA's bounds
         velocity, cooldown, step = spec.get("velocity", {}), spec.get("cooldown", {}), spec.get("strategy") == "Step"
         up, down = (velocity.get(key) for key in ("scaleUpPercent", "scaleDownPercent"))
         if asked > current and up is not None:
             asked = min(asked, current + (max(1, current * up // 100) if up else 0))
         if asked < current and down is not None:
             asked = max(asked, current - (max(1, current * down // 100) if down else 0))
-        # 4: cooldown
         pause = cooldown.get("scaleDownSeconds", 300 if step else 0)
         pause = cooldown.get("scaleUpSeconds", 180 if step else 0) if asked > current else pause
         last = max(min(seconds(hpa.get("status", {}).get("lastScaleTime")), now), w.changed)
         asked = current if asked != current and last and now - last < pause else asked
-        # a schedule's floor ignores both; 5: the HPA's bounds
         asked = min(max(asked, least, w.minimum), hpa["spec"]["maxReplicas"])
     until = (document["policy"].get("metadata", {}).get("annotations") or {}).get("effective-load.io/hold-until")
     if spec.get("mode", "Active") != "Active" or now < seconds(until):  # 6
