@@ -231,6 +231,16 @@ class TestWindows:
         decision = assess_and_decide(policy(RPS), pods, samples, memory=memory)[1]
         assert (decision.desired == 10) is (held_by is not None)
 
+    def test_after_a_gap_of_any_length_they_shrink_nothing_for_a_window(self) -> None:
+        pods, _ = same(10, None)
+        memory = Memory()
+        for later, count in ((0, 1), (400, 10), (430, 10), (460, 1)):
+            points = {one.name: Point(NOW + later - 10, nano("10m"), UNCOUNTED) for one in pods}
+            samples = Samples(queries={"rps": QuerySamples(pods=points, window=60.0, interval=30.0, fetched_at=NOW)})
+            assessment, decision = assess_and_decide(policy(RPS), pods, samples, memory=memory, now=NOW + later)
+            memory = assessment.memory
+            assert decision.desired == count
+
 
 class TestTotals:
     @pytest.mark.parametrize(
