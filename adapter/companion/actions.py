@@ -1,13 +1,41 @@
 """The actions of the companion. Plans yield them, `writer` carries them out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from adapter.companion.state import Event, Notification
 from adapter.load.spec import Target
+from adapter.settings.companion import Severity, Topic
 from adapter.snapshot import Key
+
+
+class Event(NamedTuple):
+    """An Event: its reason, the type of condition that it is about (empty: a scaling), and when it became due."""
+
+    name: str
+    reason: str
+    about: str
+    warning: bool
+    action: str
+    note: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A notification, before it is written out for a route. `severity_in_production` is set where it is higher there.
+
+    `at` is in seconds, `fields` are for templates.
+    """
+
+    topic: Topic
+    severity: Severity
+    severity_in_production: Severity | None = None
+    at: float
+    target: str
+    text: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +71,6 @@ class MarkPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskTolerance:
-    """Find out by a dry run on this HPA whether the cluster's HPAs have a tolerance."""
-
-    key: Key
-    hpa: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WireHpa:
     """Apply these fields of the HPA's behavior, if it still has this version and no other manager owns one of them."""
 
@@ -80,7 +100,7 @@ class Notify:
     routes: tuple[str, ...]
 
 
-Action = RaiseScale | Notify | MarkPod | AskTolerance | WireHpa | WriteStatus | WriteEvent
+Action = RaiseScale | Notify | MarkPod | WireHpa | WriteStatus | WriteEvent
 
 
 class ActionResult(StrEnum):

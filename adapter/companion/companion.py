@@ -3,26 +3,26 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
 from adapter.companion import plan, replica_history
-from adapter.companion.actions import Action, ActionResult, AskTolerance, WriteStatus
+from adapter.companion.actions import Action, ActionResult, WriteStatus
+from adapter.companion.features.deletion_cost import Marking
+from adapter.companion.features.events import EventState
+from adapter.companion.features.hpa_configuration import LastWiring
 from adapter.companion.notifier import Notifier
-from adapter.companion.state import Context, State, WrittenStatus
+from adapter.companion.reader import has_tolerance, read_manager, read_status
+from adapter.companion.replica_history import LastRaise, ReplicaHistory, is_new
+from adapter.companion.state import Context, State
 from adapter.companion.writer import Writer
-from adapter.kube.api import WATERMARK_POLICIES
-from adapter.kube.errors import KubeError, decode_answer
+from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
-from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
 from adapter.load.decide import decide
 from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.times import parse_time
 from adapter.runtime.work_queue import WorkQueue
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Problem, SnapshotStore
@@ -38,9 +38,8 @@ Plan = Callable[[Context], Iterable[Action]]
 
 _log = structlog.get_logger(__name__)
 
-_DECODER = Decoder(AnyObjectList)
-STATUS_TIMEOUT_SECONDS = 2.0
-"""The time limit for reading one policy; the writes of its lane wait for it."""
+VERSION_SECONDS = 600.0
+"""How long an API server's version holds."""
 
 
 class Companion:
@@ -79,6 +78,8 @@ class Companion:
         """The policies whose status was read in this term as leader, and not found to be another one since."""
         self._backoff = self._writer.backoff
         self._urgent, self._steady = WorkQueue[Key](), WorkQueue[Key]()
+        self._has_tolerance: bool | None = None
+        self._version_at = 0.0
         self._next_turn = 0.0
         self._leads_since = 0.0
 
@@ -91,9 +92,8 @@ class Companion:
                 self._forget(key)
                 continue
             state = self._states.get(key, State())
-            history = replica_history.observe_count(state.history, view, now)
-            if history is not state.history:
-                self._states[key] = replace(state, history=history)
+            history = replica_history.observe_count(state.of(ReplicaHistory), view, now)
+            self._states[key] = state.having(history)
             self._urgent.add([key])
             self._steady.add([key])
 
@@ -126,12 +126,10 @@ class Companion:
             self._looked_at.clear()
             # What this process has observed, and learnt of others' writes, stands beside the status, which is read.
             for key, observed in self._states.items():
-                self._states[key] = State(
-                    history=replica_history.unattributed(observed.history),
-                    raised=observed.raised,
-                    marking=observed.marking,
-                    wired=observed.wired,
-                )
+                history = replica_history.unattributed(observed.of(ReplicaHistory))
+                kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
+                self._states[key] = State().having(history, *kept)
+            await self._learn_version()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_WORKERS):
                     tasks.create_task(self._work("urgent", self._urgent, self._observe))
@@ -146,12 +144,19 @@ class Companion:
             written = await read_status(self._session, key)
             # The other lane may have changed the state while this one was reading.
             if key not in self._read:
-                self._states[key] = replace(self._states.get(key, State()), written=written)
+                self._states[key] = self._states.get(key, State()).having(written)
                 self._read.add(key)
+
+    async def _learn_version(self) -> None:
+        """Learns whether HPAs have a tolerance here; an API server may be upgraded."""
+        if self._session.now() - self._version_at >= VERSION_SECONDS:
+            self._has_tolerance = await has_tolerance(self._session)
+            self._version_at = self._session.now() if self._has_tolerance is not None else 0.0
 
     async def _resync(self) -> None:
         """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed."""
         while True:
+            await self._learn_version()
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._looked_at.get(key, before) <= before]
@@ -166,7 +171,7 @@ class Companion:
             try:
                 if key in self._snapshots.current.policies and self._backoff.is_ready(key, lane, self._session.now()):
                     await self._read_status(key)
-                    context = self._context(key)
+                    context = await self._context(key)
                     for action in tuple(planner(context)) if context is not None else ():
                         if self._writer.may(action):
                             await self._carry_out(key, action, at_once=queue is self._urgent)
@@ -186,7 +191,7 @@ class Companion:
         """Updates the state, and gives the urgent actions. Events that are due join the other queue."""
         self._looked_at[context.key] = asyncio.get_running_loop().time()
         state = self._states[context.key] = plan.observe(context)
-        if state.events is not context.state.events:
+        if state.of(EventState).due:
             self._steady.add([context.key])
         return plan.urgent(replace(context, state=state))
 
@@ -200,13 +205,11 @@ class Companion:
         if result is ActionResult.NOT_LEADING:
             return
         state, now = self._states.get(key, State()), self._session.now()
-        if isinstance(action, AskTolerance):  # its answer decides what is wired
-            self._steady.add([key])
         self._states[key] = plan.after(state, action, result, now)
         if isinstance(action, WriteStatus) and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
             self._read.discard(key)
 
-    def _context(self, key: Key) -> Context | None:
+    async def _context(self, key: Key) -> Context | None:
         """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out."""
         view = self._snapshots.current.policies.get(key)
         if view is None or view.pending or not self._snapshots.current.synced:
@@ -215,12 +218,11 @@ class Companion:
         if view.problem is None and silence is not None:
             view = replace(view, assessment=None, scale=None, problem=Problem(503, Reason.WATCH_SILENT, silence))
         now, decision = self._session.now(), None
-        # By the API server's answer, or else because some HPA has one.
-        tolerance = self._writer.tolerance
-        if tolerance.known is None and self._tolerance_seen():
-            tolerance = replace(tolerance, known=True)
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
             decision = decide(view.assessment, view.scale, view.bounds, now)
+        state, manager = self._states.get(key, State()), ""
+        if view.target is not None and view.scale is not None and is_new(state.of(ReplicaHistory), view.scale.replicas):
+            manager = await read_manager(self._session, view.scale_path, view.target)
         context = Context(
             key=key,
             now=now,
@@ -228,25 +230,10 @@ class Companion:
             decision=decision,
             hpa=self._hpa(key) if silence is None else None,
             settings=self.settings,
-            state=self._states.get(key, State()),
+            state=self._states.get(key, State()),  # the other lane may have changed it while this one was reading
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),
-            tolerance_field=tolerance,
+            has_tolerance=True if self._tolerance_seen() else self._has_tolerance,
+            manager=manager,
         )
         return replace(context, conditions=plan.conditions(context))
-
-
-async def read_status(session: Session, key: Key) -> WrittenStatus:
-    """The status of one policy; an empty one if there is no such policy. Raises KubeError."""
-    # As a list, since the companion has the right to list anyway.
-    path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
-    body = await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS)
-    page = decode_answer(_DECODER.decode, body, path)
-    statuses = [item.status for item in page.items or () if item.metadata.name == key.name]
-    return as_written(statuses[0] or {}, session.now()) if statuses else WrittenStatus()
-
-
-def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
-    """A status as it was read. Its time of writing is taken to be that of its assessment, and never after `now`."""
-    at = parse_time(status.get("assessedAt"))
-    return WrittenStatus(status=status, at=min(now, at) if at is not None else None)

@@ -12,8 +12,7 @@ import random
 import string
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from adapter.companion.actions import Notify
-from adapter.companion.state import Notification
+from adapter.companion.actions import Notification, Notify
 from adapter.kube.api import NAMESPACES
 from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
@@ -32,7 +30,7 @@ from adapter.runtime.backoff import exponential
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import format_time
 from adapter.settings import CompanionSettings
-from adapter.settings.companion import NotificationRoute, Production, Severity
+from adapter.settings.companion import NotificationRoute, RateLimit, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -45,7 +43,6 @@ REPEATED_SECONDS = 300.0
 LABEL_CACHE_SECONDS = 300.0
 """How long a namespace is not read again, whether that succeeded or not."""
 LABEL_TIMEOUT_SECONDS = 2.0
-LONGEST_LIMIT_SECONDS = 86_400.0
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
 _INBOX = 1000
@@ -75,71 +72,9 @@ Send = Callable[[str, Message, float], bool]
 """Sends a message to an address within a time limit (seconds); returns whether it was accepted. Blocks."""
 
 
-def message(
-    route: NotificationRoute, cluster: str, key: Key, notification: Notification, severity: Severity
-) -> Message:
-    """The notification by the route's templates, which are filled in only: nothing in them is executed."""
-    fields = {"from": "", "to": "", "why": ""} | dict(notification.fields)
-    fields |= {
-        "cluster": cluster,
-        "event": notification.topic.value,
-        "severity": severity.value,
-        "namespace": key.namespace,
-        "policy": key.name,
-        "target": notification.target,
-        "at": format_time(notification.at),
-        "text": notification.text,
-    }
-    # The subject of a mail has to be one line.
-    title = " ".join(_filled(route.title, fields, LONGEST_TITLE).split())
-    return Message(key, severity, notification.at, title, _filled(route.template, fields, LONGEST_BODY))
-
-
-def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
-    text = string.Template(template).safe_substitute(fields)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-class RateLimiter:
-    """What one route was sent of late, to keep its limits and to drop repeated messages."""
-
-    def __init__(self) -> None:
-        self._sent: dict[tuple[str, object], deque[float]] = {}
-        self._last: dict[Key, Message] = {}
-
-    def admit(self, message: Message, route: NotificationRoute, now: float) -> str:
-        """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
-        self._sent = {
-            subject: times for subject, times in self._sent.items() if now - times[-1] < LONGEST_LIMIT_SECONDS
-        }
-        self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
-        last = self._last.get(message.key)
-        if last is not None and (last.title, last.body) == (message.title, message.body):
-            return "repeated"
-        limits = {("route", ""): route.rate_limit, ("policy", message.key): route.policy_rate_limit}
-        if message.severity is Severity.CRITICAL:
-            namespace = "critical in", message.key.namespace
-            limits = {("critical", ""): route.critical_rate_limit, namespace: route.critical_namespace_rate_limit}
-        for subject, limit in limits.items():
-            times = self._sent.get(subject, ())
-            if len(times) >= limit.count and now - times[-limit.count] < limit.seconds:
-                return "limited"
-        for subject, limit in limits.items():
-            self._sent[subject] = deque((*self._sent.get(subject, ()), now), maxlen=limit.count)
-        self._last[message.key] = message
-        return ""
-
-
-class NoLibraryError(Exception):
-    """The library is not installed."""
-
-
 def deliver(url: str, message: Message, seconds: float) -> bool:
-    """Sends by Apprise, and returns whether it was accepted. Blocks. Raises NoLibraryError if that is not installed."""
-    try:
-        apprise: Any = importlib.import_module("apprise")
-    except ModuleNotFoundError as error:
-        raise NoLibraryError from error
+    """Sends by Apprise. Blocks. Raises ModuleNotFoundError if that is not installed."""
+    apprise: Any = importlib.import_module("apprise")
     # Apprise sends by `requests`, which would take the text and its headers wherever a redirect leads.
     importlib.import_module("requests.sessions").DEFAULT_REDIRECT_LIMIT = 0  # type: ignore[attr-defined]
     for name in _SECRET_LOGGERS:
@@ -161,14 +96,13 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
         return False
     place.socket_connect_timeout = place.socket_read_timeout = seconds
     kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[message.severity]
-    return bool(
-        place.notify(
-            title=message.title,
-            body=message.body,
-            notify_type=apprise.NotifyType(kind),
-            body_format=apprise.NotifyFormat.TEXT,
-        )
+    sent = place.notify(
+        title=message.title,
+        body=message.body,
+        notify_type=apprise.NotifyType(kind),
+        body_format=apprise.NotifyFormat.TEXT,
     )
+    return bool(sent)
 
 
 class Notifier:
@@ -212,17 +146,19 @@ class Notifier:
                 for notification in action.notifications:
                     severity = await self._severity(notification, action.key.namespace)
                     for route in settings.routes:
-                        if not route_accepts(route, action, notification, severity):
-                            continue
-                        if route.name not in self._routes:
-                            self._routes[route.name] = _RouteSender(self, route, settings.queue, tasks)
-                        self._routes[route.name].route = route
-                        self._routes[route.name].add(settings.cluster, action.key, notification, severity)
+                        is_named = route.default or route.name in action.routes
+                        if is_named and route.accepts(action.key.namespace, notification.topic, severity):
+                            if route.name not in self._routes:
+                                self._routes[route.name] = _RouteSender(self, route, settings.queue, tasks)
+                            self._routes[route.name].route = route
+                            self._routes[route.name].add(
+                                _message(route, settings.cluster, action.key, notification, severity)
+                            )
 
     async def _severity(self, notification: Notification, namespace: str) -> Severity:
         """The severity, which may be higher in production. A label that cannot be read counts as it last was."""
         graver, production = notification.severity_in_production, self._settings().production
-        if graver is None or not (production.label or production.namespaces):
+        if graver is None:
             return notification.severity
         if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
             return graver
@@ -236,58 +172,63 @@ class Notifier:
             except (KubeError, msgspec.MsgspecError) as error:
                 _log.warning("namespace_label_unreadable", namespace=namespace, error=str(error))
             self._labels[namespace] = now, labels
-        return graver if has_label(labels, production) else notification.severity
-
-
-def has_label(labels: Mapping[str, str], production: Production) -> bool:
-    """Whether these are labels of production: `key=value`, or `key` with any value but `false`."""
-    key, equals, value = production.label.partition("=")
-    return labels.get(key) == value if equals else labels.get(key, "false") != "false"
-
-
-def route_accepts(route: NotificationRoute, action: Notify, notification: Notification, severity: Severity) -> bool:
-    """Whether a route gets a notification."""
-    return (
-        (route.default or route.name in action.routes)
-        and route.serves(action.key.namespace)
-        and (not route.events or notification.topic in route.events)
-        and (not route.severities or severity in route.severities)
-    )
+        key, equals, value = production.label.partition("=")
+        has_label = labels.get(key) == value if equals else labels.get(key, "false") != "false"
+        return graver if has_label else notification.severity
 
 
 class _RouteSender:
-    """One route: its queue, its rate limits, and its task."""
+    """One route: its queue, its limits, and its task."""
 
     def __init__(self, notifier: Notifier, route: NotificationRoute, size: int, tasks: asyncio.TaskGroup) -> None:
         self.route = route
         self._notifier = notifier
         self._queue: asyncio.Queue[Message] = asyncio.Queue(size)
-        self._limiter = RateLimiter()
+        self._sent_at: dict[tuple[str, object], deque[float]] = {}
+        self._last: dict[Key, Message] = {}
         self._held_back = 0
         self._failing = False
         self.task = tasks.create_task(self._run(), name=f"route {route.name}")
 
-    def add(self, cluster: str, key: Key, notification: Notification, severity: Severity) -> None:
-        """Queues a notification within the limits; one after the limits says how many they held back."""
-        queued = message(self.route, cluster, key, notification, severity)
-        refusal = self._limiter.admit(queued, self.route, self._notifier.now())
-        if refusal == "limited" and not self._held_back:
-            _log.warning("notifications_rate_limited", route=self.route.name)
+    def add(self, message: Message) -> None:
+        """Queues a message within the limits; one after the limits says how many they held back."""
+        refusal, held_back = self._refusal(message, self._notifier.now()), self._held_back
+        if refusal == "limited":
+            self._held_back += 1
+            if not held_back:
+                _log.warning("notifications_rate_limited", route=self.route.name)
+        elif not refusal and self._queue.full():
+            refusal = "overflow"
+        elif not refusal:
+            self._held_back = 0
+            if held_back:
+                _log.info("notifications_within_limits", route=self.route.name, held=held_back)
+                text = f"(this route's limits held back {held_back} before this) {message.body}"
+                message = message._replace(body=_cut(text, LONGEST_BODY))
+            self._queue.put_nowait(message)
         if refusal:
-            self._held_back += refusal == "limited"
             self._count(refusal)
-            return
-        if self._held_back:
-            text = f"(this route's limits held back {self._held_back} before this) {notification.text}"
-            queued = message(self.route, cluster, key, replace(notification, text=text), severity)
-        try:
-            self._queue.put_nowait(queued)
-        except asyncio.QueueFull:
-            self._count("overflow")
-            return
-        if self._held_back:
-            _log.info("notifications_within_limits", route=self.route.name, held=self._held_back)
-        self._held_back = 0
+
+    def _refusal(self, message: Message, now: float) -> str:
+        """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
+        route = self.route
+        self._last = {key: sent for key, sent in self._last.items() if now - sent.at < REPEATED_SECONDS}
+        last = self._last.get(message.key)
+        if last is not None and (last.title, last.body) == (message.title, message.body):
+            return "repeated"
+        limits: dict[tuple[str, object], RateLimit]
+        limits = {("route", ""): route.rate_limit, ("policy", message.key): route.policy_rate_limit}
+        if message.severity is Severity.CRITICAL:
+            namespace = "critical in", message.key.namespace
+            limits = {("critical", ""): route.critical_rate_limit, namespace: route.critical_namespace_rate_limit}
+        for subject, limit in limits.items():
+            times = self._sent_at.get(subject, ())
+            if len(times) >= limit.count and now - times[-limit.count] < limit.seconds:
+                return "limited"
+        for subject, limit in limits.items():
+            self._sent_at[subject] = deque((*self._sent_at.get(subject, ()), now), maxlen=limit.count)
+        self._last[message.key] = message
+        return ""
 
     async def _run(self) -> None:
         while True:
@@ -299,8 +240,7 @@ class _RouteSender:
                 _log.warning("notifications_failing", route=self.route.name, why=why)
             elif self._failing and result == "sent":
                 _log.info("notifications_recovered", route=self.route.name)
-            if result in _FAILURES or result == "sent":
-                self._failing = result != "sent"
+            self._failing = result in _FAILURES or (self._failing and result != "sent")
 
     async def _sent(self, waiting: Message) -> str:
         """Sends to every address of the route, and again to those that did not accept it; returns how that ended."""
@@ -314,10 +254,7 @@ class _RouteSender:
             if not notifier.lease.leads:
                 result = "lostLease"
                 continue  # the lease may be in doubt for a moment only
-            try:
-                result = await _in_thread(lambda: self._attempt(waiting, accepted))
-            except RuntimeError:  # no more threads can be started
-                result = "failed"
+            result = await _in_thread(lambda: self._attempt(waiting, accepted))
             if result in {"sent", "noLibrary"}:
                 break
         return result
@@ -330,7 +267,7 @@ class _RouteSender:
                 try:
                     if self._notifier.send(url, waiting, self.route.timeout_seconds):
                         accepted.add(url)
-                except NoLibraryError:
+                except ModuleNotFoundError:
                     return "noLibrary"
                 except Exception as error:  # noqa: BLE001  plug-ins raise anything, and the text may show the address
                     _log.warning("notification_failed", route=self.route.name, error=type(error).__name__)
@@ -342,11 +279,40 @@ class _RouteSender:
         self._notifier.metrics.notifications.labels(route=self.route.name, result=result).inc()
 
 
+def _message(
+    route: NotificationRoute, cluster: str, key: Key, notification: Notification, severity: Severity
+) -> Message:
+    """The notification by the route's templates, which are filled in only: nothing in them is executed."""
+    fields = {"from": "", "to": "", "why": ""} | dict(notification.fields)
+    fields |= {
+        "cluster": cluster,
+        "event": notification.topic.value,
+        "severity": severity.value,
+        "namespace": key.namespace,
+        "policy": key.name,
+        "target": notification.target,
+        "at": format_time(notification.at),
+        "text": notification.text,
+    }
+    title, body = (string.Template(template).safe_substitute(fields) for template in (route.title, route.template))
+    # The subject of a mail has to be one line.
+    return Message(
+        key, severity, notification.at, _cut(" ".join(title.split()), LONGEST_TITLE), _cut(body, LONGEST_BODY)
+    )
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 async def _in_thread(work: Callable[[], str]) -> str:
-    """Runs in a daemon thread, so that the end of the process does not wait. Raises RuntimeError if none can start."""
+    """Runs in a daemon thread, so that the end of the process does not wait; `failed` if no thread can start."""
     future: concurrent.futures.Future[str] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
-    threading.Thread(target=lambda: future.set_result(work()), name="notification", daemon=True).start()
+    try:
+        threading.Thread(target=lambda: future.set_result(work()), name="notification", daemon=True).start()
+    except RuntimeError:
+        return "failed"
     return await asyncio.wrap_future(future)
 
 

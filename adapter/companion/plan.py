@@ -15,7 +15,6 @@ from adapter.companion import replica_history
 from adapter.companion.actions import (
     Action,
     ActionResult,
-    AskTolerance,
     MarkPod,
     Notify,
     RaiseScale,
@@ -65,7 +64,7 @@ FEATURES = (
     Feature(fast_scale_up, (RaiseScale,), switch="fast_scale_up", urgent=True, while_silent=False),
     Feature(notifications, (Notify,), urgent=True),
     Feature(deletion_cost, (MarkPod,), switch="deletion_cost", while_silent=False),
-    Feature(hpa_configuration, (AskTolerance, WireHpa), switch="hpa_configuration", while_silent=False),
+    Feature(hpa_configuration, (WireHpa,), switch="hpa_configuration", while_silent=False),
     Feature(status, (WriteStatus,), switch="status"),
     Feature(events, (WriteEvent,), switch="events"),
     Feature(readiness),
@@ -84,9 +83,7 @@ def conditions(context: Context) -> Mapping[str, PolicyCondition]:
 
 def observe(context: Context) -> State:
     """The state after this look: the replica history, and what each feature notes. `context` has its conditions."""
-    history = replica_history.observe_count(context.state.history, context.view, context.now)
-    context = replace(context, state=replace(context.state, history=history))
-    state = replace(context.state, history=replica_history.attribute(context))
+    state = replica_history.attributed(context)
     for feature in FEATURES:
         if hasattr(feature.module, "observe"):
             state = feature.module.observe(replace(context, state=state))
@@ -95,17 +92,15 @@ def observe(context: Context) -> State:
 
 def urgent(context: Context) -> Iterator[Action]:
     """The actions that wait for no other write."""
-    return _plan(context, urgent=True)
+    for feature in FEATURES:
+        if feature.urgent and feature.may_plan(context):
+            yield from feature.module.plan(context)
 
 
 def steady(context: Context) -> Iterator[Action]:
     """The actions that wait their turn."""
-    return _plan(context, urgent=False)
-
-
-def _plan(context: Context, *, urgent: bool) -> Iterator[Action]:
     for feature in FEATURES:
-        if feature.urgent is urgent and feature.may_plan(context):
+        if not feature.urgent and feature.may_plan(context):
             yield from feature.module.plan(context)
 
 

@@ -1,92 +1,185 @@
-"""A target's replica count over time: its rises, and its scalings with their reason and author."""
+"""A target's replica count over time: its rises, and each change with its author and cause."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from adapter.companion.state import Context, DesiredCount, ReplicaHistory, Scaling
+from adapter.companion.state import Context, State
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
 from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
-HPA = "the HPA"
-COMPANION = "the companion"
+HPA, OTHER_HPA, COMPANION, OTHERS = "the HPA", "another HPA", "the companion", "another client"
 ATTRIBUTION_SECONDS = 3.0
 """How long a scaling waits for the HPA's status to claim it."""
 REASON_SECONDS = 20.0
 """How long a scaling of the HPA waits for its reason: a poll at the default interval, and its assessment."""
 RISES_SECONDS = 1800.0
 """The longest period that an HPA's scaling policy can have."""
-
 CLOCK_SKEW_SECONDS = 5.0
 """The HPA may date a scaling this long before this process observes it."""
+_KEPT = 20
+_CONTROLLER = "kube-controller-manager"
+
+
+class Scaling(NamedTuple):
+    """A change of the count: when (seconds), from and to which count, why, and by whom; both empty if unknown.
+
+    `number` counts a policy's scalings.
+    """
+
+    number: int
+    at: float
+    before: int
+    after: int
+    why: str = ""
+    by: str = ""
+
+    def __str__(self) -> str:
+        by, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
+        return f"from {self.before} to {self.after}{by}{why}"
+
+
+class DesiredCount(NamedTuple):
+    """A count that the policy asked for while another one was set, and the reason it gave."""
+
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaHistory:
+    """The replica count of a target (a UID, empty before the first observation). Times are in seconds.
+
+    Every replica of the companion observes: since when, `scaled_before` (when the HPA had last scaled the target by
+    then, None for never), the current count `replicas`, and its rises of the last half hour, whoever made them.
+
+    The leader attributes: `reported` is the count up to which it has (None before the first look), `pending` are the
+    changes since then, the oldest first, `desired` is what the policy last asked for before them, `credited` the HPA's
+    last scaling that was attributed to it, and `done` are the last scalings.
+    """
+
+    target: str = ""
+    since: float = 0.0
+    scaled_before: float | None = None
+    replicas: int = 0
+    rises: tuple[ReplicaChange, ...] = ()
+    reported: int | None = None
+    pending: tuple[Scaling, ...] = ()
+    desired: DesiredCount | None = None
+    credited: float | None = None
+    done: tuple[Scaling, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The number of the last scaling, 0 without one."""
+        return self.done[-1].number if self.done else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRaise:
+    """When this process last tried to raise the count (seconds), and to what; `refused`: it lacked the right."""
+
+    at: float | None = None
+    to: int | None = None
+    refused: bool = False
 
 
 def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:
     """The history with the count of this view. Every replica of the companion observes, whether it leads or not."""
     if view.target is None or view.scale is None or view.bounds is None:
         return history
-    replicas = view.scale.replicas
-    if history.target != view.target.uid:
-        # The first count of another target is no scaling.
+    uid, replicas, scaled = view.target.uid, view.scale.replicas, view.bounds.last_scale
+    if history.target != uid:  # its first count is no scaling
         reported = replicas if history.reported is not None else None
-        last_scale = view.bounds.last_scale
         return ReplicaHistory(
-            target=view.target.uid,
-            since=now,
-            scaled_before=last_scale,
-            replicas=replicas,
-            reported=reported,
-            last=history.last,
+            target=uid, since=now, scaled_before=scaled, replicas=replicas, reported=reported, done=history.done
         )
     if replicas == history.replicas:
         return history
     rise = () if replicas < history.replicas else (ReplicaChange(now, replicas - history.replicas),)
-    rises = (change for change in (*history.rises, *rise) if now - change.at < RISES_SECONDS)
-    return replace(history, replicas=replicas, rises=tuple(rises))
+    rises = tuple(change for change in (*history.rises, *rise) if now - change.at < RISES_SECONDS)
+    return _changed(replace(history, replicas=replicas, rises=rises), replicas, now)
 
 
 def unattributed(history: ReplicaHistory) -> ReplicaHistory:
     """What this process observed, for a new term as leader; others may have led in between."""
-    return replace(history, reported=None, pending=None, desired=None, credited=None, last=None)
+    return replace(history, reported=None, pending=(), desired=None, credited=None, done=())
 
 
-def attribute(context: Context) -> ReplicaHistory:
-    """The history of the leader: a change is a scaling once its author and reason are known, or after a wait.
+def is_new(history: ReplicaHistory, replicas: int) -> bool:
+    """Whether this count is new and its author unknown."""
+    return history.reported not in {None, replicas} and not (history.pending and history.pending[-1].by)
+
+
+def attributed(context: Context) -> State:
+    """The state of the leader after this look: a change is a scaling once author and cause are known, or after a wait.
 
     The HPA may act on samples of the serving process that the companion gets with its next poll only: a change by the
     HPA without a reason waits for one that is seen then, at the count before it.
     """
-    view, history = context.view, context.state.history
+    view, now = context.view, context.now
+    history = observe_count(context.state.of(ReplicaHistory), view, now)
     if view.scale is None or view.target is None or history.target != view.target.uid:
-        return history
-    current = view.scale.replicas
-    if history.reported is None:
-        # From the count in the status, as another leader wrote it.
-        left_behind = context.state.written.status.get("current")
-        history = replace(history, reported=left_behind if isinstance(left_behind, int) else current)
-    if history.pending is not None and history.pending.by and history.pending.after != current:
-        history = _completed(history, history.pending)  # it waited for its reason, and the next change is here
-    if current == history.reported:
-        return replace(history, pending=None, desired=_desired(context, current))
-    assert history.reported is not None
-    number = history.last.number + 1 if history.last is not None else 1
-    pending = history.pending or Scaling(number, context.now, history.reported, current, "", "")
-    by, raised = pending.by, context.state.raised
-    last_scale = view.bounds.last_scale if view.bounds is not None else None
-    if not by and raised.to == current and raised.at is not None and abs(raised.at - pending.at) < CLOCK_SKEW_SECONDS:
-        by = COMPANION
-    elif not by and last_scale not in {None, history.credited} and last_scale >= pending.at - CLOCK_SKEW_SECONDS:
-        by = HPA
-    why = _reason(history.desired, pending.before, current)
-    why = why or _reason(_desired(context, pending.before), pending.before, current)
-    pending = pending._replace(after=current, by=by, why=why)
-    history = replace(history, pending=pending, credited=last_scale if by == HPA else history.credited)
-    patience = {"": ATTRIBUTION_SECONDS, HPA: 0.0 if why else REASON_SECONDS}.get(by, 0.0)
-    return history if context.now - pending.at < patience else _completed(history, pending)
+        return context.state.having(history)
+    if history.reported is None:  # from the count in the status, as another leader wrote it
+        left = context.written.status.get("current")
+        history = replace(history, reported=left if isinstance(left, int) else view.scale.replicas)
+        history = _changed(history, view.scale.replicas, now)
+    if not history.pending:
+        return context.state.having(replace(history, desired=_desired(context, view.scale.replicas)))
+    history = _credited(history, context)
+    waiting = list(history.pending)
+    while waiting:
+        scaling = _named(waiting[0], context)
+        if scaling.by in {HPA, COMPANION} and not scaling.why:
+            scaling = scaling._replace(why=_cause(scaling, context, history.desired))
+        patience = {"": ATTRIBUTION_SECONDS, HPA: 0.0 if scaling.why else REASON_SECONDS}.get(scaling.by, 0.0)
+        waiting[0] = scaling
+        if now - scaling.at < patience and not (scaling.by and len(waiting) > 1):  # its reason is not waited for then
+            break
+        done = waiting.pop(0)._replace(number=history.number + 1, by=scaling.by or OTHERS)
+        history = replace(history, reported=done.after, desired=None, done=(*history.done, done)[-_KEPT:])
+    return context.state.having(replace(history, pending=tuple(waiting)))
 
 
-def _completed(history: ReplicaHistory, scaling: Scaling) -> ReplicaHistory:
-    return replace(history, reported=scaling.after, pending=None, desired=None, last=scaling)
+def _changed(history: ReplicaHistory, replicas: int, now: float) -> ReplicaHistory:
+    """The history with a change to this count, if it is one."""
+    before = history.pending[-1].after if history.pending else history.reported
+    change = () if before is None or before == replicas else (Scaling(0, now, before, replicas),)
+    return replace(history, pending=(*history.pending, *change))
+
+
+def _credited(history: ReplicaHistory, context: Context) -> ReplicaHistory:
+    """The history with the HPA's last scaling attributed to it: the change that ends where its status says.
+
+    A change that began elsewhere were two: another client's, and the HPA's from where that one had left the count.
+    """
+    last = context.view.bounds.last_scale if context.view.bounds is not None else None
+    step = context.hpa.last_step if context.hpa is not None else None
+    for index, change in enumerate(history.pending if last != history.credited and last is not None else ()):
+        ends_there = step is None or step.after == change.after
+        if change.by or not ends_there or (last or 0.0) < change.at - CLOCK_SKEW_SECONDS:
+            continue
+        parts = [change._replace(by=HPA)]
+        if step is not None and step.before not in {change.before, change.after}:
+            parts = [change._replace(after=step.before, by=OTHERS), change._replace(before=step.before, by=HPA)]
+        pending = (*history.pending[:index], *parts, *history.pending[index + 1 :])
+        return replace(history, pending=pending, credited=last)
+    return history
+
+
+def _named(scaling: Scaling, context: Context) -> Scaling:
+    """The scaling with its author, if that is known by now and is not the HPA."""
+    raised, scale = context.state.of(LastRaise), context.view.scale
+    if scaling.by:
+        return scaling
+    if raised.to == scaling.after and raised.at is not None and abs(raised.at - scaling.at) < CLOCK_SKEW_SECONDS:
+        return scaling._replace(by=COMPANION)
+    manager = context.manager if scale is not None and scale.replicas == scaling.after else ""
+    if manager == _CONTROLLER:  # the HPA that follows the policy claims it later
+        return scaling._replace(by=OTHER_HPA if context.now - scaling.at >= ATTRIBUTION_SECONDS else "")
+    return scaling._replace(by=f"hand ({manager})" if manager.startswith("kubectl") else manager)
 
 
 def _desired(context: Context, replicas: int) -> DesiredCount | None:
@@ -101,11 +194,12 @@ def _desired(context: Context, replicas: int) -> DesiredCount | None:
     return DesiredCount(decision.desired, decision_reason(view.assessment, decision))
 
 
-def _reason(desired: DesiredCount | None, before: int, current: int) -> str:
-    """Why the count changed; empty where the policy asked neither for this count nor for more of the same."""
-    if desired is None:
-        return ""
-    if desired.replicas == current:
-        return desired.why
-    on_the_way = before < current < desired.replicas or before > current > desired.replicas
-    return f"on the way to {desired.replicas}: {desired.why}" if on_the_way else ""
+def _cause(scaling: Scaling, context: Context, desired: DesiredCount | None) -> str:
+    """Why the HPA or the companion changed the count: what the policy asked for; empty if another count."""
+    before, after = scaling.before, scaling.after
+    for asked in (desired, _desired(context, before)):
+        if asked is not None and asked.replicas == after:
+            return asked.why
+        if asked is not None and (before < after < asked.replicas or before > after > asked.replicas):
+            return f"on the way to {asked.replicas}: {asked.why}"
+    return ""

@@ -11,7 +11,6 @@ import structlog
 from adapter.companion.actions import (
     Action,
     ActionResult,
-    AskTolerance,
     MarkPod,
     Notify,
     RaiseScale,
@@ -19,13 +18,11 @@ from adapter.companion.actions import (
     WriteEvent,
     WriteStatus,
 )
-from adapter.companion.state import ToleranceField
-from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
+from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON, JSON_PATCH, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.load.pods import LOWEST_COST
-from adapter.policy.field_reader import mapping_at
 from adapter.policy.hpa import FIELD_MANAGER
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
 from adapter.runtime.backoff import KeyedBackoff
@@ -50,7 +47,7 @@ class Writer:
     """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
     `leads` says whether this process may write at this moment. `notify` hands a Notify to the notifier, and does not
-    wait. `tolerance` is what answers have shown of that field.
+    wait.
     """
 
     def __init__(
@@ -61,7 +58,6 @@ class Writer:
         self._metrics = metrics
         self._notify = notify
         self.backoff: KeyedBackoff[Key] = KeyedBackoff()
-        self.tolerance = ToleranceField()
 
     def may(self, action: Action) -> bool:
         """Whether an action may be tried; one of a kind that failed has to wait."""
@@ -96,6 +92,7 @@ class Writer:
     async def _do(self, action: Action) -> None:
         namespace = action.key.namespace
         body: dict[str, Any]
+        metadata: dict[str, Any]
         match action:
             case RaiseScale():
                 # The update carries the version that was read, so that a scaling in between wins.
@@ -107,34 +104,17 @@ class Writer:
                 raised = msgspec.json.encode(scale | {"spec": {"replicas": action.to}})
                 await self._session.request("PUT", action.path, body=raised, timeout=WRITE_SECONDS / 2)
             case MarkPod():
-                # Applied without force: a cost of another client is a conflict; our own annotations are removed if
-                # left out.
+                # Our own annotations are removed if left out; a cost of another client is a conflict.
                 costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
                 metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
                 body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-                pod = PODS.path(action.namespace, action.pod)
-                await self._send("PATCH", pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
-            case AskTolerance():
-                body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
-                self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._session.now())
-                dry_run = {"dryRun": "All", "fieldManager": FIELD_MANAGER}
-                self._learn(await self._send("PATCH", HPAS.path(namespace, action.hpa), body, MERGE_PATCH, dry_run))
+                await self._apply(PODS.path(action.namespace, action.pod), body)
             case WireHpa():
-                body = {
-                    "apiVersion": HPAS.api_version,
-                    "kind": "HorizontalPodAutoscaler",
-                    "metadata": {
-                        "name": action.hpa,
-                        "namespace": namespace,
-                        "uid": action.uid,
-                        "resourceVersion": action.version,
-                    },
-                    "spec": {"behavior": action.behavior},
-                }
-                unforced = {"fieldManager": FIELD_MANAGER, "force": "false"}
-                answer = await self._send("PATCH", HPAS.path(namespace, action.hpa), body, APPLY_PATCH, unforced)
-                if "tolerance" in action.behavior.get("scaleUp", {}):
-                    self._learn(answer)
+                metadata = {"name": action.hpa, "namespace": namespace, "uid": action.uid}
+                metadata |= {"resourceVersion": action.version}
+                body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata}
+                body["spec"] = {"behavior": action.behavior}
+                await self._apply(HPAS.path(namespace, action.hpa), body)
             case WriteStatus():
                 # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own.
                 # And only over the known status: a former leader that was frozen must not undo its successor's.
@@ -149,20 +129,16 @@ class Writer:
             case Notify():
                 self._notify(action)
 
-    async def _send(
-        self, method: str, path: str, body: object, content_type: str, params: dict[str, str] | None = None
-    ) -> bytes:
-        content = msgspec.json.encode(body)
-        answer = await self._session.request(
-            method, path, body=content, content_type=content_type, params=params, timeout=WRITE_SECONDS
-        )
-        return answer.body
+    async def _apply(self, path: str, body: object) -> None:
+        """Applies without force: a field of another manager is a conflict."""
+        unforced = {"fieldManager": FIELD_MANAGER, "force": "false"}
+        await self._send("PATCH", path, body, APPLY_PATCH, unforced)
 
-    def _learn(self, hpa: bytes) -> None:
-        """Notes whether the answer to a request that set a tolerance still has it."""
-        data = decode_answer(_OBJECT.decode, hpa, "the answer is no HPA")
-        rules = mapping_at(data, "spec", "behavior", "scaleUp")
-        self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._session.now())
+    async def _send(
+        self, method: str, path: str, body: object, kind: str, params: dict[str, str] | None = None
+    ) -> None:
+        content = msgspec.json.encode(body)
+        await self._session.request(method, path, body=content, content_type=kind, params=params, timeout=WRITE_SECONDS)
 
 
 async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:

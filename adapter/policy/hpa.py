@@ -134,6 +134,13 @@ class FieldManagers:
         return tuple(owner for owner in self.owners.get(name, ()) if owner != FIELD_MANAGER)
 
 
+class LastStep(NamedTuple):
+    """The count that an HPA found at its last sync, and the one that it set: equal where it set none."""
+
+    before: int
+    after: int
+
+
 _PAUSED = "ScalingDisabled"
 
 
@@ -143,6 +150,7 @@ class Hpa:
 
     `ambiguous` is the message of its AmbiguousSelector condition: other HPAs select the same pods. Empty otherwise.
     `has_behavior`: whether `spec.behavior` exists; without it the controller limits the pace in another way.
+    `last_step`: None before its first sync.
     """
 
     namespace: str
@@ -159,6 +167,7 @@ class Hpa:
     managers: FieldManagers = field(default_factory=FieldManagers)
     ambiguous: str = ""
     has_behavior: bool = False
+    last_step: LastStep | None = None
 
     @property
     def active(self) -> bool:
@@ -239,6 +248,11 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
         managers=read_field_managers(metadata.get("managedFields")),
         ambiguous=ambiguous,
         has_behavior=spec.get("behavior") is not None,
+        last_step=LastStep(
+            status.integer("currentReplicas", 0, 0, _LARGEST), status.integer("desiredReplicas", 0, 0, _LARGEST)
+        )
+        if status.has("desiredReplicas")
+        else None,
     )
     if faults:
         raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))

@@ -104,6 +104,11 @@ class NotificationRoute(Section):
         """Whether policies of the namespace may use it."""
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
+    def accepts(self, namespace: str, topic: Topic, severity: Severity) -> bool:
+        """Whether it receives such a notification of that namespace."""
+        is_selected = (not self.events or topic in self.events) and (not self.severities or severity in self.severities)
+        return is_selected and self.serves(namespace)
+
     def _faults(self) -> Iterator[Fault]:
         if bool(self.url_file) == bool(self.urls):
             yield Fault("", None, "needs exactly one of urlFile and urls; prefer the file")

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
-from adapter.companion.state import Context, Notification, State, WrittenStatus
+from adapter.companion.actions import Action, ActionResult, Notification, Notify, WriteEvent, WriteStatus
+from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -76,7 +76,7 @@ class Leader:
     """Looks, plans and acts; every write succeeds unless `outcome` says otherwise."""
 
     def __init__(self, status: dict[str, Any] | None = None, at: float = NOW) -> None:
-        self.state = State(written=WrittenStatus(status=status or {}, at=at if status else None))
+        self.state = State().having(WrittenStatus(status=status or {}, at=at if status else None))
         self.outcome = ActionResult.DONE
 
     def look(self, case: Context) -> list[Action]:

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
 from adapter.companion import plan
-from adapter.companion.actions import Action, AskTolerance, MarkPod, WriteStatus
+from adapter.companion.actions import Action, MarkPod, WriteStatus
 from adapter.companion.companion import Companion
+from adapter.companion.features.deletion_cost import Marking
 from adapter.companion.features.status import status_of
 from adapter.companion.state import Context
-from adapter.companion.writer import WRITE_SECONDS
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.policy.hpa import Hpa
@@ -28,7 +28,6 @@ from tests.kube.fake import Answer, FakeApi, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 POD = "/api/v1/namespaces/shop/pods/web-1"
-HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 
 Plan = Callable[[Context], Iterator[Action]]
 
@@ -186,15 +185,6 @@ async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None
         assert last - first >= 9 / 40, "nor is it exceeded for a moment"
 
 
-async def test_what_the_answer_about_the_tolerance_allows_does_not_wait_for_the_next_look(make: Make) -> None:
-    def steady(case: Context) -> Iterator[Action]:
-        return _write(case) if case.tolerance_field.asked_at else iter([AskTolerance(key=case.key, hpa="web")])
-
-    case = make(1, steady=steady)
-    case.api.answers[HPA] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
-    await case.until(lambda: bool(case.names), CompanionSettings().status_interval_seconds / 2)
-
-
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
     def urgent(case: Context) -> Iterator[Action]:
         return _write(case) if case.key.name == "p099" else _nothing(case)
@@ -207,46 +197,12 @@ async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
     assert len(case.names) <= 5
 
 
-async def test_a_change_is_handled_before_the_resync_of_all_others(make: Make) -> None:
-    looks, last = Looks(), Key("shop", "p199")
-
-    def urgent(case: Context) -> Iterator[Action]:
-        if not looks.names:
-            companion.companion.changed([last])
-        return looks(case)
-
-    companion = make(200, urgent=urgent)
-    await companion.until(lambda: len(looks.names) >= 200)
-    assert looks.names.index(last.name) <= module.URGENT_WORKERS
-
-
-async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(make: Make) -> None:
-    looks = Looks()
-    case = make(2, urgent=looks, resync=0.5)
-    changes = 0
-    async with asyncio.timeout(20):
-        while looks.names.count("p001") < 9:
-            case.companion.changed([Key("shop", "p000")])
-            changes += 1
-            await asyncio.sleep(0.1)
-    assert looks.names.count("p000") <= changes + 3, "the other one was looked at nine times without a change"
-
-
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
     case = make(1)
     case.api.answers[status_path()] = status(403, "Forbidden")
     await case.until(lambda: case.count("companion_writes_total", action="WriteStatus", result="Forbidden") == 1)
     case.replace_policy()
     await case.until(lambda: case.names == ["p000"], 1)
-
-
-async def test_an_urgent_write_that_hangs_does_not_hold_up_another_one(make: Make) -> None:
-    case = make(5, urgent=_write, steady=_nothing)
-    case.hangs = {"p000", "p001", "p002"}
-    case.changed()
-    began = asyncio.get_running_loop().time()
-    await case.until(lambda: {"p003", "p004"} <= set(case.names))
-    assert asyncio.get_running_loop().time() - began < WRITE_SECONDS
 
 
 async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Make) -> None:
@@ -258,16 +214,6 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Ma
         await case.until(lambda: {"p000", "p002", "p003"} <= set(case.names))
     assert case.count("errors_total", reason="companion") == 1
     assert "p001" not in case.names
-
-
-async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(make: Make) -> None:
-    case = make(2, resync=0.1)
-    listed = case.api.answers[POLICIES]
-    case.api.answers[POLICIES] = status(503, "ServiceUnavailable")
-    await case.until(lambda: len(case.api.asked) >= 3)
-    assert case.names == []
-    case.api.answers[POLICIES] = listed
-    await case.until(lambda: set(case.names) == {"p000", "p001"})
 
 
 async def test_a_status_that_cannot_be_read_holds_up_no_other_policy(make: Make) -> None:
@@ -312,31 +258,12 @@ async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make:
     assert case.count("companion_leader") == 1
 
 
-async def test_an_action_without_the_lease_is_tried_again_and_counts_for_nothing(make: Make) -> None:
-    planned: list[Any] = []
-
-    def steady(case: Context) -> Iterator[Action]:
-        planned.append(case.state.marking)
-        yield _mark(case)
-
-    case = make(1, steady=steady)
-    case.api.answers[POD] = case.takes("web-1")
-    case.lease.leads = False
-    await case.until(lambda: bool(planned))
-    case.changed()
-    await case.until(lambda: len(planned) == 2)
-    assert planned[0] == planned[1], "the pod's cost was taken for somebody else's"
-    case.lease.leads = True
-    case.changed()
-    await case.until(lambda: case.names == ["web-1"])
-
-
 async def test_costs_of_other_clients_are_remembered_when_the_lease_is_won_again(make: Make) -> None:
     known: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        known.append(case.state.marking.pods.keys())
-        if not case.state.marking.pods:
+        known.append(case.state.of(Marking).pods.keys())
+        if not case.state.of(Marking).pods:
             yield _mark(case)
 
     case = make(1, steady=steady)

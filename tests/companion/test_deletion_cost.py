@@ -123,15 +123,6 @@ def test_only_pods_of_a_deployment_are_marked(kind: str) -> None:
     assert shown(case) == (False, "NoDeployment")
 
 
-def test_marking_waits_its_turn_and_is_off_by_default() -> None:
-    case = context([SERVES, IS_OUT])
-    assert [type(one) for one in plan.steady(case)][:1] == [MarkPod]
-    assert not list(plan.urgent(case))
-    off = replace(case, settings=CompanionSettings())
-    assert not [one for one in (*plan.urgent(off), *plan.steady(off)) if isinstance(one, MarkPod)]
-    assert shown(off) == (False, "SwitchedOff")
-
-
 @pytest.mark.parametrize("asked", [True, False])
 def test_marks_left_while_the_feature_is_off_are_a_condition(asked: bool) -> None:
     pods = [left_marked("web-0"), *(marked(f"web-{n}") for n in range(1, 5))]
@@ -153,7 +144,7 @@ def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_for
     assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
     assert planned(after) == {"web-1": True, "web-2": True}
     state = plan.after(state, second, ActionResult.OVERTAKEN, NOW + 600)
-    assert list(state.marking.pods) == [second.uid]
+    assert list(state.of(deletion_cost.Marking).pods) == [second.uid]
 
 
 @pytest.mark.parametrize(
@@ -166,21 +157,6 @@ def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(case: Contex
     state = plan.after(State(), action, ActionResult.DONE, NOW)
     assert planned(replace(case, state=state, now=NOW + 599)) == {}
     assert planned(replace(case, state=state, now=NOW + 600)) == {"web-1": action.first}
-
-
-def test_a_pod_that_comes_and_goes_is_marked_and_unmarked_each_time() -> None:
-    gone, back = context([SERVES, IS_OUT]), context([SERVES, left_marked("web-1")])
-    state = State()
-    for case in (gone, back, gone, back):
-        (action,) = deletion_cost.plan(replace(case, state=state))
-        assert action.first is (case is gone)
-        state = plan.after(state, action, ActionResult.DONE, NOW)
-
-
-def test_what_was_written_long_ago_is_forgotten() -> None:
-    first, second = deletion_cost.plan(TWO_OUT)
-    state = plan.after(plan.after(State(), first, ActionResult.DONE, NOW - 600), second, ActionResult.DONE, NOW)
-    assert list(state.marking.pods) == [second.uid]
 
 
 def test_a_missing_right_is_shown_until_a_pod_was_marked() -> None:

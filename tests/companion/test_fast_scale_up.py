@@ -9,7 +9,8 @@ import pytest
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.features import fast_scale_up
-from adapter.companion.state import Context, LastRaise, ReplicaHistory, State
+from adapter.companion.replica_history import LastRaise, ReplicaHistory
+from adapter.companion.state import Context, State
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
 from adapter.policy.behavior import ReplicaChange
@@ -26,7 +27,7 @@ from adapter.policy.hpa import (
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
 from tests.companion.kit import KEY
-from tests.load.kit import NOW, cpu, policy, scale
+from tests.load.kit import NOW, cpu, policy
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
@@ -79,7 +80,7 @@ def context(
     given = {
         "hpa": followed,
         "settings": SWITCHED_ON,
-        "state": State(history=seen or watched(pods), raised=raised or LastRaise()),
+        "state": State().having(seen or watched(pods), raised or LastRaise()),
     }
     return kit.context(load, pods=pods, rule=rule, bounds=followed.bounds, scale_path=PATH, **(given | changes))
 
@@ -116,18 +117,6 @@ def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa_and_has_no_conditi
     case = context(rule=replace(FAST, fast_scale_up=False))
     assert raised_to(case) is None
     assert shown(case) is None
-
-
-def test_a_policy_that_was_not_assessed_raises_and_says_nothing() -> None:
-    case = context(decision=None)
-    assert raised_to(case) is None
-    assert shown(replace(case, view=replace(case.view, assessment=None))) is None
-
-
-def test_an_error_raises_nothing() -> None:
-    case = context()
-    assert case.decision is not None
-    assert raised_to(replace(case, decision=replace(case.decision, desired=None, served=None, error="no"))) is None
 
 
 def bounded(minimum: int, maximum: int, tolerance: str = "0") -> Bounds:
@@ -219,13 +208,6 @@ def test_a_tolerance_that_could_swallow_a_pod_at_the_maximum_forbids_a_raise(
     assert raised_to(context(hpa=above)) == expected
 
 
-def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
-    case = context(above=hpa(bounds=bounded(0, 100)))
-    assert case.decision is not None
-    view = replace(case.view, scale=scale(0))
-    assert raised_to(replace(case, view=view, decision=replace(case.decision, current=0, desired=1))) is None
-
-
 # --- what the HPA's behavior would still allow
 
 PODS = (ScalingPolicy("Pods", 3, 60),)
@@ -253,8 +235,8 @@ def test_the_hpas_policies_limit_it(
 
 
 def test_a_raise_counts_as_made_unless_it_was_overtaken() -> None:
-    assert plan.after(State(), RAISE, ActionResult.DONE, NOW).raised == LastRaise(at=NOW, to=8)
-    assert plan.after(State(), RAISE, ActionResult.FAILED, NOW).raised.at == NOW
+    assert plan.after(State(), RAISE, ActionResult.DONE, NOW).of(LastRaise) == LastRaise(at=NOW, to=8)
+    assert plan.after(State(), RAISE, ActionResult.FAILED, NOW).of(LastRaise).at == NOW
     assert plan.after(State(), RAISE, ActionResult.OVERTAKEN, NOW) == State()
 
 

@@ -4,27 +4,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from adapter.companion import plan
-from adapter.companion.actions import Action
+from adapter.companion.features.events import EventState
 from adapter.companion.plan import FEATURES
-from adapter.evaluation.policy_metrics import policy_rows
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Problem, Snapshot
-from tests.companion.kit import KEY, Leader, context
+from adapter.snapshot import Problem
+from tests.companion.kit import Leader, context
 from tests.load.kit import NOW
 
 DOCS = Path(__file__).parents[2] / "docs" / "companion.md"
-
-
-def test_each_action_belongs_to_one_feature() -> None:
-    assert sorted(action.__name__ for one in FEATURES for action in one.actions) == sorted(
-        action.__name__ for action in get_args(Action)
-    )
 
 
 def test_each_switch_of_the_settings_has_a_feature_and_the_other_way_round() -> None:
@@ -45,11 +36,6 @@ def test_while_a_watch_is_silent_only_what_tells_of_it_is_planned() -> None:
     assert {one.switch for one in FEATURES if one.may_plan(case) and one.switch} == {"status", "events"}
 
 
-def test_conditions_are_in_the_order_of_their_types() -> None:
-    types = list(plan.conditions(context()))
-    assert types == [one for one in ConditionType if one in types]
-
-
 def test_the_docs_have_a_row_for_every_type_of_condition() -> None:
     table = re.findall(r"^\| `(\w+)` \|", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert set(ConditionType) <= set(table)
@@ -66,27 +52,9 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConditionType]:
     ConditionType._member_names_.remove(member._name_)
 
 
-def test_a_condition_that_only_its_type_declares_is_told_of_and_measured(planted: ConditionType) -> None:
-    case = context()
-    assert case.view.assessment is not None
-    assessment = replace(case.view.assessment, conditions={planted: "something new is wrong"})
-    troubled = replace(case, view=replace(case.view, assessment=assessment))
-    found = plan.conditions(troubled)[planted]
-    assert (found.is_true, found.reason, found.message) == (True, "NewlyFound", "something new is wrong")
-    assert planted not in plan.conditions(case)
-    for view, is_true in ((case.view, False), (troubled.view, True)):
-        (row,) = policy_rows(Snapshot(policies={KEY: view}), NOW)
-        assert row.conditions["NewlyFound"] is is_true
-    leader = Leader()
-    for at in (NOW, NOW + 11):
-        leader.look(replace(troubled, now=at))
-    (event,) = [event for event in leader.state.events.lately if event.reason == "NewlyFound"]
-    assert event.warning
-
-
 def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
     later = {"type": "OfALaterVersion", "status": "False", "reason": "Odd", "message": "odd"}
     leader = Leader(status={"conditions": [later]})
     for at in (NOW, NOW + 11):
         leader.look(context(now=at))
-    assert [event.reason for event in leader.state.events.lately] == ["OfALaterVersionOver"]
+    assert [event.reason for event in leader.state.of(EventState).lately] == ["OfALaterVersionOver"]

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import plan
 from adapter.companion.actions import ActionResult, Notify
 from adapter.companion.features import notifications
-from adapter.companion.state import Context, State, WrittenStatus
+from adapter.companion.state import Context
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
@@ -47,13 +46,6 @@ def test_where_nobody_listens_nothing_is_noted() -> None:
     assert "notified" not in leader.status(at(250, None, settings=silent))
 
 
-def test_who_begins_to_listen_is_not_told_what_was() -> None:
-    leader = Leader()
-    for seconds, count in ((0, 4), (2, 6), (9, 6)):
-        leader.look(at(seconds, current=count, settings=CompanionSettings()))
-    assert leader.notices(at(19, current=6)) == []
-
-
 def test_lost_data_are_notified_once_after_a_minute_and_when_they_are_back() -> None:
     leader = Leader()
     leader.look(at(0))
@@ -63,49 +55,12 @@ def test_lost_data_are_notified_once_after_a_minute_and_when_they_are_back() -> 
     assert [topics(leader.notices(at(seconds))) for seconds in (610, 630, 641, 651)] == [[], [], ["dataRecovered"], []]
 
 
-def test_data_lost_for_after_seconds_are_notified() -> None:
-    brief = CompanionSettings(notifications=Notifications(routes=(ROUTE,), after_seconds=10))
-    leader = Leader()
-    leader.look(at(0, settings=brief))
-    assert told(leader, *(at(seconds, None, settings=brief) for seconds in (1, 10))) == []
-    assert told(leader, at(11, None, settings=brief)) == ["dataLost"]
-    assert told(leader, *(at(seconds, settings=brief) for seconds in (20, 24))) == []
-    assert told(leader, at(25, settings=brief)) == ["dataRecovered"]
-
-
 def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
     leader, rule = Leader(), replace(RULE, registry=REGISTRY)
     leader.look(at(0, rule=rule))
     (notice,) = leader.notices(at(61, rule=rule))
     assert notice.topic is Topic.DATA_LOST
     assert "registry nacos has not given a valid answer" in notice.text
-
-
-def test_lost_data_are_not_back_because_the_service_has_no_pods_any_more() -> None:
-    leader = Leader()
-    assert told(leader, at(0, None), at(61, None)) == ["dataLost"]
-    assert told(leader, *(at(seconds, pods=[], current=0) for seconds in (70, 101, 400))) == ["scaled"]
-    assert told(leader, at(410), at(430), at(441)) == ["scaled", "dataRecovered"]
-
-
-def test_data_that_were_lost_before_the_service_had_no_pods_are_waited_for_anew() -> None:
-    leader = Leader()
-    assert told(leader, at(0, None), at(30, pods=[], current=0), at(400, None), at(410, None), at(450, None)) == []
-    assert told(leader, at(461, None)) == ["dataLost"]
-
-
-def test_the_end_of_lost_data_names_the_registry_only_if_there_is_one() -> None:
-    def back(**changes: Any) -> str:
-        leader = Leader({"notified": ["dataLost"]}, at=NOW)
-        leader.look(at(10, **changes))
-        (notice,) = leader.notices(at(41, **changes))
-        return notice.text
-
-    assert back() == "every metric has an answer again"
-    listed = roster(*(f"10.0.0.{n}" for n in range(4)))
-    pods = [replace(one, ips=(f"10.0.0.{n}",)) for n, one in enumerate(same(4, None)[0])]
-    trusted = "every metric has an answer again, and the registry is trusted"
-    assert back(rule=replace(RULE, registry=REGISTRY), pods=pods, listed=listed) == trusted
 
 
 def test_needing_more_than_the_maximum_is_notified_after_a_minute() -> None:
@@ -176,17 +131,6 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
     assert told(successor, at(210, "2400m", bounds=SMALL), at(280, "2400m", bounds=SMALL)) == []
 
 
-def test_the_status_keeps_what_another_leader_notified_before_the_first_look() -> None:
-    state = State(written=WrittenStatus(status={"notified": ["atMaximum"]}, at=NOW))
-    assert notifications.notified_topics(at(0, state=state)) == ["atMaximum"]
-    assert notifications.notified_topics(at(0, state=state, settings=CompanionSettings())) == []
-
-
-def test_a_new_leader_notifies_the_end_of_lost_data_that_its_predecessor_notified() -> None:
-    successor = Leader({"notified": ["dataLost"]}, at=NOW)
-    assert [topics(successor.notices(at(seconds))) for seconds in (10, 41)] == [[], ["dataRecovered"]]
-
-
 def test_what_was_not_handed_on_is_handed_on_later() -> None:
     leader = Leader()
     leader.look(context("2400m"))
@@ -202,14 +146,6 @@ def test_a_notification_names_the_routes_of_the_policy() -> None:
     leader.look(at(2, current=8, rule=rule))
     (action,) = [one for one in leader.look(at(9, current=8, rule=rule)) if isinstance(one, Notify)]
     assert action.routes == ("team",)
-
-
-def test_a_notification_waits_for_no_write() -> None:
-    leader = Leader()
-    leader.outcome = ActionResult.FAILED
-    leader.look(at(0, pods=[out("a"), out("b"), *same(1, None)[0]]))
-    seen = replace(at(1), state=leader.state)
-    assert any(isinstance(action, Notify) for action in plan.urgent(seen))
 
 
 @pytest.mark.parametrize(

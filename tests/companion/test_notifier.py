@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -27,13 +27,6 @@ async def test_templates_put_in_what_is_known_and_execute_nothing(stand: Stand, 
     ((_, title, body, _),) = sent.all
     assert title == "north $5 {0.__class__} %s"
     assert body == "scaled info shop web Deployment web 2026-01-01T12:00:00Z 4 7 cpu is high $policy {policy}!"
-
-
-async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand, sent: Sent, notifier: Notifier) -> None:
-    stand.route("json://a", title="$policy:\n $text")
-    notifier.add(telling(notice(text="refused\r\nBcc: all@shop.test")))
-    await stand.ended("sent")
-    assert sent.all[0][1] == "web: refused Bcc: all@shop.test"
 
 
 MISMATCH = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, severity_in_production=Severity.CRITICAL)
@@ -124,18 +117,6 @@ async def test_critical_notifications_have_limits_of_their_own(stand: Stand, sen
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", held_back, "scaled from 4 to 7"]
 
 
-async def test_one_policy_does_not_use_up_the_route_for_the_others(
-    stand: Stand, sent: Sent, notifier: Notifier
-) -> None:
-    stand.route("json://a", policy_rate_limit=RateLimit(count=1))
-    notifier.add(telling(notice(1), notice(2)))
-    notifier.add(telling(notice(3), key=Key("shop", "other")))
-    await stand.ended("sent", 2)
-    await stand.ended("limited")
-    held_back = "(this route's limits held back 1 before this) scaled from 4 to 3"
-    assert sent.bodies == ["scaled from 4 to 1", held_back]
-
-
 async def test_the_same_message_is_not_sent_again_for_five_minutes(
     stand: Stand, sent: Sent, notifier: Notifier
 ) -> None:
@@ -145,15 +126,6 @@ async def test_the_same_message_is_not_sent_again_for_five_minutes(
     notifier.add(telling(notice(1, at=stand.time)))
     await stand.ended("sent", 2)
     assert len(sent.all) == 2
-
-
-async def test_only_the_last_message_about_a_policy_counts_as_repeated(
-    stand: Stand, sent: Sent, notifier: Notifier
-) -> None:
-    lost, back = notice(1, topic=Topic.DATA_LOST, text="lost"), notice(2, topic=Topic.DATA_RECOVERED, text="back")
-    notifier.add(telling(lost, back, lost, back))
-    await stand.ended("sent", 4)
-    assert sent.bodies == ["lost", "back", "lost", "back"]
 
 
 async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
@@ -172,13 +144,6 @@ async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None
         await stand.ended("sent", 4)
 
 
-async def test_a_full_inbox_drops_and_counts_notifications(stand: Stand) -> None:
-    made = Notifier(cast(Any, stand), cast(Any, stand), lambda: stand.settings, stand.metrics)
-    for _ in range(1001):
-        made.add(telling())
-    assert stand.count("overflow", "") == 1
-
-
 @pytest.mark.parametrize(("leads", "age", "result"), [(True, MAX_AGE_SECONDS + 1, "stale"), (False, 0, "lostLease")])
 async def test_neither_an_old_notification_nor_one_of_a_former_leader_is_sent(
     stand: Stand, sent: Sent, notifier: Notifier, leads: bool, age: float, result: str
@@ -187,17 +152,6 @@ async def test_neither_an_old_notification_nor_one_of_a_former_leader_is_sent(
     notifier.add(telling(notice(at=NOW - age)))
     await stand.ended(result)
     assert sent.all == []
-
-
-async def test_an_attempt_after_the_lease_was_lost_is_not_made(stand: Stand) -> None:
-    def refuses_and_deposes(*_told: object) -> bool:
-        stand.leads = False
-        return False
-
-    async with notifying(stand, refuses_and_deposes) as notifier:
-        stand.route("json://a", attempts=3)
-        notifier.add(telling())
-        await stand.ended("lostLease")
 
 
 class Wavering:
@@ -236,14 +190,6 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(
     assert sorted(url for url, *_ in sent.all) == ["json://one", "json://three", "json://two"]
 
 
-async def test_an_invalid_file_name_stops_nothing_else(stand: Stand, notifier: Notifier) -> None:
-    stand.configure(routed(url_file="\0", attempts=1), routed("json://a", name="good"))
-    notifier.add(telling())
-    await stand.ended("noAddress")
-    notifier.add(telling(notice(2)))
-    await stand.ended("sent", 2, "good")
-
-
 @pytest.mark.parametrize("content", [None, "", "# nobody yet\n", "\xff"])
 async def test_a_file_without_addresses_is_a_failure_and_named(
     stand: Stand,
@@ -263,15 +209,6 @@ async def test_a_file_without_addresses_is_a_failure_and_named(
     assert f"{file} cannot be read, or has no address" in capsys.readouterr().out
 
 
-async def test_a_route_that_the_settings_drop_gets_nothing_more(stand: Stand, sent: Sent, notifier: Notifier) -> None:
-    notifier.add(telling())
-    await stand.ended("sent")
-    stand.configure(routed("json://b", name="new"))
-    notifier.add(telling(notice(2)))
-    await stand.ended("sent", route="new")
-    assert [url for url, *_ in sent.all] == ["json://a", "json://b"]
-
-
 async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,3 +223,15 @@ async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
     said = capsys.readouterr().out
     assert said.count("notifications_failing") == 1
     assert said.count("notifications_recovered") == 1
+
+
+async def test_critical_notices_of_one_namespace_suppress_no_others(
+    stand: Stand, sent: Sent, notifier: Notifier
+) -> None:
+    for number in range(300):
+        told = notice(number, topic=Topic.MASS_PULL_OUT, severity=Severity.CRITICAL)
+        notifier.add(telling(told, key=Key("tenant", f"web-{number}")))
+    await stand.ended("limited", 180)
+    notifier.add(telling(notice(1, severity=Severity.CRITICAL), key=Key("shop", "web")))
+    await stand.ended("sent", 121)
+    assert sum("shop/web" in title for _, title, *_ in sent.all) == 1

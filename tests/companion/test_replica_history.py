@@ -1,111 +1,121 @@
-"""The history of a count: what every replica observes, and what the leader makes of it."""
+"""Each change of a count is a scaling of its own, with its author and cause."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from adapter.companion.replica_history import observe_count, unattributed
-from adapter.companion.state import Context, LastRaise, ReplicaHistory, Scaling
+from adapter.companion.replica_history import LastRaise, ReplicaHistory, observe_count, unattributed
+from adapter.companion.state import Context
 from adapter.load.spec import Bounds
 from adapter.policy.behavior import ReplicaChange
+from adapter.policy.hpa import LastStep
 from adapter.snapshot import PolicyView
 from tests.companion.kit import RULE, Leader, context
+from tests.companion.test_fast_scale_up import hpa
 from tests.load.kit import NOW, TARGET, scale
 
-
-def at(seconds: float, count: int, claimed: float | None = None, load: str = "800m", **changes: Any) -> Context:
-    """A look at a count, which the HPA claims to have set at that second."""
-    bounds = Bounds(minimum=1, maximum=100, last_scale=None if claimed is None else NOW + claimed)
-    return context(load, pods=4, current=count, now=NOW + seconds, bounds=bounds, **changes)
+CONTROLLER = "kube-controller-manager"
+OTHER = replace(TARGET, uid="another")
 
 
-def last(*looks: Context, status: dict[str, Any] | None = None, written: float = 0) -> Scaling | None:
-    """The last scaling after these looks, by a leader that found this status."""
-    leader = Leader(status, at=NOW + written)
+def at(
+    seconds: float,
+    count: int,
+    claimed: float | None = None,
+    load: str = "800m",
+    *,
+    step: tuple[int, int] | None = None,
+    minimum: int = 1,
+    **changes: Any,
+) -> Context:
+    """A look at a count. The HPA claims to have scaled at second `claimed`, by that step."""
+    bounds = Bounds(minimum=minimum, maximum=100, last_scale=None if claimed is None else NOW + claimed)
+    follows = hpa(bounds=bounds, last_step=LastStep(*step) if step is not None else None)
+    return context(load, pods=4, current=count, now=NOW + seconds, bounds=bounds, hpa=follows, **changes)
+
+
+def scalings(*looks: Context, status: dict[str, Any] | None = None) -> list[str]:
+    """The scalings after these looks, by a leader that found this status."""
+    leader = Leader(status, at=NOW - 20)
     for look in looks:
         leader.look(look)
-    return leader.state.history.last
+    return [str(scaling) for scaling in leader.state.of(ReplicaHistory).done]
 
 
 FOUR = at(0, 4)
-OTHER = replace(TARGET, uid="another")
 
 
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
-        pytest.param([FOUR], None, id="the first look is none"),
-        pytest.param([FOUR, at(2, 6)], None, id="it waits for the HPA to claim it"),
-        pytest.param([FOUR, at(2, 6), at(5, 6)], Scaling(1, NOW + 2, 4, 6, "", ""), id="for three seconds"),
-        pytest.param([FOUR, at(1, 8, 1), at(20, 8, 1)], None, id="one of the HPA waits for a reason"),
+        pytest.param([FOUR], [], id="the first look is no scaling"),
+        pytest.param([FOUR, at(2, 6)], [], id="the HPA may still claim it"),
+        pytest.param([FOUR, at(2, 6), at(5, 6)], ["from 4 to 6 by another client"], id="nobody is known"),
+        pytest.param([FOUR, at(2, 6, manager="kubectl")], ["from 4 to 6 by hand (kubectl)"], id="by hand"),
+        pytest.param([FOUR, at(2, 6, manager="argocd")], ["from 4 to 6 by argocd"], id="by another manager"),
         pytest.param(
-            [FOUR, at(1, 8, 1), at(20, 8, 1), at(21, 8, 1)], Scaling(1, NOW + 1, 4, 8, "", "the HPA"), id="for a poll"
+            [FOUR, at(2, 6, manager=CONTROLLER), at(5, 6, manager=CONTROLLER)], ["from 4 to 6 by another HPA"],
+            id="by another HPA",
+        ),
+        pytest.param([FOUR, at(1, 8, 1), at(20, 8, 1)], [], id="one of the HPA waits for its cause"),
+        pytest.param([FOUR, at(1, 8, 1), at(21, 8, 1)], ["from 4 to 8 by the HPA"], id="for a poll"),
+        pytest.param(
+            [FOUR, at(2, 2, manager="argocd"), at(9, 4, 9, step=(2, 4), minimum=4)],
+            ["from 4 to 2 by argocd", "from 2 to 4 by the HPA"],
+            id="a tool sets it back and the HPA answers",
         ),
         pytest.param(
-            [FOUR, at(1, 6, 1), at(2, 9, 2)], Scaling(1, NOW + 1, 4, 6, "", "the HPA"), id="or until the next change"
+            [at(0, 6), at(2, 4, 2, step=(2, 4), minimum=4)],
+            ["from 6 to 2 by another client", "from 2 to 4 by the HPA"],
+            id="two changes lie between two looks",
         ),
         pytest.param(
-            [FOUR, at(1, 6, 1), at(2, 9, 2), at(22, 9, 2)],
-            Scaling(2, NOW + 2, 6, 9, "", "the HPA"),
-            id="which then has its own",
+            [at(0, 6, 0, step=(5, 6)), *(at(second, 3, 0, step=(5, 6), manager=CONTROLLER) for second in (2, 6))],
+            ["from 6 to 3 by another HPA"],
+            id="the HPA's earlier claim is for its own step",
         ),
         pytest.param(
-            [FOUR, at(2, 6, 1), at(3, 9, 1), at(7, 9, 1)], Scaling(2, NOW + 3, 6, 9, "", ""), id="a claim is for one"
+            [FOUR, at(2, 9, target=OTHER), at(9, 9, target=OTHER)], [], id="another target's count is no scaling"
         ),
-        pytest.param(
-            [at(0, 4, load="2400m"), at(2, 2, 1, "2400m"), at(22, 2, 1, "2400m")],
-            Scaling(1, NOW + 2, 4, 2, "", "the HPA"),
-            id="a count that nobody asked for has no reason",
-        ),
-        pytest.param([FOUR, at(1, 6), at(2, 4), at(9, 4)], None, id="a count that returns at once is none"),
-        pytest.param([FOUR, at(2, 9, target=OTHER), at(9, 9, target=OTHER)], None, id="nor is another target"),
     ],
-)
-def test_a_change_of_the_count_is_a_scaling(looks: list[Context], expected: Scaling | None) -> None:
-    assert last(*looks) == expected
+)  # fmt: skip
+def test_each_change_of_the_count_has_its_author_and_step(looks: list[Context], expected: list[str]) -> None:
+    assert [one.partition(": cpu")[0] for one in scalings(*looks)] == expected
 
 
 @pytest.mark.parametrize(
-    ("looks", "begun", "count", "why"),
+    ("looks", "cause"),
     [
-        pytest.param(
-            [at(0, 4, load="2400m"), at(2, 8, 1)],
-            2,
-            8,
-            "cpu: 4 pods use 2400m on average, above",
-            id="that was decided",
-        ),
-        pytest.param(
-            [FOUR, at(1, 8, 1), at(12, 8, 1, "2400m")],
-            1,
-            8,
-            "cpu: 4 pods use 2400m on average, above",
-            id="that the next poll brings",
-        ),
-        pytest.param([at(0, 4, load="2400m"), at(2, 6, 1)], 2, 6, "on the way to 8: cpu", id="for more than that"),
+        pytest.param([at(0, 4, load="2400m"), at(2, 8, 1)], "cpu: 4 pods use 2400m on average, above", id="decided"),
+        pytest.param([FOUR, at(1, 8, 1), at(12, 8, 1, "2400m")], "cpu: 4 pods use 2400m", id="the next poll brings it"),
+        pytest.param([at(0, 4, load="2400m"), at(2, 6, 1)], "on the way to 8: cpu", id="a part of it"),
     ],
 )
-def test_a_scaling_of_the_hpa_has_the_policys_reason(looks: list[Context], begun: float, count: int, why: str) -> None:
-    step = last(*looks)
-    assert step is not None
-    assert (step.number, step.at, step.before, step.after, step.by) == (1, NOW + begun, 4, count, "the HPA")
-    assert step.why.startswith(why)
+def test_scaling_of_the_hpa_has_the_policys_cause(looks: list[Context], cause: str) -> None:
+    (found,) = scalings(*looks)
+    assert f" by the HPA: {cause}" in found
 
 
-def test_a_raise_of_the_companion_is_attributed_to_it() -> None:
+def test_same_counts_by_another_author_have_no_former_cause() -> None:
+    by_hpa = [at(0, 4, load="2400m"), at(2, 8, 1, "2400m", step=(4, 8))]
+    by_hand = [at(40, 4, 1, step=(8, 8), manager="kubectl"), at(60, 8, 1, step=(4, 4), manager="kubectl")]
+    told = scalings(*by_hpa, *by_hand)
+    assert told[0].startswith("from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
+    assert told[1:] == ["from 8 to 4 by hand (kubectl)", "from 4 to 8 by hand (kubectl)"]
+
+
+def test_raise_of_the_companion_is_attributed_to_it() -> None:
     leader = Leader()
     leader.look(at(0, 4, load="2400m"))
-    leader.state = replace(leader.state, raised=LastRaise(at=NOW + 1, to=8))
+    leader.state = leader.state.having(LastRaise(at=NOW + 1, to=8))
     leader.look(at(1, 8))
-    step = leader.state.history.last
-    assert step is not None
+    (step,) = leader.state.of(ReplicaHistory).done
     assert (step.after, step.by) == (8, "the companion")
 
 
-def test_a_new_leader_goes_on_from_the_count_of_the_status() -> None:
-    looks, status = (at(0, 6), at(5, 6)), {"current": 4}
-    assert last(*looks, status=status, written=-20) == Scaling(1, NOW, 4, 6, "", "")
+def test_new_leader_goes_on_from_the_count_of_the_status() -> None:
+    assert scalings(at(0, 6), at(5, 6), status={"current": 4}) == ["from 4 to 6 by another client"]
 
 
 # --- what every replica observes
@@ -116,49 +126,29 @@ def view(replicas: int, *, last_scale: float | None = None, uid: str = "target")
     return PolicyView(policy=RULE, target=replace(TARGET, uid=uid), scale=scale(replicas), bounds=bounds)
 
 
-def test_a_count_is_watched_from_the_first_look_on() -> None:
-    known = observe_count(ReplicaHistory(), view(3, last_scale=NOW - 5), NOW)
-    assert known == ReplicaHistory(target="target", since=NOW, scaled_before=NOW - 5, replicas=3)
-
-
 def test_rises_are_dated_and_falls_are_not_kept() -> None:
-    known = observe_count(ReplicaHistory(), view(3), NOW)
+    known = observe_count(ReplicaHistory(), view(3, last_scale=NOW - 5), NOW)
     for after, replicas in enumerate((3, 5, 4, 9, 9), start=1):
         known = observe_count(known, view(replicas, last_scale=NOW), NOW + after)
-    assert known == ReplicaHistory(
-        target="target",
-        since=NOW,
-        scaled_before=None,
-        replicas=9,
-        rises=(ReplicaChange(NOW + 2, 2), ReplicaChange(NOW + 4, 5)),
-    )
+    assert (known.since, known.scaled_before, known.replicas) == (NOW, NOW - 5, 9)
+    assert known.rises == (ReplicaChange(NOW + 2, 2), ReplicaChange(NOW + 4, 5))
 
 
 def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
     known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    kept = observe_count(known, view(6), NOW + 1800.9)
-    gone = observe_count(known, view(6), NOW + 1801)
-    assert [rise.by for rise in kept.rises] == [2, 1]
-    assert [rise.by for rise in gone.rises] == [1]
+    assert [rise.by for rise in observe_count(known, view(6), NOW + 1800.9).rises] == [2, 1]
+    assert [rise.by for rise in observe_count(known, view(6), NOW + 1801).rises] == [1]
 
 
-def test_another_target_of_the_same_policy_begins_a_new_history() -> None:
-    known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    assert observe_count(known, view(7, uid="other"), NOW + 2) == ReplicaHistory(
-        target="other", since=NOW + 2, scaled_before=None, replicas=7
-    )
-
-
-def test_a_target_that_is_unknown_for_a_while_keeps_its_history() -> None:
+def test_target_that_is_unknown_for_a_while_keeps_its_history() -> None:
     known = observe_count(ReplicaHistory(), view(3), NOW)
     assert observe_count(known, PolicyView(policy=RULE), NOW + 1) is known
 
 
-def test_a_new_term_as_leader_keeps_what_was_observed_and_attributes_anew() -> None:
+def test_new_term_as_leader_keeps_what_was_observed() -> None:
     leader = Leader()
     leader.look(at(0, 4, load="2400m"))
     leader.look(at(2, 8, 1))
-    history = leader.state.history
-    assert unattributed(history) == ReplicaHistory(
-        target=history.target, since=NOW, scaled_before=None, replicas=8, rises=(ReplicaChange(NOW + 2, 4),)
-    )
+    history = unattributed(leader.state.of(ReplicaHistory))
+    assert (history.since, history.replicas, history.rises) == (NOW, 8, (ReplicaChange(NOW + 2, 4),))
+    assert (history.reported, history.done) == (None, ())

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from adapter.companion import plan
 from adapter.companion.features import status
+from adapter.companion.features.notifications import NotificationState
 from adapter.companion.state import Context
 from adapter.load.memory import Memory
 from adapter.load.quantity import NANO
@@ -107,5 +108,5 @@ def test_a_notification_of_lost_data_uses_the_words_of_the_condition() -> None:
     samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
     case = _context(RULES["plain"], samples)
     later = replace(case, now=NOW + 61, state=plan.observe(case))
-    (lost,) = [one.text for one in plan.observe(later).notifications.due if one.topic.value == "dataLost"]
+    (lost,) = [one.text for one in plan.observe(later).of(NotificationState).due if one.topic.value == "dataLost"]
     assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

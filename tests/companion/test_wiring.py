@@ -1,6 +1,5 @@
 """An HPA is set to follow its policy where that is asked for, and nobody who has it another way is fought."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
+from adapter.companion.actions import ActionResult, WireHpa
 from adapter.companion.features import hpa_configuration
-from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
-from adapter.companion.writer import Writer
-from adapter.kube.session import Session
+from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
@@ -26,18 +23,15 @@ from adapter.policy.hpa import (
 )
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.telemetry.metrics import Metrics
 from tests.companion import kit
 from tests.companion.kit import KEY, judged
 from tests.companion.test_fast_scale_up import DESIRED
-from tests.kube.fake import FakeApi, text
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 MANAGED = policy(cpu("1200m", "400m"), hpa_configuration=HpaConfiguration.MANAGE, uid="rule")
 REPORTED = replace(MANAGED, hpa_configuration=HpaConfiguration.REPORT)
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_configuration=True))
-KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
 PLAIN = Hpa(
     namespace="shop",
     name="web",
@@ -63,24 +57,10 @@ SET = replace(
     scale_down=ScalingRules(tolerance=Fraction(0), select="Max", policies=(ScalingPolicy("Percent", 100, 1),)),
 )
 WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
-HPA_PATH = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi() as api:
-        yield api
-
-
-@pytest.fixture
-async def writer(api: FakeApi) -> AsyncIterator[Writer]:
-    """The writer of a process that leads."""
-    async with Session(api.load) as session:
-        yield Writer(session, lambda: True, Metrics(), lambda *_: None)
 
 
 def context(hpa: Hpa | None = PLAIN, rule: Policy = MANAGED, **changes: Any) -> Context:
-    given = {"hpa": hpa, "settings": SWITCHED_ON, "tolerance_field": KNOWN}
+    given = {"hpa": hpa, "settings": SWITCHED_ON, "has_tolerance": True}
     return kit.context(rule=rule, bounds=hpa.bounds if hpa else None, **(given | changes))
 
 
@@ -144,6 +124,7 @@ class TestSetting:
         [
             ({}, [WRITE]),
             ({"rule": REPORTED}, []),
+            pytest.param({"has_tolerance": None}, [], id="whether there is a tolerance is not known yet"),
             ({"rule": replace(MANAGED, mode=Mode.OBSERVE)}, []),
             ({"rule": replace(MANAGED, mode=Mode.PAUSED)}, [WRITE]),
             pytest.param({"hpa": replace(PLAIN, metrics=())}, [], id="an HPA that asks another policy"),
@@ -154,10 +135,6 @@ class TestSetting:
         self, changes: dict[str, Any], writes: list[WireHpa]
     ) -> None:
         assert list(hpa_configuration.plan(context(**changes))) == writes
-
-    def test_it_is_planned_only_where_the_feature_is_on(self) -> None:
-        assert WRITE in list(plan.steady(context()))
-        assert WRITE not in list(plan.steady(context(settings=CompanionSettings())))
 
     def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
         assert list(hpa_configuration.plan(context(SET))) == []
@@ -171,13 +148,9 @@ class TestSetting:
         assert "HPA web is left as it is" in found.message
 
     def test_no_tolerance_is_set_where_there_is_no_such_field(self) -> None:
-        behavior = wired(context(tolerance_field=replace(KNOWN, known=False)))
+        behavior = wired(context(has_tolerance=False))
         assert "tolerance" not in behavior["scaleUp"]
         assert "scaleDown" not in behavior
-
-    def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
-        case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
-        assert wired(case)["scaleUp"]["policies"][0]["value"] == 200
 
     def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one(self) -> None:
         paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
@@ -200,12 +173,6 @@ class TestOthers:
         assert "tolerance" not in wired(case)["scaleUp"]
         assert finding(case).reason == "WiringConflict"
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
-
-    def test_owned_rules_that_hold_nothing_back_are_no_conflict(self) -> None:
-        wide = (ScalingPolicy("Pods", 500, 15),)
-        assert finding(context(self.owned("scaleUp.policies", policies=wide))).reason == "Tolerance"
-        narrow = (ScalingPolicy("Pods", 5, 15),)
-        assert finding(context(self.owned("scaleUp.policies", policies=narrow))).reason == "WiringConflict"
 
     def test_fields_that_the_companion_owns_are_repaired(self) -> None:
         ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
@@ -238,49 +205,11 @@ class TestMissing:
         memory = plan.after(State(), WRITE, ActionResult.REFUSED, NOW)
         assert finding(context(state=memory)).reason == "WiringRefused"
         assert finding(context(SET, state=memory)).is_true
-        assert not plan.after(memory, WRITE, ActionResult.DONE, NOW + 60).wired.refused
+        assert not plan.after(memory, WRITE, ActionResult.DONE, NOW + 60).of(hpa_configuration.LastWiring).refused
 
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"
         assert finding(context(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
-
-    def test_without_an_hpa_there_is_nothing_to_say(self) -> None:
-        assert list(hpa_configuration.conditions(context(None))) == []
-        assert list(hpa_configuration.plan(context(None))) == []
-
-
-class TestTolerance:
-    @pytest.mark.parametrize(
-        ("hpa", "field", "asks"),
-        [
-            (PLAIN, ToleranceField(), True),
-            (PLAIN, ToleranceField(known=True, asked_at=NOW - 600), True),
-            (PLAIN, ToleranceField(asked_at=NOW - 599), False),
-            pytest.param(SET, ToleranceField(), False, id="an HPA that has a tolerance"),
-        ],
-    )
-    def test_it_is_asked_first_once_in_ten_minutes(self, hpa: Hpa, field: ToleranceField, asks: bool) -> None:
-        planned = list(hpa_configuration.plan(context(hpa, REPORTED, tolerance_field=field)))
-        assert planned == [AskTolerance(key=KEY, hpa="web")] * asks
-
-    async def test_the_answer_shows_whether_the_tolerance_was_kept(self, api: FakeApi, writer: Writer) -> None:
-        api.answers[HPA_PATH] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
-        assert await writer.carry_out(AskTolerance(key=KEY, hpa="web")) is ActionResult.DONE
-        assert writer.tolerance.known is True
-        assert writer.tolerance.asked_at is not None
-        assert api.seen[0].query["dryRun"] == "All"
-        api.answers[HPA_PATH] = text('{"spec": {"behavior": {}}}')
-        assert await writer.carry_out(WRITE) is ActionResult.DONE
-        assert writer.tolerance.known is False
-        assert dict(api.seen[1].query) == {"fieldManager": FIELD_MANAGER, "force": "false"}
-
-    async def test_an_answer_that_is_no_hpa_leaves_the_tolerance_field_unknown(
-        self, api: FakeApi, writer: Writer
-    ) -> None:
-        api.answers[HPA_PATH] = text("<html>")
-        assert await writer.carry_out(AskTolerance(key=KEY, hpa="web")) is ActionResult.FAILED
-        assert writer.tolerance.known is None
-        assert writer.tolerance.asked_at is not None
 
 
 def test_the_message_names_the_step_that_the_tolerance_suppresses() -> None:

@@ -134,6 +134,36 @@ def test_a_real_scaling_is_an_event_and_a_notification(
     assert len(events(workloads.client, workloads.namespace, "web", "Scaled")) == 1
 
 
+def test_events_name_who_changed_the_count_and_how(
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+) -> None:
+    load = Load(exporter, workloads)
+    workloads.deployment("web", 5)
+    load.each("web", 100)
+    workloads.policy("web", [query_watermarks("load", "120", "40")])
+    workloads.hpa("web", minimum=4)
+    make_adapter(prometheus_settings(prometheus))
+    make_companion(prometheus_settings(prometheus), rights=RIGHTS).wait_leading()
+    wait_condition(workloads, "Ready", "Decided")
+    workloads.scale("web", 6)
+    until(lambda: len(scaled(workloads)) >= 1, 40, lambda: str(scaled(workloads)))
+    workloads.scale("web", 2)
+    until(lambda: len(scaled(workloads)) >= 3, 40, lambda: str(scaled(workloads)))
+    notes = scaled(workloads)
+    assert any(note.startswith("from 5 to 6 by ") and "the HPA" not in note for note in notes)
+    assert any(note.startswith("from 6 to 2 by ") and "the HPA" not in note for note in notes)
+    assert any(note.startswith("from 2 to 4 by the HPA: ") for note in notes)
+
+
+def scaled(workloads: Workloads) -> list[str]:
+    """The notes of the Events about scalings of web."""
+    return [one["note"] for one in events(workloads.client, workloads.namespace, "web", "Scaled")]
+
+
 def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
     make_companion: MakeCompanion, workloads: Workloads, hook: Hook, laws: Laws
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.commands.check.command import asked_services
+from adapter.commands.check.registries import asked_services
 from adapter.load.spec import Registry as Named
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import ServiceKey
@@ -174,4 +174,4 @@ def test_check_asks_only_for_services_that_policies_may_name() -> None:
         policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
         for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
     ]
-    assert asked_services({"one": settings}, policies) == {"one": {WEB}}
+    assert asked_services([settings], policies) == {"one": {WEB}}

@@ -3,11 +3,12 @@
 Only costs that the companion set itself are removed; one that another client set stays.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from adapter.companion.actions import ActionResult, MarkPod
-from adapter.companion.state import Context, Marking, PodMark, PolicyCondition, State
+from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodAssessment, PodState
 from adapter.load.spec import Mode
 from adapter.policy.conditions import ConditionType, Reason
@@ -19,6 +20,25 @@ REWRITE_SECONDS = 600.0
 """How long the same is not written to a pod again: a client that undoes it, or forges the mark, wins."""
 _SHOWN = 3
 _SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
+
+
+class PodMark(NamedTuple):
+    """What was last tried with a pod, that it is deleted `first` or no longer so, and when (seconds).
+
+    `foreign`: its cost proved to be set by another client.
+    """
+
+    first: bool
+    at: float
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """The pods (by UID) that were written to of late. `refused`: the right to mark pods was missing."""
+
+    pods: Mapping[str, PodMark] = field(default_factory=dict)
+    refused: bool = False
 
 
 def plan(context: Context) -> list[MarkPod]:
@@ -33,7 +53,7 @@ def plan(context: Context) -> list[MarkPod]:
             is_due = not pod.marked and pod.deletion_cost == 0 and not _is_foreign(context, pod)
         else:
             is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
-        last = context.state.marking.pods.get(pod.uid)
+        last = context.state.of(Marking).pods.get(pod.uid)
         is_done = last is not None and last.first is first and context.now - last.at < REWRITE_SECONDS
         if is_due and not is_done:
             due.append(MarkPod(key=context.key, namespace=pod.namespace, pod=pod.name, uid=pod.uid, first=first))
@@ -42,13 +62,14 @@ def plan(context: Context) -> list[MarkPod]:
 
 def after(state: State, action: MarkPod, result: ActionResult, now: float) -> State:
     """The state once a pod was written to; a conflict means that its cost was set by another client."""
+    marking = state.of(Marking)
     if result is ActionResult.REFUSED:
-        return replace(state, marking=replace(state.marking, refused=True))
+        return state.having(replace(marking, refused=True))
     if result is ActionResult.FAILED:
         return state
-    kept = {uid: mark for uid, mark in state.marking.pods.items() if now - mark.at < REWRITE_SECONDS}
+    kept = {uid: mark for uid, mark in marking.pods.items() if now - mark.at < REWRITE_SECONDS}
     mark = PodMark(first=action.first, at=now, foreign=result is ActionResult.OVERTAKEN)
-    return replace(state, marking=Marking(pods={**kept, action.uid: mark}))
+    return state.having(Marking(pods={**kept, action.uid: mark}))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -64,32 +85,29 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     if not policy.pulled_out.delete_first or not pulled_out:
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
-    foreign = [pod.name for pod in pulled_out if _is_foreign(context, pod)]
-    if is_off:
-        reason, message = Reason.SWITCHED_OFF, _SWITCHED_OFF
-    elif kind != "Deployment":
-        reason = Reason.NO_DEPLOYMENT
-        message = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
-    elif policy.mode is Mode.OBSERVE:
-        reason, message = Reason.OBSERVED, "mode Observe: no pod is marked"
-    elif context.state.marking.refused:
-        reason = Reason.FORBIDDEN
-        message = "the companion may not patch pods; the component companion-deletion-cost grants it"
-    elif foreign:
-        reason = Reason.FOREIGN_COST
-        message = f"another client set the deletion cost of {first_names(sorted(foreign), _SHOWN)}; it is left as it is"
-    elif len({reading.pod.template_hash for reading in alive}) > 1:
-        reason, message = Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"
-    elif any(pod.deletion_cost != LOWEST_COST for pod in pulled_out):
-        reason, message = Reason.MARKING, "some pods that were pulled out are not marked yet"
-    else:
-        reason, message = Reason.MARKED, "the pods that were pulled out are marked to be deleted first"
+    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), _SHOWN)
+    may_not = "the companion may not patch pods; the component companion-deletion-cost grants it"
+    by_others = f"another client set the deletion cost of {foreign}; it is left as it is"
+    several = len({one.pod.template_hash for one in alive}) > 1
+    is_marking = any(pod.deletion_cost != LOWEST_COST for pod in pulled_out)
+    other_kind = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
+    obstacles = (
+        (is_off, Reason.SWITCHED_OFF, _SWITCHED_OFF),
+        (kind != "Deployment", Reason.NO_DEPLOYMENT, other_kind),
+        (policy.mode is Mode.OBSERVE, Reason.OBSERVED, "mode Observe: no pod is marked"),
+        (context.state.of(Marking).refused, Reason.FORBIDDEN, may_not),
+        (foreign, Reason.FOREIGN_COST, by_others),
+        (several, Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"),
+        (is_marking, Reason.MARKING, "some pods that were pulled out are not marked yet"),
+        (True, Reason.MARKED, "the pods that were pulled out are marked to be deleted first"),
+    )
+    reason, message = next((reason, message) for holds, reason, message in obstacles if holds)
     yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
 
 
 def _is_foreign(context: Context, pod: Pod) -> bool:
     """Whether another client set this pod's cost: it shows, or setting it failed of late because of that."""
-    last = context.state.marking.pods.get(pod.uid)
+    last = context.state.of(Marking).pods.get(pod.uid)
     conflicted = last is not None and last.foreign and context.now - last.at < REWRITE_SECONDS
     return conflicted or pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
 

@@ -4,11 +4,11 @@ The HPA does not know of it, so nothing is done that its next sync might take ba
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 
 from adapter.companion.actions import ActionResult, RaiseScale
-from adapter.companion.state import Context, LastRaise, PolicyCondition, State
+from adapter.companion.replica_history import LastRaise, ReplicaHistory
+from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
 from adapter.policy.conditions import ConditionType, Reason
@@ -24,7 +24,8 @@ def plan(context: Context) -> Iterator[RaiseScale]:
     if desired is None or desired <= current or _obstacle(hpa, view.policy.name) or _waits(context, hpa):
         return
     # A count that the HPA's behavior certainly allows now: every rise counts as the HPA's own, and no fall does.
-    history, policies, scaled_at = context.state.history, hpa.scale_up.policies, context.state.history.scaled_before
+    history, policies = context.state.of(ReplicaHistory), hpa.scale_up.policies
+    scaled_at = history.scaled_before
     longest = max((policy.period for policy in policies), default=0)
     # The HPA's times have whole seconds. How far it scaled before the first observation is not known.
     is_unsure = bool(policies) and scaled_at is not None and context.now - scaled_at < longest + 1
@@ -39,9 +40,9 @@ def after(state: State, action: RaiseScale, result: ActionResult, now: float) ->
     """The state once a raise was tried. One that failed without an answer may have been made."""
     match result:
         case ActionResult.DONE | ActionResult.FAILED:
-            return replace(state, raised=LastRaise(at=now, to=action.to))
+            return state.having(LastRaise(at=now, to=action.to))
         case ActionResult.REFUSED:
-            return replace(state, raised=LastRaise(refused=True))
+            return state.having(LastRaise(refused=True))
         case _:
             return state
 
@@ -54,15 +55,11 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     trouble = _obstacle(hpa, policy.name)
     if not context.settings.features.fast_scale_up:
         trouble = Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
-    elif context.state.raised.refused:
+    elif context.state.of(LastRaise).refused:
         lacks = "the companion was refused the right to scale the target when it last tried"
         trouble = Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
-    if trouble is not None:
-        yield PolicyCondition(ConditionType.FAST_SCALE_UP, False, *trouble)
-    else:
-        yield PolicyCondition(
-            ConditionType.FAST_SCALE_UP, True, Reason.READY, "the count is raised as soon as that is decided"
-        )
+    reason, message = trouble or (Reason.READY, "the count is raised as soon as that is decided")
+    yield PolicyCondition(ConditionType.FAST_SCALE_UP, trouble is None, reason, message)
 
 
 def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
@@ -95,7 +92,7 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
     # Before this process led or observed the target, any rise may have been the companion's.
-    history, raised_at = context.state.history, context.state.raised.at
+    history, raised_at = context.state.of(ReplicaHistory), context.state.of(LastRaise).at
     earlier = (rise.at for rise in history.rises if rise.at <= context.leads_since)
     last = max((history.since, raised_at or 0.0, *earlier))
     # A raise in the future: this machine's clock was put back since.

@@ -1,11 +1,11 @@
 """HPA configuration: reports the flaws of an HPA, and sets the fields that its policy needs and no one else owns."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
-from adapter.companion.state import Context, LastWiring, PolicyCondition, State
+from adapter.companion.actions import ActionResult, WireHpa
+from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaConfiguration, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
@@ -13,38 +13,41 @@ from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 
-PROBE_SECONDS = 600.0
-"""How long a cluster's answer about the tolerance field holds."""
 REWIRE_SECONDS = 3600.0
 """How long the same is not set again: a client that undoes the wiring is not fought."""
 
 
-def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
-    """Asks whether HPAs have a tolerance here, or sets the fields that are not as wanted."""
-    hpa, field, wired, now = context.hpa, context.tolerance_field, context.state.wired, context.now
-    if hpa is None:
-        return
-    is_old = field.asked_at is None or now - field.asked_at >= PROBE_SECONDS
-    # An HPA that has a tolerance keeps it even where new ones are dropped.
-    if is_old and hpa.scale_up.tolerance is None and hpa.asks_for(context.view.policy.name):
-        yield AskTolerance(key=context.key, hpa=hpa.name)
-        return
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastWiring:
+    """What was last set of an HPA's behavior, over which version of it, and when (seconds).
+
+    `refused`: the right was missing when that was last tried.
+    """
+
+    behavior: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    at: float | None = None
+    refused: bool = False
+
+
+def plan(context: Context) -> Iterator[WireHpa]:
+    """Sets the fields that are not as wanted, all at once."""
+    hpa, wired = context.hpa, context.state.of(LastWiring)
+    if hpa is None or context.neighbours.policies or (context.has_tolerance is None and not hpa.sets_tolerance):
+        return  # without knowing the field, half of it would be set now and half later
     free = _free(context, hpa)
-    if context.neighbours.policies or all(field.is_set for field in free):
-        return
     behavior = _behavior(free)
     # A change of what is wanted is not an undoing.
-    if wired.at is None or wired.behavior != behavior or now - wired.at >= REWIRE_SECONDS:
+    is_due = wired.at is None or wired.behavior != behavior or context.now - wired.at >= REWIRE_SECONDS
+    if is_due and not all(one.is_set for one in free):
         yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
 
 
-def after(state: State, action: AskTolerance | WireHpa, result: ActionResult, now: float) -> State:
+def after(state: State, action: WireHpa, result: ActionResult, now: float) -> State:
     """The state once an HPA was wired, or not."""
-    if not isinstance(action, WireHpa):
-        return state
     if result is not ActionResult.DONE:
-        return replace(state, wired=replace(state.wired, refused=result is ActionResult.REFUSED))
-    return replace(state, wired=LastWiring(at=now, version=action.version, behavior=action.behavior))
+        return state.having(replace(state.of(LastWiring), refused=result is ActionResult.REFUSED))
+    return state.having(LastWiring(at=now, version=action.version, behavior=action.behavior))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -57,10 +60,10 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         policy=context.view.policy,
         hpa=hpa,
         neighbours=context.neighbours,
-        has_tolerance=context.tolerance_field.known,
+        has_tolerance=context.has_tolerance,
         suppressed=suppressed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
-    troubles = (*_own(context, hpa), *flaws(wiring))
+    troubles = (*_obstacles(context, hpa), *flaws(wiring))
     if troubles:
         message = "; ".join(flaw.message for flaw in troubles)
         yield PolicyCondition(ConditionType.HPA_CONFORMANT, False, troubles[0].reason, message)
@@ -72,36 +75,30 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.ONLY_OBSERVED, message)
 
 
-def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
+def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     """What keeps the companion from wiring the HPA, where the policy asks for that."""
-    policy, wired, wanted = context.view.policy, context.state.wired, _wanted(context, hpa)
+    policy, wired = context.view.policy, context.state.of(LastWiring)
     if _asks_for_it(policy) and not context.settings.features.hpa_configuration:
-        yield Flaw(
-            Reason.WIRING_OFF,
-            "hpaConfiguration is Manage, and companion.features.hpaConfiguration of the settings is off",
-        )
+        message = "hpaConfiguration is Manage, and companion.features.hpaConfiguration of the settings is off"
+        yield Flaw(Reason.WIRING_OFF, message)
         return
     free = _free(context, hpa)
-    unset = ", ".join(field.name for field in free if not field.is_set)
-    if wired.refused and unset:
+    unset = ", ".join(one.name for one in free if not one.is_set)
+    if unset and wired.refused:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
-    has_changed = wired.at is not None and hpa.resource_version != wired.version and not context.neighbours.policies
-    if has_changed and unset and wired.behavior == _behavior(free):
+    elif unset and wired.at is not None and hpa.resource_version != wired.version and wired.behavior == _behavior(free):
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
-            f"{hpa.managers.last or 'another client'}; they are made again in an hour at the "
-            "earliest",
+            f"{hpa.managers.last or 'another client'}; they are made again in an hour at the earliest",
         )
-    for field in wanted:
-        direction, _, name = field.name.partition(".")
-        owners = hpa.managers.others(field.name)
+    for wanted in _wanted(context, hpa):
+        direction, _, name = wanted.name.partition(".")
+        owners = hpa.managers.others(wanted.name)
         # Only of values that hold the count back before the policy does.
-        if owners and not field.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
-            yield Flaw(
-                Reason.WIRING_CONFLICT,
-                f"{', '.join(owners)} owns behavior.{field.name} of HPA {hpa.name}, so it is left as it is",
-            )
+        if owners and not wanted.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
+            owned = f"{', '.join(owners)} owns behavior.{wanted.name} of HPA {hpa.name}, so it is left as it is"
+            yield Flaw(Reason.WIRING_CONFLICT, owned)
 
 
 def _asks_for_it(policy: Policy) -> bool:
@@ -115,19 +112,20 @@ def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:
     if not _asks_for_it(policy) or not hpa.asks_for(policy.name):
         return []
     left = () if policy.velocity.down is not None else ("scaleDown.policies", "scaleDown.selectPolicy")
-    fields = required_behavior(policy, hpa, tolerance=context.tolerance_field.known is not False)
-    return [field for field in fields if field.name not in left]
+    # An HPA that has a tolerance keeps it even where new ones are dropped.
+    tolerance = bool(context.has_tolerance) or hpa.sets_tolerance
+    return [one for one in required_behavior(policy, hpa, tolerance=tolerance) if one.name not in left]
 
 
 def _free(context: Context, hpa: Hpa) -> list[BehaviorField]:
     """The wanted fields that nobody else owns."""
-    return [field for field in _wanted(context, hpa) if not hpa.managers.others(field.name)]
+    return [one for one in _wanted(context, hpa) if not hpa.managers.others(one.name)]
 
 
 def _behavior(fields: Iterable[BehaviorField]) -> dict[str, Any]:
     """The behavior with all of these fields: server-side apply removes those that are left out."""
     behavior: dict[str, Any] = {}
-    for field in fields:
-        direction, _, name = field.name.partition(".")
-        behavior.setdefault(direction, {})[name] = field.value
+    for one in fields:
+        direction, _, name = one.name.partition(".")
+        behavior.setdefault(direction, {})[name] = one.value
     return behavior

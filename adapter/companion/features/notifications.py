@@ -1,12 +1,14 @@
 """Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from adapter.companion.actions import ActionResult, Notify
-from adapter.companion.state import Context, Notification, NotificationState, PolicyCondition, State, TroubleState
-from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
+from adapter.companion.actions import ActionResult, Notification, Notify
+from adapter.companion.debounce import Debounced
+from adapter.companion.replica_history import ReplicaHistory
+from adapter.companion.state import Context, PolicyCondition, State
+from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodAssessment, PodState
 from adapter.load.states import service_registry
@@ -40,89 +42,88 @@ TROUBLES = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationState:
+    """What notifications have said: the last scaling's number, and which troubles (None before the first look).
+
+    `due` are those that were not handed to the notifier yet.
+    """
+
+    scaling: int = 0
+    troubles: Mapping[Topic, Debounced[bool]] | None = None
+    due: tuple[Notification, ...] = ()
+
+
 def observe(context: Context) -> State:
     """The state with the notifications that are due after this look."""
-    state, scaling = context.state.notifications, context.state.history.last
-    number = scaling.number if scaling is not None else 0
+    history, state = context.state.of(ReplicaHistory), context.state.of(NotificationState)
     if not context.settings.notifications.routes:
-        silent = NotificationState(scaling=number)
-        return context.state if state == silent else replace(context.state, notifications=silent)
-    troubles, due = dict(_troubles(context)), list(state.due)
-    if scaling is not None and number > state.scaling:
+        return context.state.having(NotificationState(scaling=history.number))
+    troubles, due = _troubles(context), list(state.due)
+    for scaling in (one for one in history.done if one.number > state.scaling):
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
         due.append(replace(_notification(context, Topic.SCALED, Severity.INFO, f"scaled {scaling}"), fields=fields))
-    if context.view.assessment is not None and context.decision is not None:
-        for trouble in TROUBLES:
-            text = _text(trouble.topic, context, context.view.assessment, context.decision)
-            before = troubles.get(trouble.topic, TroubleState())
-            now_is = troubles[trouble.topic] = _moved(before, trouble, text, context)
-            if now_is.notified and not before.notified and text:
-                one = _notification(context, trouble.topic, trouble.severity, text)
-                due.append(replace(one, severity_in_production=trouble.in_production))
-            elif before.notified and not now_is.notified and trouble.topic is Topic.DATA_LOST:
-                trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
-                recovered = f"every metric has an answer again{trusted}"
-                due.append(_notification(context, Topic.DATA_RECOVERED, Severity.INFO, recovered))
-    after = NotificationState(scaling=max(number, state.scaling), troubles=troubles, due=tuple(due[-_DUE_AT_MOST:]))
-    return context.state if after == state else replace(context.state, notifications=after)
+    for trouble in TROUBLES:
+        text = _text(trouble.topic, context)
+        before, after = troubles[trouble.topic], context.settings.notifications.after_seconds
+        fall = after / 2 if trouble.fall is None else trouble.fall
+        is_present = before.value if text is None else bool(text)
+        now_is = before.seen(is_present, fall if before.value else after * trouble.rise, context.now)
+        troubles[trouble.topic] = now_is
+        if now_is.value and not before.value and text:
+            one = _notification(context, trouble.topic, trouble.severity, text)
+            due.append(replace(one, severity_in_production=trouble.in_production))
+        elif before.value and not now_is.value and trouble.topic is Topic.DATA_LOST:
+            trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
+            recovered = f"every metric has an answer again{trusted}"
+            due.append(_notification(context, Topic.DATA_RECOVERED, Severity.INFO, recovered))
+    number = max(history.number, state.scaling)
+    return context.state.having(NotificationState(scaling=number, troubles=troubles, due=tuple(due[-_DUE_AT_MOST:])))
 
 
 def plan(context: Context) -> Iterator[Notify]:
     """Hands what is due to the notifier."""
-    if context.state.notifications.due:
-        yield Notify(key=context.key, notifications=context.state.notifications.due, routes=context.view.policy.notify)
+    if due := context.state.of(NotificationState).due:
+        yield Notify(key=context.key, notifications=due, routes=context.view.policy.notify)
 
 
 def after(state: State, action: Notify, result: ActionResult, _now: float) -> State:
     """The state once the notifier has them."""
     if result is not ActionResult.DONE:
         return state
-    due = tuple(one for one in state.notifications.due if one not in action.notifications)
-    return replace(state, notifications=replace(state.notifications, due=due))
+    noted = state.of(NotificationState)
+    return state.having(replace(noted, due=tuple(one for one in noted.due if one not in action.notifications)))
 
 
 def notified_topics(context: Context) -> list[str]:
     """The troubles that were notified and last, for the status, from which a new leader takes them over."""
     troubles = _troubles(context) if context.settings.notifications.routes else {}
-    return sorted(topic.value for topic, trouble in troubles.items() if trouble.notified)
+    return sorted(topic.value for topic, trouble in troubles.items() if trouble.value)
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
     """NotificationRoutesResolved, where the policy names routes."""
-    named, routes = context.view.policy.notify, context.settings.notifications.routes
-    unknown = [name for name in named if name not in {route.name for route in routes}]
-    kept = [route.name for route in routes if route.name in named and not route.serves(context.key.namespace)]
+    named, routes = context.view.policy.notify, {route.name: route for route in context.settings.notifications.routes}
+    unknown = [name for name in named if name not in routes]
+    kept = [name for name in named if name in routes and not routes[name].serves(context.key.namespace)]
     reason, message = Reason.KNOWN, "the settings define every route that the policy names"
     if unknown:
-        reason = Reason.UNKNOWN_ROUTE
-        message = f"notify names {', '.join(unknown)}, which the settings do not define"
+        reason, message = Reason.UNKNOWN_ROUTE, f"notify names {', '.join(unknown)}, which the settings do not define"
     elif kept:
-        reason = Reason.ROUTE_NOT_FOR_NAMESPACE
         message = f"notify names {', '.join(kept)}, which the settings keep for other namespaces"
+        reason = Reason.ROUTE_NOT_FOR_NAMESPACE
     if named:
-        is_true = reason is Reason.KNOWN
-        yield PolicyCondition(ConditionType.NOTIFICATION_ROUTES_RESOLVED, is_true, reason, message)
+        type_ = ConditionType.NOTIFICATION_ROUTES_RESOLVED
+        yield PolicyCondition(type_, reason is Reason.KNOWN, reason, message)
 
 
-def _troubles(context: Context) -> dict[Topic, TroubleState]:
+def _troubles(context: Context) -> dict[Topic, Debounced[bool]]:
     """The troubles as they are known; before the first look those in the status, as another leader may have left it."""
-    troubles = context.state.notifications.troubles
+    troubles = context.state.of(NotificationState).troubles
     if troubles is not None:
         return dict(troubles)
-    notified = context.state.written.status.get("notified", ())
-    return {trouble.topic: TroubleState(notified=trouble.topic.value in notified) for trouble in TROUBLES}
-
-
-def _moved(before: TroubleState, trouble: NotifiedTrouble, text: str | None, context: Context) -> TroubleState:
-    """A trouble's state once it is present (a text), absent (empty), or cannot be judged now (None)."""
-    if text is None or bool(text) is before.notified:
-        return TroubleState(before.notified)
-    since = before.since if before.since is not None else context.now
-    after = context.settings.notifications.after_seconds
-    fall = after / 2 if trouble.fall is None else trouble.fall
-    if context.now - since < (fall if before.notified else after * trouble.rise):
-        return TroubleState(before.notified, since)
-    return TroubleState(not before.notified)
+    notified = context.written.status.get("notified", ())
+    return {trouble.topic: Debounced(trouble.topic.value in notified) for trouble in TROUBLES}
 
 
 def _notification(context: Context, topic: Topic, severity: Severity, text: str) -> Notification:
@@ -131,37 +132,17 @@ def _notification(context: Context, topic: Topic, severity: Severity, text: str)
     return Notification(topic=topic, severity=severity, at=context.now, target=named, text=text)
 
 
-def _is_doubted(reading: PodAssessment, assessment: Assessment) -> bool:
-    """Whether a pod is doubtful only because too many would be pulled out at once."""
-    if reading.state is not PodState.DOUBTFUL:
-        return False
-    registry, remembered = service_registry(assessment.policy), assessment.memory.pod(reading.pod.uid)
-    if reading.evidence == "absence":
-        since = remembered.absent_since
-        is_confirmed = (
-            registry is not None
-            and since is not None
-            and assessment.at - since >= registry.absence_confirmation_seconds
-        )
-        return is_confirmed and remembered.registered
-    return bool(reading.evidence) and not assessment.counts.get(PodState.SERVING)
-
-
-def _text(topic: Topic, context: Context, assessment: Assessment, decision: Decision) -> str | None:
+def _text(topic: Topic, context: Context) -> str | None:
     """What a trouble is notified as: empty where there is none, None where that cannot be judged."""
+    assessment, decision = context.view.assessment, context.decision
+    if assessment is None or decision is None:
+        return None
     match topic:
         case Topic.VERSION_MISMATCH:
             condition = context.conditions.get(ConditionType.VERSIONS_CONSISTENT)
             return condition.message if condition is not None and not condition.is_true else ""
         case Topic.MASS_PULL_OUT:
-            running = [reading for reading in assessment.pods if reading.state in _RUNNING]
-            out = [reading for reading in running if reading.state is PodState.PULLED_OUT]
-            doubted = [reading for reading in running if _is_doubted(reading, assessment)]
-            count = len(out) + len(doubted)
-            if count < FEWEST_OUT or count * 100 < len(running) * context.settings.notifications.mass_pull_out_percent:
-                return ""
-            example, kept = (out + doubted)[0], f", {len(doubted)} of them are kept as doubtful" if doubted else ""
-            return f"{count} of {len(running)} running pods are pulled out{kept}; {example.pod.name}: {example.reason}"
+            return _mass_pull_out(assessment, context.settings.notifications.mass_pull_out_percent)
         case Topic.DATA_LOST:
             errors = metric_errors(assessment.metrics)
             lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_DATA_VALID)]
@@ -173,3 +154,23 @@ def _text(topic: Topic, context: Context, assessment: Assessment, decision: Deci
                 return ""
             reason = decision_reason(assessment, decision)
             return f"more is needed than the HPA's maximum of {bounds.maximum}: {reason}"
+
+
+def _mass_pull_out(assessment: Assessment, percent: int) -> str:
+    """The pods that are pulled out, with those that are doubtful only because too many would be; empty for few."""
+    registry, none_serves = service_registry(assessment.policy), not assessment.counts.get(PodState.SERVING)
+
+    def is_kept(one: PodAssessment) -> bool:
+        if one.state is PodState.DOUBTFUL and registry is not None and one.evidence == "absence":
+            pod = assessment.memory.pod(one.pod.uid)
+            confirmed = assessment.at - registry.absence_confirmation_seconds
+            return pod.registered and pod.absent_since is not None and pod.absent_since <= confirmed
+        return one.state is PodState.DOUBTFUL and bool(one.evidence) and none_serves
+
+    running = [one for one in assessment.pods if one.state in _RUNNING]
+    kept = [one for one in running if is_kept(one)]
+    out = [one for one in running if one.state is PodState.PULLED_OUT] + kept
+    if len(out) < FEWEST_OUT or len(out) * 100 < len(running) * percent:
+        return ""
+    doubtful, example = f", {len(kept)} of them are kept as doubtful" if kept else "", out[0]
+    return f"{len(out)} of {len(running)} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"

@@ -1,5 +1,6 @@
 """A policy's status: the assessment, the decision and the conditions, for users and for the next leader."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,10 @@ from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.assessment import MetricAssessment, Outcome
+from adapter.load.decide import decide
 from adapter.load.explanation import headline, is_utilization, value_text
 from adapter.load.pods import PodState
-from adapter.load.spec import Policy
+from adapter.load.spec import Mode, Policy
 from adapter.policy import status_memory
 from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
@@ -21,26 +23,47 @@ REFRESH_SECONDS = 120.0
 LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
-_UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "decision"}
-"""Fields that change with every sample; a change of them alone is not written at once."""
+REST_INTERVALS = 6
+"""A policy at rest is written at most once in so many status intervals: with the default, once a minute."""
+_FIGURES = {
+    "assessedAt",
+    "effective",
+    "raw",
+    "metrics",
+    "decision",
+    "metric",
+    "high",
+    "low",
+    "lowerBound",
+    "upperBound",
+}
+"""Fields that change with every sample: a change of them alone is written with the next refresh."""
+_NEWS = ("observedGeneration", "current", "pods", "notified")
+"""Fields of which a change is written within a status interval, as that of a condition's status. A count that is
+desired and not set may change with every sample; once it is set, `current` changes too."""
 
 
 def plan(context: Context) -> Iterator[WriteStatus]:
-    """Writes the status when something other than its figures changed, else every two minutes.
+    """Writes the status: a change of a count or condition at once, another one within a minute, else in two minutes.
 
     Whoever applies a policy waits for whether it is accepted: that is said at once.
     """
-    written, policy = context.state.written, context.view.policy
+    written, policy = context.written, context.view.policy
     shortest = context.settings.status_interval_seconds
-    is_recent = written.at is not None and abs(context.now - written.at) < shortest
+    # A time in the future: this machine's clock was put back since.
+    age = math.inf if written.at is None else abs(context.now - written.at)
     accepted = context.conditions.get(ConditionType.ACCEPTED)
     was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"
-    if not policy.uid or (is_recent and was_refused is (accepted is not None and not accepted.is_true)):
+    is_same = was_refused is (accepted is not None and not accepted.is_true)
+    if not policy.uid or (age < shortest and is_same):
         return
     status = status_of(context)
-    # A time in the future: this machine's clock was put back since.
-    is_old = written.at is None or abs(context.now - written.at) >= REFRESH_SECONDS
-    if is_old or _lasting(status) != _lasting(written.status):
+    is_due = (
+        age >= REFRESH_SECONDS
+        or _news(status) != _news(written.status)
+        or (age >= REST_INTERVALS * shortest and _lasting(status) != _lasting(written.status))
+    )
+    if is_due:
         over = str(written.status.get("assessedAt", ""))
         yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
 
@@ -49,21 +72,21 @@ def after(state: State, action: WriteStatus, result: ActionResult, now: float) -
     """The state once the status was written."""
     if result is not ActionResult.DONE:
         return state
-    return replace(state, written=WrittenStatus(status=action.status, at=now))
+    return state.having(WrittenStatus(status=action.status, at=now))
+
+
+def _news(status: Mapping[str, Any]) -> list[Any]:
+    """The part of a status that says what changed in the cluster, and whether all is well."""
+    conditions = [(condition["type"], condition["status"]) for condition in status.get("conditions", ())]
+    # Without an assessment no sample is part of the sentence: another sentence is another problem.
+    return [conditions, "metrics" not in status and status.get("decision"), *(status.get(name) for name in _NEWS)]
 
 
 def _lasting(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a status of which every change is written at once."""
-    conditions = status.get("conditions", ())
-    return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
-        "conditions": [(condition["type"], condition["status"], condition["reason"]) for condition in conditions],
-        # Who owns a field of the HPA, and with which value, is only in the message.
-        "wiring": [
-            condition["message"] for condition in conditions if condition["type"] == ConditionType.HPA_CONFORMANT
-        ],
-        # Without an assessment no sample is part of the sentence: another sentence is another problem.
-        "problem": "metrics" not in status and status.get("decision"),
-    }
+    """The status without its figures and times. Who owns a field of the HPA is only in a message."""
+    reasons = [(one["type"], one["reason"]) for one in status.get("conditions", ())]
+    owners = [one["message"] for one in status.get("conditions", ()) if one["type"] == ConditionType.HPA_CONFORMANT]
+    return {name: value for name, value in status.items() if name not in _FIGURES} | {"conditions": [*reasons, *owners]}
 
 
 def status_of(context: Context) -> dict[str, Any]:
@@ -71,20 +94,19 @@ def status_of(context: Context) -> dict[str, Any]:
     view, decision = context.view, context.decision
     assessment = view.assessment
     now = format_micro_time(context.now)
-    written = context.state.written.conditions
+    written = context.written.conditions
     conditions = []
-    for condition in context.conditions.values():
-        value = "True" if condition.is_true else "False"
-        before = written.get(condition.type)
-        unchanged = before is not None and before["status"] == value
+    for one in context.conditions.values():
+        value, before = "True" if one.is_true else "False", written.get(one.type)
+        since = before["lastTransitionTime"] if before is not None and before["status"] == value else now
         conditions.append(
             {
-                "type": condition.type,
+                "type": one.type,
                 "status": value,
                 "observedGeneration": view.policy.generation,
-                "lastTransitionTime": before["lastTransitionTime"] if before is not None and unchanged else now,
-                "reason": condition.reason,
-                "message": _shortened(condition.message, LONGEST_MESSAGE),
+                "lastTransitionTime": since,
+                "reason": one.reason,
+                "message": _shortened(one.message, LONGEST_MESSAGE),
             }
         )
     status: dict[str, Any] = {
@@ -99,20 +121,27 @@ def status_of(context: Context) -> dict[str, Any]:
     if assessment is None or decision is None:
         status |= {"verdict": "Error", "decision": _shortened(problem_text(context))}
         # Without an assessment, the memory of the last one is kept.
-        memory = context.state.written.status.get("memory")
+        memory = context.written.status.get("memory")
         return status | {"memory": memory} if memory else status
     outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
+    sentence, desired = headline(assessment, decision), decision.desired
+    if view.policy.mode is Mode.OBSERVE and desired is not None and view.scale is not None and view.bounds is not None:
+        # The current count is asked for; people want to know which one the policy would ask for.
+        acting = replace(assessment, policy=replace(assessment.policy, mode=Mode.ACTIVE, hold_until=None))
+        would = decide(acting, view.scale, view.bounds, context.now)
+        sentence, desired = f"mode Observe; in mode Active it {headline(acting, would)}", would.desired
     status |= {
         "verdict": decision.verdict.value,
-        "decision": _shortened(headline(assessment, decision)),
+        "decision": _shortened(sentence),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
         "metrics": [_metric(metric, outcomes.get(metric.name), assessment.policy) for metric in assessment.metrics],
-        "memory": status_memory.to_status(assessment.memory),
     }
+    if memory := status_memory.to_status(assessment.memory):
+        status["memory"] = memory
     bounds = {"lowerBound": decision.lower_bound, "upperBound": decision.upper_bound}
     status |= {name: bound for name, bound in bounds.items() if bound is not None}
-    if decision.desired is not None:
-        status["desired"] = decision.desired
+    if desired is not None:
+        status["desired"] = desired
     if decision.held_by is not None:
         status["heldBy"] = decision.held_by.value
     if decision.outcome is not None:
@@ -121,25 +150,19 @@ def status_of(context: Context) -> dict[str, Any]:
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:
-    figures = _figures(metric, policy)
-    data: dict[str, Any] = {"name": metric.name, **figures, "sampled": metric.n, "missing": metric.missing}
+    data: dict[str, Any] = {"name": metric.name, "sampled": metric.n, "missing": metric.missing}
     if metric.window is not None:
         data["windowSeconds"] = metric.window
     if outcome is not None:
         data |= {"verdict": outcome.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:
         data["error"] = _shortened(metric.error)
-    return data
+    return data | _figures(metric, policy)
 
 
 def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
-    figures = {
-        "effective": metric.usage,
-        "raw": metric.raw,
-        "high": metric.high,
-        "low": metric.low,
-        "target": metric.target,
-    }
+    figures = {"effective": metric.usage, "raw": metric.raw}
+    figures |= {"high": metric.high, "low": metric.low, "target": metric.target}
     share = is_utilization(policy, metric.name)
     return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 

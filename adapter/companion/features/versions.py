@@ -1,85 +1,60 @@
-"""Whether all serving pods run one version, except while a rollout progresses.
+"""Whether all serving pods run one version, except while a rollout progresses or is paused.
 
-A version is a pod template: the template's hash, or the controller revision. Its name comes from a label, the images,
-or the registry.
+A version is a pod template: the template's hash, or the controller revision. It is named by a label or the images.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from adapter.companion.state import Context, PolicyCondition
-from adapter.load.assessment import Assessment
-from adapter.load.matching import registrations
 from adapter.load.pods import Pod, PodState
-from adapter.load.roster import Roster
-from adapter.load.states import service_registry
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.runtime.faults import first_names
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
-VERSION_METADATA = ("version", "app.version", "appVersion")
 _REVISION_LABEL = "controller-revision-hash"
-_STALLED = {"DeploymentPaused", "RolloutPaused", "ProgressDeadlineExceeded"}
-"""Reasons of the Progressing condition of a rollout that is stalled."""
+_PAUSED = {"DeploymentPaused", "RolloutPaused"}
+_STALLED = "ProgressDeadlineExceeded"
+"""Reasons of the Progressing condition of a rollout: somebody paused it, or it failed."""
 _SHOWN = 5
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
     """VersionsConsistent, once the policy is assessed."""
-    view, now = context.view, context.now
-    if view.assessment is None:
+    assessment, target = context.view.assessment, context.view.target
+    if assessment is None:
         return
     by_revision: dict[str, list[Pod]] = {}
-    for reading in view.assessment.pods:
-        revision = reading.pod.template_hash or reading.pod.labels.get(_REVISION_LABEL, "")
-        if reading.state is PodState.SERVING and revision:
-            by_revision.setdefault(revision, []).append(reading.pod)
+    for one in assessment.pods:
+        revision = one.pod.template_hash or one.pod.labels.get(_REVISION_LABEL, "")
+        if one.state is PodState.SERVING and revision:
+            by_revision.setdefault(revision, []).append(one.pod)
+    type_, quiet = ConditionType.VERSIONS_CONSISTENT, context.settings.version_mismatch_seconds
     if len(by_revision) <= 1:
-        yield PolicyCondition(
-            ConditionType.VERSIONS_CONSISTENT, True, Reason.ONE_VERSION, "the serving pods run one version"
-        )
+        yield PolicyCondition(type_, True, Reason.ONE_VERSION, "the serving pods run one version")
         return
-    versions = _listed(view.assessment, view.inputs.roster if view.inputs is not None else None, by_revision)
-    # A rollout last progressed when a pod of the newest template turned Ready. Pods that did so after the target had
-    # reported a stalled rollout do not count.
-    newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
-    moves, target, stalled_at = [pod.ready_since for pod in newest], view.target, None
-    if target is not None and target.progressing in _STALLED:
-        stalled_at = target.progressing_since
-    since = max(moves)
-    if stalled_at is not None:
-        since = max((at for at in moves if at <= stalled_at), default=stalled_at)
-    quiet = context.settings.version_mismatch_seconds
-    if now - since < quiet:
+    # A rollout last progressed when a pod of the newest template turned Ready, and not after it failed.
+    newest = max(by_revision.values(), key=lambda pods: min(pod.created_at for pod in pods))
+    since = max(pod.ready_since for pod in newest)
+    if target is not None and target.progressing == _STALLED and target.progressing_since is not None:
+        since = min(since, target.progressing_since)
+    versions = _listed(by_revision)
+    if target is not None and target.progressing in _PAUSED:
+        yield PolicyCondition(type_, True, Reason.ROLLING_OUT, f"{versions}; the rollout is paused")
+    elif context.now - since < quiet:
         message = f"{versions}; a rollout progressed within the last {quiet:g} s"
-        yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, True, Reason.ROLLING_OUT, message)
+        yield PolicyCondition(type_, True, Reason.ROLLING_OUT, message)
     else:
         message = f"{versions}; no rollout has progressed for {quiet:g} s"
-        yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
+        yield PolicyCondition(type_, False, Reason.VERSION_MISMATCH, message)
 
 
-def _listed(assessment: Assessment, roster: Roster | None, by_revision: Mapping[str, Sequence[Pod]]) -> str:
+def _listed(by_revision: Mapping[str, Sequence[Pod]]) -> str:
     """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
-    images = {revision: {one.name: one.image for one in pod.containers} for revision, pod in samples.items()}
-    # The tags of the images that are not the same in all templates.
-    common = set.intersection(*(set(by_name.items()) for by_name in images.values()))
-    tags = {
-        revision: "+".join(tag(image) for name, image in by_name.items() if image and (name, image) not in common)
-        for revision, by_name in images.items()
-    }
     sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
-    sources.append(tags)
-    registry = service_registry(assessment.policy)
-    if registry is not None and roster is not None:
-        registered = registrations(samples.values(), roster, registry)
-        sources.extend(
-            {
-                revision: next((one.metadata[key] for one in registered.get(pod.uid, ()) if key in one.metadata), "")
-                for revision, pod in samples.items()
-            }
-            for key in VERSION_METADATA
-        )
+    images = {revision: {one.image for one in pod.containers if one.image} for revision, pod in samples.items()}
+    common = set.intersection(*images.values())  # sidecars, for example
+    sources.append({revision: "+".join(map(tag, sorted(own - common))) for revision, own in images.items()})
     names = next((names for names in sources if len(set(names.values())) > 1), {})
     versions = []
     for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
