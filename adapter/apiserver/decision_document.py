@@ -205,12 +205,15 @@ def pod_object(pod: Pod) -> Object:
     conditions = {gate: PodCondition(status) for gate, status in pod.gates.items()}
     if pod.containers_ready:
         conditions["ContainersReady"] = PodCondition(status=True)
+    if pod.waits_for:
+        conditions["PodScheduled"] = PodCondition(status=False)
     if pod.ready is not None:
         conditions["Ready"] = pod.ready
     status = _present(
         phase=pod.phase,
         conditions=[
-            {"type": kind, "status": str(found.status)} | _present(lastTransitionTime=_time(found.since))
+            {"type": kind, "status": str(found.status)}
+            | _present(lastTransitionTime=_time(found.since), message=pod.waits_for if kind == "PodScheduled" else None)
             for kind, found in conditions.items()
         ],
         containerStatuses=[_container_status(each, pod.restarted_at) for each in pod.containers if _has_status(each)],

@@ -25,7 +25,7 @@ from adapter.load.assessment import MetricAssessment
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.samples import Samples, time_text
+from adapter.load.samples import time_text
 from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex, selecting
 from adapter.usage.series import NamedQueryResult, SeriesList
@@ -71,7 +71,7 @@ def _of_policy(
 ) -> Iterator[Row | None]:
     assessment, name = require_assessment(view), base_metric(view, request.metric) or ""
     metric = next(metric for metric in view.policy.metrics if metric.name == name)
-    reader = MetricReader(metric, Samples(), assessment.at)
+    reader = MetricReader(metric)
     chosen = []
     for pod in assessment.pods:
         if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):

@@ -49,7 +49,7 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
     """A metric's assessment; `usage` in milli-units."""
     nano = None if usage is None else Fraction(usage) * NANO / 1000
     fields: dict[str, object] = {"raw": nano, "sampled_at": SAMPLED, "window": 30.0, **more}
-    return MetricAssessment(name=name, usage=nano, **fields)  # type: ignore[arg-type]
+    return MetricAssessment(metric=Metric(name=name), usage=nano, **fields)  # type: ignore[arg-type]
 
 
 def metric(name: str = "cpu", *, relative_to: Capacity | None = None) -> Metric:

@@ -9,7 +9,6 @@ from adapter.kube.selectors import LabelSelector
 from adapter.load.findings import at_limit
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod
-from adapter.load.samples import Samples
 from adapter.load.spec import Metric, Policy
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Flaw, Wiring, flaws
@@ -183,7 +182,7 @@ def _lacks(metric: Metric, workload: Workload) -> Iterator[str]:
         for name in missing:
             there = f"there are {', '.join(names)}"
             yield f"{target.kind} {target.name} has no container {name}{closest(name, names)}; {there}"
-        lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[1]
+        lack = "" if missing else MetricReader(metric).basis(pod)[1]
         if lack:
             where = f" ({workload.at.place('spec.template.spec.containers')})" if workload.at is not None else ""
             yield (
