@@ -35,6 +35,7 @@ _FIELDS = {
     Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
     Reason.SHARED_TARGET: "spec.scaleTargetRef",
     Reason.STUCK_AT_ZERO: "spec.minReplicas",
+    Reason.SCALE_UP_DISABLED: "spec.behavior.scaleUp.selectPolicy",
     Reason.NOT_WIRED: "spec.metrics",
     Reason.RESTING: "spec.metrics",
     Reason.TOLERANCE: "spec.behavior",
