@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.apiserver.decision_json import decision_json
 from adapter.apiserver.policy_metrics import name_of, require_assessment
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
@@ -21,7 +22,7 @@ from adapter.apiserver.status import StatusError, bad_request, unavailable
 from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.pods import Container, Pod, PodCondition
-from adapter.load.quantity import NANO, milli_text, nano_text
+from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.policy import status_memory
@@ -55,7 +56,7 @@ async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
         raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
     live = await provider.live_decision(info)
     inputs, policy = live.view.inputs, live.view.policy
-    require_assessment(live.view)
+    assessment = require_assessment(live.view)
     if inputs is None or inputs.target is None or not live.view.spec:
         raise unavailable(f"the inputs of {name_of(live.view)} are not kept")
     instances = inputs.roster.instances if inputs.roster is not None else ()
@@ -63,26 +64,19 @@ async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
         if count > MOST_ITEMS:
             message = f"{name_of(live.view)} has {count} {what}; a document has at most {MOST_ITEMS} of them"
             raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-    decision = live.decision
     envelope = {
         "kind": "PolicyDecision",
         "apiVersion": f"{info.group}/{info.version}",
         "metadata": {"namespace": policy.namespace, "name": policy.name},
         "server": {"version": package_version()},
-        "decision": {
-            "current": decision.current,
-            "desiredReplicas": decision.desired,
-            "served": None if decision.served is None else milli_text(decision.served),
-            "error": decision.error,
-            "verdict": decision.verdict.value,
-            "heldBy": decision.held_by.value if decision.held_by else None,
-            "lowerBound": decision.lower_bound,
-            "upperBound": decision.upper_bound,
-        },
     }
-    return await asyncio.to_thread(
-        lambda: msgspec.json.encode({**envelope, "document": document(inputs, live.view.spec, live.scale, live.now)})
-    )
+
+    def written() -> bytes:
+        decision = decision_json(assessment, live.decision, inputs.bounds, live.now)
+        inner = document(inputs, live.view.spec, live.scale, live.now)
+        return msgspec.json.encode({**envelope, "decision": decision, "document": inner})
+
+    return await asyncio.to_thread(written)
 
 
 def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -> Object:

@@ -134,16 +134,13 @@ class Session:
         *,
         body: bytes | None = None,
         content_type: str = JSON,
-        impersonate: str = "",
         **options: Unpack[RequestOptions],
     ) -> Reply:
         """The whole 2xx answer of a request. Raises the ApiStatusError of any other.
 
-        `path` starts with `/`. `impersonate`: the user to act as, for which this account needs the right.
+        `path` starts with `/`.
         """
         headers = {"Accept": options.get("accept", JSON)}
-        if impersonate:
-            headers["Impersonate-User"] = impersonate
         if body is not None:
             headers["Content-Type"] = content_type
         if options.get("compressed"):

@@ -144,7 +144,7 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
 def _instability(wiring: Wiring) -> Iterator[Flaw]:
     """Flaws that make the count flap, or wait for longer than it should."""
     policy, hpa, cooldown = wiring.policy, wiring.hpa, wiring.policy.cooldown
-    waits = policy.strategy is Strategy.STEP and cooldown.down
+    waits = cooldown.down or any(metric.delay.down for metric in policy.metrics) or policy.velocity.down is not None
     if hpa.scale_down.stabilization == 0 and not waits:
         yield Flaw(
             Reason.NO_STABILIZATION,

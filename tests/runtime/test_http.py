@@ -72,7 +72,7 @@ async def client_of() -> AsyncIterator[Callable[..., Client]]:
     made: list[Client] = []
 
     def make(access: Access | None = None, **options: object) -> Client:
-        made.append(Client(access or Access(), **{"timeout": 20.0, **options}))  # type: ignore[arg-type]
+        made.append(Client(access or Access(), **{"timeout": 20.0, "look_seconds": 0.0, **options}))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -224,6 +224,16 @@ class TestFiles:
         (tmp_path / "new").replace(link)
         await client.send("GET", source.url)
         assert source.sent("Authorization") == ["Bearer aaa", "Bearer bbb"]
+
+    async def test_files_are_not_looked_at_for_each_request(
+        self, source: Source, client_of: Make, tmp_path: Path
+    ) -> None:
+        (token := tmp_path / "token").write_text("aaa")
+        client = client_of(Access(bearer_token_file=str(token)), look_seconds=3600.0)
+        await client.send("GET", source.url)
+        token.write_text("bbb")
+        await client.send("GET", source.url)
+        assert source.sent("Authorization") == ["Bearer aaa", "Bearer aaa"]
 
     async def test_headers_come_from_settings_and_files(self, source: Source, client_of: Make, tmp_path: Path) -> None:
         (tmp_path / "tenant").write_text("tenant-a\n")
