@@ -25,6 +25,7 @@ _FIELDS = {
     Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
     Reason.SHARED_TARGET: "spec.scaleTargetRef",
     Reason.STUCK_AT_ZERO: "spec.minReplicas",
+    Reason.SCALE_UP_DISABLED: "spec.behavior.scaleUp.selectPolicy",
     Reason.TOLERANCE: "spec.behavior",
     Reason.NO_STABILIZATION: "spec.behavior.scaleDown.stabilizationWindowSeconds",
     Reason.WAITS_TWICE: "spec.behavior",
@@ -33,7 +34,7 @@ _OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.a
 """Fields of the policy, not of the HPA."""
 _STOPS = {
     Reason.POLICY_CONFLICT, Reason.SHARED_TARGET, Reason.STUCK_AT_ZERO, Reason.NOT_WIRED, Reason.AVERAGE_VALUE,
-    Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
+    Reason.SCALE_UP_DISABLED, Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
 }  # fmt: skip
 """Flaws with which the HPA does not follow the policy; others are unwise."""
 
