@@ -24,14 +24,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A notification, before it is written out for a route. `severity_in_production` is set where it is higher there.
-
-    `at` is in seconds, `fields` are for templates.
-    """
+    """A notification, before it is written out for a route. `at` is in seconds, `fields` are for templates."""
 
     topic: Topic
     severity: Severity
-    severity_in_production: Severity | None = None
     at: float
     target: str
     text: str

@@ -70,7 +70,7 @@ class Companion:
         self._tolerance_seen = tolerance_seen
         self._stale = stale
         self._metrics = metrics
-        self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
+        self._notifier = Notifier(lease, lambda: self.settings, metrics, session.now)
         self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
         self._states: dict[Key, State] = {}
         self._looked_at: dict[Key, float] = {}
@@ -114,9 +114,10 @@ class Companion:
         while not self._snapshots.current.synced:  # noqa: ASYNC110  the snapshot is swapped without an event
             await asyncio.sleep(SYNC_POLL_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._notifier.run())
-            tasks.create_task(self._lease.lead(self._act))
+        try:
+            await self._lease.lead(self._act)
+        finally:
+            self._notifier.close()
 
     async def _act(self) -> None:
         self._metrics.companion_leader.set(1)

@@ -215,11 +215,6 @@ OFF = dict.fromkeys(FEATURES, False)
             (Account.COMPANION, {"companion": {"features": OFF | {name: True}}}, ["companion", f"companion-{folder}"])
             for name, folder in FEATURES.items()
         ),
-        (
-            Account.COMPANION,
-            {"companion": {"features": OFF, "production": {"label": "env=prod"}}},
-            ["companion", "companion-namespaces"],
-        ),
     ],
 )
 def test_the_manifests_grant_exactly_what_the_settings_need(
@@ -235,7 +230,7 @@ def test_every_right_names_the_role_that_grants_it(account: Account) -> None:
     everything = parse_settings(
         json.dumps({
             "server": {"externalMetrics": True},
-            "companion": {"features": dict.fromkeys(FEATURES, True), "production": {"label": "env"}},
+            "companion": {"features": dict.fromkeys(FEATURES, True)},
         })
     )  # fmt: skip
     for right in needed_rights(account, everything):

@@ -145,8 +145,6 @@ def _companion(settings: Settings) -> Iterator[Right]:
         yield _component(
             "effective-load-companion-hpa-configuration", ("patch",), "autoscaling", "horizontalpodautoscalers"
         )
-    if companion.production.label:
-        yield _component("effective-load-companion-namespaces", ("get",), "", "namespaces", namespaced=False)
 
 
 def _component(role: str, verbs: tuple[str, ...], group: str, resource: str, *, namespaced: bool = True) -> Right:
