@@ -6,9 +6,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from adapter.companion.actions import ActionResult, Notification, Notify
-from adapter.companion.debounce import Debounced
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import Context, Debounced, PolicyCondition, State
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodAssessment, PodState
@@ -128,7 +127,7 @@ def _notification(
 ) -> Notification:
     target = context.view.target
     named = f"{target.kind} {target.name}" if target is not None else ""
-    return Notification(topic=topic, severity=severity, at=context.now, target=named, text=text, fields=fields)
+    return Notification(topic, severity, context.now, named, text, fields)
 
 
 def _text(topic: Topic, context: Context) -> str | None:
