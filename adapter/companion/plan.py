@@ -93,5 +93,6 @@ def after(state: State, action: Action, result: ActionResult, now: float) -> Sta
     if hasattr(owner, "after"):
         new: State = owner.after(state, action, result, now)
         return new
-    is_written = isinstance(action, Write) and result in {ActionResult.DONE, ActionResult.DROPPED}
-    return state.having(action.noted) if is_written else state
+    if isinstance(action, Write) and result in {ActionResult.DONE, ActionResult.DROPPED}:
+        return state.having(action.noted)
+    return state

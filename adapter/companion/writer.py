@@ -84,10 +84,10 @@ class Writer:
                 await self._session.request("PUT", action.path, body=raised, timeout=WRITE_SECONDS / 2)
             case Write(method=method, path=path, content_type=kind):
                 body, params = msgspec.json.encode(action.body), _UNFORCED if kind == APPLY_PATCH else None
-                answer = await self._session.request(
+                reply = await self._session.request(
                     method, path, body=body, content_type=kind, params=params, timeout=WRITE_SECONDS
                 )
-                if _TOLERANCE in body and _TOLERANCE not in answer.body:
+                if _TOLERANCE in body and _TOLERANCE not in reply.body:
                     return ActionResult.DROPPED
             case Notify():
                 self._notify(action)
