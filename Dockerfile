@@ -22,6 +22,7 @@ RUN awk '/^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ {t
     && /opt/effective-load/bin/pip install --require-hashes --only-binary=:all: ${locks}
 COPY pyproject.toml README.md LICENSE ./
 COPY adapter adapter
+COPY manifests manifests
 # Compiled here, for the running image cannot write; and without pip, which it does not need.
 RUN /opt/build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && /opt/effective-load/bin/pip install --no-deps /wheels/*.whl \

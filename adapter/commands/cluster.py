@@ -2,16 +2,16 @@
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
-from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
-from adapter.kube.errors import KubeError, decode_answer
-from adapter.kube.objects import AnyObject, Condition, EndpointSlice, KubeObject, ObjectList
+from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES, GroupVersionResource
+from adapter.kube.errors import KubeError, NotFound, decode_answer
+from adapter.kube.objects import Condition, EndpointSlice, KubeObject, ObjectList
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.selectors import SelectorError, parse_selector
@@ -19,15 +19,12 @@ from adapter.kube.session import Session
 from adapter.kube.targets import target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
-from adapter.policy.conformance import Wiring
 from adapter.policy.field_reader import PolicyObject
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.linking import NO_SCALE, Links, reference_faults, selector_fault, target_pods
+from adapter.policy.linking import NO_SCALE, reference_faults, selector_fault, target_pods
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
-
-T = TypeVar("T")
 
 GATE = "HPAConfigurableTolerance"
 TOLERANCE_SINCE = (1, 35)
@@ -70,74 +67,45 @@ class ListedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class WiredTarget:
-    """A policy's target, the target's pods, and the wiring of policy and HPA."""
+class TargetPods:
+    """A policy's target, the target's pods, and the HPA that scales it.
+
+    `others` are the pods that its selector matches as well, of which another workload is the controller.
+    """
 
     target: Target
     pods: tuple[Pod, ...]
-    wiring: Wiring
+    hpa: Hpa
+    replicas: int
+    others: tuple[Pod, ...]
 
 
 class Cluster:
     """Reads from one API server. Raises KubeError and ClusterError.
 
-    `tolerance` is the ratio for HPAs that set none themselves; `kubeconfig` the file that the user named.
+    `tolerance` is the ratio for HPAs that set none themselves.
     """
 
-    def __init__(self, session: Session, tolerance: Fraction, kubeconfig: str | None = None) -> None:
+    def __init__(self, session: Session, tolerance: Fraction) -> None:
         self.session = session
-        self.kubeconfig = kubeconfig
         self._tolerance = tolerance
         self._resources = RestMapper(session)
-        self._links: dict[str, tuple[Links, dict[str, str]]] = {}
-
-    def hpa_tolerance(self, tolerance: float) -> None:
-        """Set the ratio for HPAs that set none themselves, before any is read."""
-        self._tolerance = Fraction(tolerance)
 
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces (empty: of all), sorted by name."""
         paths = [WATERMARK_POLICIES.collection(namespace) for namespace in tuple(namespaces) or ("",)]
         return sorted([_policy(raw) for path in paths for raw in await self._items(path)], key=str)
 
-    async def policy(self, namespace: str, name: str) -> ListedPolicy:
-        """One policy."""
-        raw = await self._one(WATERMARK_POLICIES.collection(namespace), name)
-        if raw is None:
-            raise ClusterError(f"there is no WatermarkPolicy {name} in namespace {namespace}")
-        return _policy(raw)
-
-    async def wiring(self, policy: Policy) -> Wiring:
-        """A policy with its HPA; `has_tolerance` is None unless an HPA proves that the field is kept."""
-        if policy.namespace not in self._links:
-            links, faults = Links(), dict[str, str]()
-            for raw in await self._items(HPAS.collection(policy.namespace)):
-                try:
-                    hpa = parse_hpa(raw, self._tolerance)
-                except FaultyDocument as error:
-                    name = decode_answer(Decoder(AnyObject).decode, raw, "HorizontalPodAutoscaler").metadata.name
-                    faults[name] = "; ".join(map(str, error.faults))  # without the HPA's name, which the reader has
-                else:
-                    links.put_hpa(hpa.name, hpa)
-            for listed in await self.policies([policy.namespace]):
-                links.put_policy(listed.name, listed.policy)
-            self._links[policy.namespace] = links, faults
-        links, faults = self._links[policy.namespace]
-        if policy.hpa in faults:
-            raise ClusterError(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
-        if policy.hpa not in links.hpas:
-            raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
-        return Wiring(
-            policy=policy,
-            hpa=links.hpas[policy.hpa],
-            neighbours=links.neighbours(policy.name),
-            has_tolerance=True if any(hpa.sets_tolerance for hpa in links.hpas.values()) else None,
-        )
-
-    async def pods(self, policy: Policy) -> WiredTarget:
-        """The pods of a policy's target, by selector and owner."""
-        wiring = await self.wiring(policy)
-        hpa = wiring.hpa
+    async def pods(self, policy: Policy, hpa: Hpa | None = None) -> TargetPods:
+        """The pods of a policy's target, by selector and owner. `hpa`: the policy's, if it was read before."""
+        if hpa is None:
+            found = await self._one(HPAS.collection(policy.namespace), policy.hpa)
+            if found is None:
+                raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
+            try:
+                hpa = parse_hpa(found, self._tolerance)
+            except FaultyDocument as error:
+                raise ClusterError(str(error)) from error
         for fault in reference_faults(*hpa.target):
             raise ClusterError(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
         kind, name = hpa.target.kind, hpa.target.name
@@ -156,32 +124,42 @@ class Cluster:
             raise ClusterError(f"{kind} {name}: {unusable}")
         path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
-        pods = target_pods((decode_answer(decode, raw, "pods") for raw in raws), selector, target.target)
-        return WiredTarget(target.target, tuple(sorted(pods, key=lambda pod: pod.name)), wiring)
+        matching = [decode_answer(decode, raw, "pods") for raw in raws]
+        pods = sorted(target_pods(matching, selector, target.target), key=lambda pod: pod.name)
+        owns_some = any(pod.owner is not None and (pod.owner.kind, pod.owner.name) == (kind, name) for pod in pods)
+        others = [
+            pod
+            for pod in matching
+            if pod.owner is not None and (pod not in pods or (owns_some and pod.owner.kind != kind))
+        ]
+        return TargetPods(target.target, tuple(pods), hpa, target.scale.replicas, tuple(others))
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
         hpas = []
-        for namespace in tuple(namespaces) or ("",):
-            for raw in await self._items(HPAS.collection(namespace)):
-                with contextlib.suppress(FaultyDocument):
-                    hpas.append(parse_hpa(raw, self._tolerance))
+        for raw in [raw for one in tuple(namespaces) or ("",) for raw in await self._items(HPAS.collection(one))]:
+            with contextlib.suppress(FaultyDocument):
+                hpas.append(parse_hpa(raw, self._tolerance))
         return hpas
+
+    async def objects(self, api_version: str, plural: str, namespaces: Iterable[str]) -> list[Mapping[str, Any]]:
+        """The objects of a kind that may not be installed (then none), as they are."""
+        try:
+            found = [
+                await self._items(GroupVersionResource(api_version, plural).collection(namespace))
+                for namespace in tuple(namespaces) or ("",)
+            ]
+        except NotFound:
+            return []
+        return [msgspec.json.decode(raw) for raws in found for raw in raws]
 
     async def service_pods(self, namespace: str, service: str) -> list[str]:
         """The names of a Service's pods, ready or not."""
-        slices = await self._endpoint_slices(namespace, service)
-        targets = [endpoint.target_ref for each in slices for endpoint in each.endpoints or ()]
-        return sorted({target.name for target in targets if target is not None and target.kind == "Pod"})
-
-    async def _endpoint_slices(self, namespace: str, service: str) -> list[EndpointSlice]:
         labels = f"kubernetes.io/service-name={service}"
         raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
-        return [decode_answer(Decoder(EndpointSlice).decode, raw, "endpointslices") for raw in raws]
-
-    def now(self) -> float:
-        """Epoch seconds."""
-        return self.session.now()
+        slices = [decode_answer(Decoder(EndpointSlice).decode, raw, "endpointslices") for raw in raws]
+        targets = [endpoint.target_ref for each in slices for endpoint in each.endpoints or ()]
+        return sorted({target.name for target in targets if target is not None and target.kind == "Pod"})
 
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
         """One object, by a list with a field selector: the rights to list and watch suffice."""

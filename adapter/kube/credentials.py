@@ -174,5 +174,8 @@ def _kubeconfig(paths: str, context: str) -> ClusterAccess:
             namespace=str(loader.current_context["context"].get("namespace") or "default"),
             lifetime=KUBECONFIG_SECONDS,
         )
-    except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
-        raise CredentialsError(f"kubeconfig {paths}: {error}") from error
+    except (package.ConfigException, yaml.YAMLError) as error:
+        raise CredentialsError(f"kubeconfig {paths}: {' '.join(str(error).split())}") from error
+    except _MALFORMED as error:
+        lack = "it is empty, or its clusters, users or contexts are not as `kubectl config view` shows them"
+        raise CredentialsError(f"kubeconfig {paths}: {lack}") from error

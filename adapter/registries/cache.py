@@ -84,14 +84,7 @@ class InstanceCache:
         error = current.public if current is not None else None
         if listed is None:
             return None if error is None else Roster(at=self._clock(), valid=False, error=error)
-        answer = listed.answer
-        return Roster(
-            at=listed.at,
-            protected=answer.protected,
-            error=error,
-            absence_counts=answer.absence_counts,
-            instances=answer.instances,
-        )
+        return listed.answer.roster(listed.at, error)
 
     def trouble(self, key: ServiceKey) -> Trouble | None:
         """Why the last question about a service has no valid answer, or one without all registrations; else None."""

@@ -1,10 +1,10 @@
 """Consul: a blocking query for each service, so that changes arrive at once; each list is confirmed within 11 s.
 
 A blocking query only says when to read: agents answer it from a stream, which never reports that ACLs filter it, and
-which is an empty list for a token that lost its rights. So the list is read with a plain query after each of them.
+which is an empty list for a token that lost its rights. So the list is read with a plain query after each change of
+their answers, and once a minute without one.
 
-A failing check and maintenance of the service or its node pull an instance out, as does the weight 0. A critical check
-of the agent that has no output yet has not run since the agent started: that is doubt.
+A failing check and maintenance of the service or its node pull an instance out, as does the weight 0.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance
+from adapter.registries.poll import digest
 from adapter.registries.servers import Servers, path_segment, refusal
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.decoding import Decoder
@@ -34,16 +35,13 @@ POD_NAME = "pod-name"
 POD_UID = "pod-uid"
 POD_NAMESPACE = "k8s-namespace"
 """Metadata keys of consul-k8s for the pod of an instance."""
-UNTIL_CHECKED = 200_000_000_000.0
-"""The end of doubt (epoch seconds) that a check's first run ends, with another answer."""
+LIST_SECONDS = 60.0
+"""How long equal answers to blocking queries confirm a list."""
 
 _SHORTEST_WAIT = 0.75
 _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
-_SILENT = {"ttl", "script", "docker"}
-"""Types of checks that may fail without an output."""
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
-_LONGEST_INDEX = 20  # digits of an unsigned integer of 64 bits
 _LAN = ("lan_ipv4", "lan_ipv6")
 
 
@@ -72,8 +70,6 @@ class _Service(msgspec.Struct, rename="pascal"):
 class _Check(msgspec.Struct, rename="pascal"):
     id: str = msgspec.field(name="CheckID")
     status: str
-    type: str = ""
-    output: str = ""
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -83,6 +79,20 @@ class _Entry(msgspec.Struct, rename="pascal"):
 
 
 _ENTRIES = Decoder(list[_Entry])
+
+
+class _Last(NamedTuple):
+    """The last list of a service: its server, the index to wait with, the digests of the bodies, and the list.
+
+    `until` (the loop's time): how long an equal answer to a blocking query confirms it.
+    """
+
+    server: str = ""
+    revision: int = 0
+    waited: bytes = b""
+    listed: bytes = b""
+    answer: Answer = Answer(())
+    until: float = 0.0
 
 
 class ConsulSource:
@@ -97,29 +107,31 @@ class ConsulSource:
         """The instance lists of a service, after each change and after each wait without one. Raises SourceError."""
         if key.group:
             raise SourceError(f"Consul has no groups; take group {key.group!r} out of the policy")
-        server, index = "", 0
+        last = _Last()
         while True:
             earliest = asyncio.get_running_loop().time() + GAP_SECONDS
-            server, index, answer = await self._servers.ask(partial(self._next, key, (server, index)))
-            yield answer
+            last = await self._servers.ask(partial(self._next, key, last))
+            yield last.answer
             await asyncio.sleep(earliest - asyncio.get_running_loop().time())
 
     async def close(self) -> None:
         """Close the connections."""
         await self._servers.close()
 
-    async def _next(self, key: ServiceKey, last: tuple[str, int], server: str) -> tuple[str, int, Answer]:
-        """Wait for a list newer than the last one of this server, if there was one, and read the list.
-
-        Returns the server, the index to wait with, and the list.
-        """
-        waited_for, seen = 0, last[1] if last[0] == server else 0
-        if seen:
+    async def _next(self, key: ServiceKey, last: _Last, server: str) -> _Last:
+        """Wait for a list newer than the last one of this server, if there was one, and read the list if it changed."""
+        if last.server != server:
+            last = _Last(server)
+        now, waited_for, waited = asyncio.get_running_loop().time, 0, b""
+        if last.revision:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
-            params = {**self._where(key), "index": str(seen), "wait": f"{wait * 1000:.0f}ms"}
+            params = {**self._where(key), "index": str(last.revision), "wait": f"{wait * 1000:.0f}ms"}
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
-            waited_for = _headers(await self._query(server, key, params, deadline), server).revision
+            reply = await self._query(server, key, params, deadline)
+            waited_for, waited = _headers(reply, server).revision, digest(reply.body)
+            if waited_for == last.revision and waited == last.waited and now() < last.until:
+                return last
         async with self._list_slots:
             reply = await self._query(server, key, self._where(key))
         headers = _headers(reply, server)
@@ -129,18 +141,20 @@ class ConsulSource:
             raise NotAllowed(
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
-        try:
-            answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
-        except WrongRegistryAnswer as error:
-            raise error.with_context(server) from error
+        listed, answer = digest(reply.body), last.answer
+        if listed != last.listed:
+            try:
+                answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
+            except WrongRegistryAnswer as error:
+                raise error.with_context(server) from error
         if not answer.instances and headers.default_deny and not self._settings.token_file:
             raise NotAllowed(
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
-        index = 0 if waited_for < seen else max(headers.revision, waited_for)
-        return server, index, answer
+        index = 0 if waited_for < last.revision else max(headers.revision, waited_for)
+        return _Last(server, index, waited, listed, answer, now() + LIST_SECONDS)
 
     async def _query(
         self, server: str, key: ServiceKey, params: Mapping[str, str], deadline: float | None = None
@@ -188,7 +202,7 @@ def _headers(reply: Reply, server: str) -> _Headers:
         raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
     index = values.get("X-Consul-Index", "")
     return _Headers(
-        revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
+        revision=int(index) if index.isdecimal() else 0,
         filtered=values.get("X-Consul-Results-Filtered-By-ACLs") == "true",
         default_deny=values.get("X-Consul-Default-ACL-Policy") == "deny",
     )
@@ -206,8 +220,6 @@ def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer
 def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
     """The instances of an entry, one for each of its LAN addresses."""
     service, status = entry.service, _status(entry.checks)
-    critical = [check for check in entry.checks if check.status == "critical"]
-    has_not_run = all(check.type and check.type not in _SILENT and not check.output for check in critical)
     meta = service.meta or {}
     address = service.address or entry.node.address
     # The other family's address, too. Virtual and WAN addresses belong to no pod.
@@ -224,7 +236,6 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
             pod_uid=meta.get(POD_UID, ""),
             pod_name=meta.get(pod_name_key or POD_NAME, ""),
             pod_namespace=meta.get(POD_NAMESPACE, ""),
-            doubtful_until=UNTIL_CHECKED if status == CRITICAL and has_not_run else None,
             metadata=meta,
         )
 

@@ -12,7 +12,6 @@ Servers and versions write JSON differently: numbers and booleans may be strings
 element, keys vary in case, and unknown values may be null.
 """
 
-import hashlib
 import math
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -20,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from adapter.load.matching import canonical_ip
 from adapter.load.roster import Instance
-from adapter.registries.poll import CONNECTIONS, Polled, poll
+from adapter.registries.poll import CONNECTIONS, Polled, digest, poll
 from adapter.registries.servers import Servers, path_segment
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.decoding import Decoder
@@ -87,21 +85,21 @@ class EurekaSource:
         """The instance lists of an application. Raises SourceError."""
         return poll(
             self._settings.interval_seconds,
-            lambda digest: self._servers.ask(partial(self._read, key, digest)),
+            lambda last: self._servers.ask(partial(self._read, key, last)),
         )
 
     async def close(self) -> None:
         """Close the connections."""
         await self._servers.close()
 
-    async def _read(self, key: ServiceKey, digest: str, server: str) -> Polled | None:
+    async def _read(self, key: ServiceKey, last: str, server: str) -> Polled | None:
         name = key.service.upper()  # Eureka's names are case-insensitive
         reply = await self._servers.send("GET", server, f"/apps/{path_segment(name)}")
         if reply.status != 200:
             raise _refused(reply, server)
-        # Eureka knows no ETags. Unchanged answers are equal, so most of them are not decoded.
-        found = hashlib.blake2b(reply.body, digest_size=16).hexdigest()
-        if found == digest:
+        # Eureka knows no ETags, but unchanged answers are equal.
+        found = digest(reply.body).hex()
+        if found == last:
             return None
         try:
             return Polled(read_application(reply.body, name, self._settings.pod_name_key), found)
@@ -110,11 +108,7 @@ class EurekaSource:
 
 
 def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
-    """The instances of this application by id, of each address the newest registration. Raises WrongRegistryAnswer.
-
-    A killed process leaves one behind under another id. The server updates the registration time whenever an instance
-    registers again, so a leftover is always older.
-    """
+    """The instances of this application, by id. Raises WrongRegistryAnswer."""
     try:
         application = _DOCUMENT.decode(body).application
     except msgspec.MsgspecError as error:
@@ -123,15 +117,8 @@ def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
         raise WrongRegistryAnswer(f"the answer is of {application.name!r}, not of {name!r}")
     listed = application.instance or []
     infos = listed if isinstance(listed, list) else [listed]
-    newest: dict[object, float] = {}
-    dated: list[tuple[object, float, Instance]] = []
-    for info in sorted(infos, key=lambda each: each.instance_id or each.host_name or ""):
-        instance = _instance(info, pod_name_key)
-        address = (canonical_ip(instance.ip), instance.port, instance.pod_name) if instance.ip else id(instance)
-        at = instance.registered_at or 0.0
-        newest[address] = max(at, newest.get(address, at))
-        dated.append((address, at, instance))
-    return Answer(tuple(instance for address, at, instance in dated if at >= newest[address]))
+    infos = sorted(infos, key=lambda each: each.instance_id or each.host_name or "")
+    return Answer(tuple(_instance(info, pod_name_key) for info in infos))
 
 
 def _instance(info: _Info, pod_name_key: str) -> Instance:

@@ -6,6 +6,7 @@ nothing: it is asked again with a back-off of its own, of at most 30 s.
 
 import asyncio
 import contextlib
+import importlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -18,15 +19,7 @@ from adapter.registries.source import Answer, ServiceKey, Source
 from adapter.runtime.backoff import LONGEST_SECONDS, Backoff
 from adapter.runtime.slots import Claim
 from adapter.runtime.source_errors import MissingExtra, SourceError
-from adapter.settings.registries import (
-    ConsulRegistry,
-    EurekaRegistry,
-    HttpRegistry,
-    NacosRegistry,
-    PolarisRegistry,
-    Registry,
-    ZooKeeperRegistry,
-)
+from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import RegistryRow
 
@@ -178,38 +171,25 @@ class RegistryManager:
             self._connections.clear()
 
 
-def open_source(settings: Registry) -> Source:  # noqa: PLR0911  a row for each type
-    """The source of a registry; one that raises MissingExtra for each service if its extra is not installed.
+_SOURCES = {
+    "HTTP": ("http", "HttpSource"),
+    "Polaris": ("polaris", "PolarisSource"),
+    "Eureka": ("eureka", "EurekaSource"),
+    "Consul": ("consul", "ConsulSource"),
+    "Nacos": ("nacos.source", "NacosSource"),
+    "ZooKeeper": ("zookeeper.source", "ZooKeeperSource"),
+}
+"""Module and class of each type's source; imported when first needed, because some need an extra."""
 
-    Modules are imported when first needed.
-    """
-    match settings:
-        case HttpRegistry():
-            from adapter.registries.http import HttpSource
 
-            return HttpSource(settings)
-        case PolarisRegistry():
-            from adapter.registries.polaris import PolarisSource
-
-            return PolarisSource(settings)
-        case EurekaRegistry():
-            from adapter.registries.eureka import EurekaSource
-
-            return EurekaSource(settings)
-        case ConsulRegistry():
-            from adapter.registries.consul import ConsulSource
-
-            return ConsulSource(settings)
-        case NacosRegistry():
-            from adapter.registries.nacos.source import NacosSource
-
-            return NacosSource(settings)
-        case ZooKeeperRegistry():
-            try:
-                from adapter.registries.zookeeper.source import ZooKeeperSource
-            except ImportError as error:
-                return _Missing(MissingExtra("zookeeper", error))
-            return ZooKeeperSource(settings)
+def open_source(settings: Registry) -> Source:
+    """The source of a registry; one that raises MissingExtra for each service if its extra is not installed."""
+    module, name = _SOURCES[settings.type]
+    try:
+        opener: Callable[[Registry], Source] = getattr(importlib.import_module(f"adapter.registries.{module}"), name)
+    except ImportError as error:
+        return _Missing(MissingExtra(settings.type.lower(), error))
+    return opener(settings)
 
 
 class _Missing:

@@ -5,7 +5,6 @@ it pulled out.
 """
 
 import ipaddress
-import sys
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -35,8 +34,7 @@ class _StatedPod(msgspec.Struct):
     port: Port | None = None
     pod: str = ""
     uid: str = ""
-    weight: msgspec.Raw = msgspec.Raw(b"null")
-    """A number or null, decoded later: 1e-400 is not 0."""
+    weight: Weight | None = None
     reason: str = ""
 
 
@@ -47,7 +45,6 @@ class _Document(msgspec.Struct):
 
 
 _DOCUMENT = Decoder(_Document)
-_WEIGHT = Decoder(Weight | None)
 
 
 class HttpSource:
@@ -114,12 +111,6 @@ def read_document(body: bytes, service: str) -> Answer:
 
 def _instance(pod: _StatedPod, place: str) -> Instance:
     """The instance, with its address in the form of pod IPs. Raises WrongRegistryAnswer if it can match no pod."""
-    try:
-        weight = _WEIGHT.decode(pod.weight)
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"{place}.weight: {error}") from error
-    if weight == 0 and bytes(pod.weight).lower().partition(b"e")[0].strip(b"-0."):
-        weight = sys.float_info.min  # it is too small for a float, and 0 means pulled out
     ip = pod.ip
     try:
         address = ipaddress.ip_address(ip.strip().strip("[]").partition("%")[0])
@@ -135,7 +126,7 @@ def _instance(pod: _StatedPod, place: str) -> Instance:
     return Instance(
         ip=ip,
         port=pod.port,
-        weight=weight,
+        weight=pod.weight,
         status={"out": OUT, "unknown": UNKNOWN}.get(pod.state, ""),
         pod_uid=pod.uid,
         pod_name=pod.pod,

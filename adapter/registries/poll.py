@@ -1,6 +1,7 @@
 """Polls one service: the iterator of registries that have no push, HTTP platforms, Polaris and Eureka."""
 
 import asyncio
+import hashlib
 import math
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -43,3 +44,8 @@ async def poll(
         yield last.answer
         due = max(due + interval, loop.time())
         await asyncio.sleep(due - loop.time())
+
+
+def digest(body: bytes) -> bytes:
+    """A digest of an answer: unchanged lists, which most are, are not decoded again."""
+    return hashlib.blake2b(body, digest_size=16).digest()

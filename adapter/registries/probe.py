@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapter.load.roster import Roster
 from adapter.registries.cache import Trouble, trouble
@@ -45,11 +45,10 @@ async def _probe_server(
     server: str, settings: Registry, source: Source, keys: Collection[ServiceKey], clock: Callable[[], float]
 ) -> ProbeResult:
     try:
-        asked = sorted(keys)
-        found = await asyncio.gather(*(_first_answer(source, server, settings, key, clock) for key in asked))
+        found = await asyncio.gather(*(_first_answer(source, server, settings, key, clock) for key in keys))
     finally:
         await source.close()
-    by_key = dict(zip(asked, found, strict=True))
+    by_key = dict(sorted(zip(keys, found, strict=True)))
     return ProbeResult(
         server=server,
         instances={key: each for key, each in by_key.items() if isinstance(each, Roster)},
@@ -64,18 +63,14 @@ async def _first_answer(
     try:
         async with asyncio.timeout(seconds + MARGIN_SECONDS), contextlib.aclosing(source.instances(key)) as answers:
             answer = await anext(answers)
-    except SourceError as error:
-        return trouble(error, settings)
     except TimeoutError:
         late = SourceUnreachable(f"{server}: no answer within {seconds:g} s", public="timed out")
         return trouble(late, settings)
+    except SourceError as error:
+        return trouble(error, settings)
     except Exception as error:  # noqa: BLE001  a fault of this program is a finding, too
         return trouble(SourceError(f"the adapter's own fault: {error!r}", public="the adapter's own fault"), settings)
-    unreadable = trouble(UnreadableRegistrations(answer.unreadable), settings).sentence if answer.unreadable else None
-    return Roster(
-        at=clock(),
-        protected=answer.protected,
-        error=unreadable,
-        absence_counts=answer.absence_counts,
-        instances=answer.instances,
-    )
+    found = answer.roster(clock())
+    if answer.unreadable:
+        return replace(found, error=trouble(UnreadableRegistrations(answer.unreadable), settings).sentence)
+    return found

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from adapter.registries.source import ServiceKey
 from adapter.runtime.slots import Claim, grant_slots
-from adapter.settings.registries import AllowedServices, Registry
+from adapter.settings.registries import Registry
 
 
 class ServiceChoice(NamedTuple):
@@ -21,8 +21,6 @@ class ServiceAllowlist:
 
     def __init__(self, registries: Iterable[Registry]) -> None:
         self._settings = {registry.name: registry for registry in registries}
-        self._rules: dict[tuple[str, str], tuple[AllowedServices, ...]] = {}
-        """By registry and namespace."""
 
     def refusal(self, key: ServiceKey, namespace: str) -> str:
         """Why a policy of this namespace may not name this service; empty where it may."""
@@ -32,18 +30,15 @@ class ServiceAllowlist:
             return f"registry {key.registry!r} is not in the adapter's settings ({names}); name one of them"
         if not settings.allow:
             return ""
-        rules = self._rules.get((settings.name, namespace))
-        if rules is None:
-            rules = tuple(rule for rule in settings.allow if _matches(namespace, rule.namespaces))
-            self._rules[settings.name, namespace] = rules
         separator = settings.group_separator
         is_forged = separator and (separator in key.service or separator in key.group + separator[0])
         registry_namespace, own_group = settings.place(key.namespace, key.group)
         if not is_forged and any(
-            _matches(key.service, rule.services)
+            _matches(namespace, rule.namespaces)
+            and _matches(key.service, rule.services)
             and _matches(registry_namespace, rule.registry_namespaces)
             and _matches(own_group, rule.groups)
-            for rule in rules
+            for rule in settings.allow
         ):
             return ""
         group = f" of group {key.group!r}" if key.group else ""

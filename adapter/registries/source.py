@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy
 from adapter.load.states import service_registry
 from adapter.runtime.source_errors import WrongRegistryAnswer
@@ -43,6 +43,16 @@ class Answer:
     protected: bool = False
     absence_counts: bool = True
     unreadable: tuple[str, ...] = ()
+
+    def roster(self, at: float, error: str | None = None) -> Roster:
+        """The list for decisions, as of this time (epoch seconds), with the error since."""
+        return Roster(
+            at=at,
+            protected=self.protected,
+            error=error,
+            absence_counts=self.absence_counts,
+            instances=self.instances,
+        )
 
 
 class UnreadableRegistrations(WrongRegistryAnswer):

@@ -20,6 +20,9 @@ LARGEST_ANSWER = 32 * MIB
 """Bytes of an answer, unpacked, where the settings say nothing else."""
 AT_ONCE = 8
 """Connections of a client."""
+LOOK_SECONDS = 1.0
+"""How often a client looks whether its files changed: 500 services polled each 2 s are 250 requests a second, and a
+look in a thread costs as much as a small answer. Services refuse an old token meanwhile, and are asked again."""
 LARGEST_SECRET = 16 * 1024
 """Bytes of a file with a secret: servers accept no longer header."""
 UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
@@ -71,6 +74,7 @@ class Client:
 
     `timeout` is the default deadline of a request, in seconds. `max_bytes` limits each answer, after unpacking;
     `limit_name` is the settings key of that limit, for the error. `at_once` limits the connections (0: any number).
+    `look_seconds`: time between looks at whether the files changed.
     """
 
     def __init__(
@@ -81,12 +85,16 @@ class Client:
         max_bytes: int = LARGEST_ANSWER,
         at_once: int = AT_ONCE,
         limit_name: str = "",
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._access = access
+        self._look_seconds = look_seconds
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._limit_name = limit_name
         self._opened: Opened | None = None
+        self._look_at = 0.0
+        """When to look for changed files (the loop's time)."""
         self._connector = aiohttp.TCPConnector(limit=at_once)
         self._http = aiohttp.ClientSession(
             connector=self._connector,
@@ -141,9 +149,10 @@ class Client:
 
     async def _open(self, *, secure: bool) -> Opened:
         """The credentials, read again in a thread where a file has changed."""
-        opened = self._opened
-        if opened is None or opened.stamp or (secure and opened.tls is None):
+        opened, now = self._opened, asyncio.get_running_loop().time()
+        if opened is None or (opened.stamp and now >= self._look_at) or (secure and opened.tls is None):
             self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
+            self._look_at = now + self._look_seconds
         return opened
 
 

@@ -1,45 +1,47 @@
-"""What `check` finds out about an installation: settings, APIServices, certificates, versions and clocks."""
+"""What is installed: Deployments, settings, APIServices and their CA, clocks and versions, ready servers."""
 
 import base64
 import json
+import time
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
-from aiohttp import web
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from adapter.commands.check.cluster_checks import certificate_section, control_plane_section
 from adapter.commands.check.installation import (
+    CUSTOM,
+    EXTERNAL,
+    api_server_section,
     api_service_sections,
+    deployments_section,
     find_installation,
-    installation_section,
     installed_settings,
+    server_sections,
 )
-from adapter.commands.check.report import ReportSection
-from adapter.commands.check.rights import Account
+from adapter.commands.check.report import Section
+from adapter.commands.cluster import Cluster
 from adapter.kube.session import Session
-from adapter.policy.hpa import parse_hpa
 from adapter.settings import Settings, parse_settings
 from tests.kube.fake import FakeApi, status, text
-from tests.render.kit import stock
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 IN_NAMESPACE = "/apis/apps/v1/namespaces/effective-load/deployments"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
-V1BETA2, V1BETA1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
-EXTERNAL = "v1beta1.external.metrics.k8s.io"
+CONFIG_MAP = "/api/v1/namespaces/metrics/configmaps/el-settings"
 OURS = ("effective-load", "effective-load")
 
 
-def lines(section: ReportSection) -> list[str]:
-    return [f"{one.verdict.value}: {one.text}" for one in section.findings]
+def lines(*sections: Section) -> list[str]:
+    return [f"{one.level.value}: {one.text}" for section in sections for one in section.findings]
 
 
-# --- Deployments and settings ---
+def answer(body: Any) -> Any:
+    return text(json.dumps(body))
 
 
 def deployment(component: str = "server", namespace: str = "metrics", **more: Any) -> dict[str, Any]:
@@ -57,266 +59,158 @@ def deployment(component: str = "server", namespace: str = "metrics", **more: An
     }
 
 
-def answer(body: Any) -> Any:
-    return text(json.dumps(body))
-
-
-def items(*deployments: dict[str, Any]) -> Any:
-    return answer({"items": deployments})
-
-
-async def test_the_installation_is_found_by_its_labels_with_its_accounts_and_settings(
-    api: FakeApi, session: Session
-) -> None:
-    api.answers[DEPLOYMENTS] = items(deployment(), deployment("companion"))
-    config = {"el.yaml": "server: {externalMetrics: true}"}
-    api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = answer({"data": config})
+async def test_the_installation_is_found_by_its_labels(api: FakeApi, session: Session) -> None:
+    api.answers[DEPLOYMENTS] = answer({"items": [deployment(), deployment("companion")]})
+    api.answers[CONFIG_MAP] = answer({"data": {"el.yaml": "server: {externalMetrics: true}"}})
     found = await find_installation(session, Settings())
-    assert found.accounts() == {Account.SERVER: "el-server", Account.COMPANION: "el-companion"}
-    settings, known, section = await installed_settings(session, found)
-    assert known
+    assert (found.namespace, found.accounts) == ("metrics", {"server": "el-server", "companion": "el-companion"})
+    settings, section = await installed_settings(session, found)
+    assert settings is not None
     assert settings.server.external_metrics
-    assert (settings.server.tls.namespace, settings.companion.namespace) == ("metrics", "metrics")
     assert lines(section) == ["ok: they are those of ConfigMap metrics/el-settings"]
 
 
-async def test_of_several_deployments_with_the_labels_the_one_that_serves_the_api_is_taken(
-    api: FakeApi, session: Session
-) -> None:
-    api.answers[DEPLOYMENTS] = items(deployment(namespace="a-tenants"), deployment(namespace="metrics"))
-    api.answers[f"{API_SERVICES}/{V1BETA2}"] = api_service(("metrics", "effective-load"))
+async def test_the_deployment_behind_the_apiservice_is_preferred(api: FakeApi, session: Session) -> None:
+    api.answers[DEPLOYMENTS] = answer({"items": [deployment(namespace="tenant"), deployment()]})
+    api.answers[f"{API_SERVICES}/{CUSTOM[0]}"] = api_service(("metrics", "effective-load"))
     assert (await find_installation(session, Settings())).namespace == "metrics"
 
 
-async def test_where_only_the_namespace_may_be_read_it_is_looked_for_there(api: FakeApi, session: Session) -> None:
-    api.answers[DEPLOYMENTS] = status(403, "Forbidden")
-    api.answers[IN_NAMESPACE] = items(deployment(namespace="effective-load"))
-    assert (await find_installation(session, Settings())).namespace == "effective-load"
+async def test_deployments_that_may_not_be_read_are_skipped(api: FakeApi, session: Session) -> None:
+    api.answers |= {DEPLOYMENTS: status(403, "Forbidden"), IN_NAMESPACE: status(403, "Forbidden")}
+    found = await find_installation(session, Settings())
+    assert lines(deployments_section(found))[0].startswith("skipped: its Deployments, for ")
+    assert found.accounts["companion"] == "effective-load-companion"
 
 
 @pytest.mark.parametrize(
     ("config_map", "says"),
     [
-        (answer({"data": {"el.yaml": "server: {prot: 1}"}}), "wrong: ConfigMap metrics/el-settings: server.prot"),
-        (answer({"data": {"other": ""}}), "wrong: ConfigMap metrics/el-settings has no"),
-        (
-            status(404, "NotFound"),  # pods do not start without the ConfigMap of their volume
-            "wrong: ConfigMap metrics/el-settings does not exist, so no new pod of Deployment ",
-        ),
-        (
-            status(
-                403, "Forbidden", 'User "x" cannot get resource "configmaps" in API group "" in the namespace "metrics"'
-            ),
-            "for this account may not get configmaps in namespace metrics; give --settings; every default",
-        ),
+        (answer({"data": {"el.yaml": "server: {prot: 1}"}}), "error: ConfigMap metrics/el-settings: server.prot"),
+        (answer({"data": {"other": ""}}), "error: ConfigMap metrics/el-settings has no key el.yaml"),
+        (status(404, "NotFound"), "error: ConfigMap metrics/el-settings does not exist, so no new pod"),
+        (status(403, "Forbidden", "no"), "skipped: the settings in ConfigMap metrics/el-settings, for "),
     ],
-    ids=["a wrong key", "another file", "none", "no right"],
 )
-async def test_settings_that_cannot_be_used_are_told_with_what_is_wrong(
-    api: FakeApi, session: Session, config_map: Any, says: str
-) -> None:
-    api.answers |= {DEPLOYMENTS: items(deployment()), "/api/v1/namespaces/metrics/configmaps/el-settings": config_map}
-    _, known, section = await installed_settings(session, await find_installation(session, Settings()))
-    (line,) = lines(section)
-    assert says in line
-    assert not known
+async def test_settings_that_cannot_be_used_say_why(api: FakeApi, session: Session, config_map: Any, says: str) -> None:
+    api.answers |= {DEPLOYMENTS: answer({"items": [deployment()]}), CONFIG_MAP: config_map}
+    settings, section = await installed_settings(session, await find_installation(session, Settings()))
+    assert settings is None
+    assert lines(section)[0].startswith(says)
 
 
-async def test_a_deployment_without_ready_pods_is_wrong(api: FakeApi, session: Session) -> None:
-    api.answers[DEPLOYMENTS] = items(deployment(status={}))
-    section = installation_section(await find_installation(session, Settings()))
-    first, second = section.findings
-    assert first.text.startswith("Deployment metrics/el-server has none of its 2 pods ready")
-    assert second.text.startswith("Deployment metrics/el-server runs version 0.0.1, and this program is ")
-
-
-async def test_deployments_that_may_not_be_read_are_not_checked(api: FakeApi, session: Session) -> None:
-    api.answers |= {DEPLOYMENTS: status(403, "Forbidden"), IN_NAMESPACE: status(403, "Forbidden")}
-    found = await find_installation(session, Settings())
-    assert lines(installation_section(found))[0].startswith("skip: not checked: its Deployments, for ")
-    assert found.accounts()[Account.COMPANION] == "effective-load-companion"
-
-
-# --- APIServices ---
+async def test_a_deployment_without_ready_pods_is_an_error(api: FakeApi, session: Session) -> None:
+    api.answers[DEPLOYMENTS] = answer({"items": [deployment(status={})]})
+    first, second = lines(deployments_section(await find_installation(session, Settings())))
+    assert first.startswith("error: Deployment metrics/el-server has none of its 2 pods ready")
+    assert second.startswith("warning: Deployment metrics/el-server runs version 0.0.1, and this program is ")
 
 
 def api_service(service: tuple[str, str] = OURS, authority: bytes = b"", **condition: str) -> Any:
     available = {"type": "Available", "status": "True", **condition}
-    spec = {
-        "service": {"namespace": service[0], "name": service[1]},
-        "caBundle": base64.b64encode(authority).decode(),
-    }
+    bundle = base64.b64encode(authority).decode()
+    spec = {"service": {"namespace": service[0], "name": service[1]}, "caBundle": bundle}
     return answer({"spec": spec, "status": {"conditions": [available]}})
 
 
-async def found_services(session: Session, settings: str = "", *, known: bool = True) -> dict[str, list[str]]:
-    sections, _ = await api_service_sections(session, parse_settings(settings), settings_known=known)
+async def found_services(session: Session, settings: Settings | None = None) -> dict[str, list[str]]:
+    installation = await find_installation(session, Settings())
+    sections = api_service_sections(installation, settings, time.time())
     return {one.about.removeprefix("APIService "): lines(one) for one in sections}
 
 
-async def test_our_apiservices_are_in_order(api: FakeApi, session: Session) -> None:
-    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1)}
-    found = await found_services(session)
-    assert found[V1BETA2] == ["ok: it is available, served by Service effective-load/effective-load"]
-    assert EXTERNAL not in found
-
-
-KEDA = api_service(("keda", "keda-operator-metrics-apiserver"))
-UNTRUSTED = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: signed by unknown authority"}
-GONE = {"status": "False", "reason": "ServiceNotFound", "message": "service/nowhere is not present"}
-WANTED = "server: {externalMetrics: true}"
+async def test_our_apiservices_are_ok(api: FakeApi, session: Session) -> None:
+    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in CUSTOM}
+    assert await found_services(session, Settings()) == {
+        name: ["ok: it is available from Service effective-load/effective-load"] for name in CUSTOM
+    }
 
 
 @pytest.mark.parametrize(
-    ("name", "service", "settings", "says"),
+    ("given", "settings", "name", "says"),
     [
-        pytest.param(
-            V1BETA1,
-            api_service(("monitoring", "prometheus-adapter")),
-            "",
-            "wrong: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by Service ",
-            id="another adapter that has the group",
+        (None, "", CUSTOM[0], "error: it does not exist, so no HPA is answered: apply"),
+        (
+            api_service(("monitoring", "prometheus-adapter")), "", CUSTOM[0],
+            "error: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by",
         ),
-        pytest.param(
-            V1BETA2,
-            api_service(("effective-load", "nowhere"), **GONE),
-            "",
-            "which does not answer (ServiceNotFound)",
-            id="a Service that does not exist, which is not said to answer",
+        (
+            api_service(status="False", reason="MissingEndpoints", message="no endpoints"), "", CUSTOM[1],
+            "error: it is not available (MissingEndpoints): no endpoints; the Service has no ready pod: kubectl -n eff",
         ),
-        pytest.param(EXTERNAL, KEDA, "", "(KEDA), and the settings do not want it", id="KEDA's external metrics"),
-        pytest.param(EXTERNAL, KEDA, WANTED, "wrong: it is served by Service keda/", id="which the settings want"),
-        pytest.param(
-            EXTERNAL, api_service(), "", "wrong: it names Service effective-load/", id="ours, without the setting"
+        (
+            api_service(status="False", reason="FailedDiscoveryCheck", message="tls: x509: unknown authority"), "",
+            CUSTOM[0], "error: it is not available (FailedDiscoveryCheck): tls: x509: unknown authority; its caBundle",
         ),
-        pytest.param(EXTERNAL, api_service(), None, "ok: ", id="ours, where the settings are not known"),
-        pytest.param(V1BETA1, api_service(**UNTRUSTED), "", "its caBundle does not fit", id="ours, not trusted"),
-        pytest.param(  # it looks like a wrong certificate: the server writes the caBundle of what it serves
-            EXTERNAL,
-            api_service(**UNTRUSTED),
-            WANTED,
-            "they have not read server.externalMetrics yet: a ConfigMap reaches the pods within two minutes",
-            id="ours, not served beside custom metrics",
-        ),
+        (api_service(), "", EXTERNAL, "error: it names Service effective-load/effective-load, and the settings do not"),
+        (api_service(("keda", "keda-metrics-apiserver")), "", EXTERNAL, "ok: it is served by Service keda/keda-metric"),
+        (None, "server: {externalMetrics: true}", EXTERNAL, "error: it does not exist"),
+        (status(403, "Forbidden", "no"), "", CUSTOM[0], "skipped: who serves it, for "),
     ],
-)
-async def test_an_apiservice_is_told_with_who_serves_it(
-    api: FakeApi, session: Session, name: str, service: Any, settings: str | None, says: str
+)  # fmt: skip
+async def test_an_apiservice_says_who_serves_it_and_what_to_do(
+    api: FakeApi, session: Session, given: Any, settings: str, name: str, says: str
 ) -> None:
-    api.answers |= {f"{API_SERVICES}/{each}": api_service() for each in (V1BETA2, V1BETA1)}
-    api.answers[f"{API_SERVICES}/{name}"] = service
-    (line,) = (await found_services(session, settings or "", known=settings is not None))[name]
-    assert says in line
-    assert ("caBundle" in line) is ("caBundle" in says)
+    api.answers |= {f"{API_SERVICES}/{name}": given} if given is not None else {}
+    (line, *_) = (await found_services(session, parse_settings(settings)))[name]
+    assert line.startswith(says)
+
+
+def pem(days: float) -> bytes:
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=100)).not_valid_after(now + timedelta(days=days, hours=1))
+    return builder.sign(key, hashes.SHA256()).public_bytes(encoding_pem())
+
+
+def encoding_pem() -> Any:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return Encoding.PEM
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "remedy"),
+    ("authority", "says"),
     [
-        ("MissingEndpoints", "no addresses", "the Service has no ready pod"),
-        ("FailedDiscoveryCheck", "x509: certificate signed by unknown authority", "its caBundle does not fit"),
-        ("FailedDiscoveryCheck", "context deadline exceeded", "open the pods' port to the control plane"),
-        ("Odd", "?", "look at kubectl describe apiservice"),
+        (pem(60), "ok: the CA in its caBundle is valid until"),
+        (pem(5), "warning: the CA in its caBundle ends in 5 days"),
+        (pem(-2), "error: the CA in its caBundle expired on"),
+        (pem(-2) + pem(60), "ok: the CA in its caBundle is valid until"),
+        (b"nonsense", "error: the CA in its caBundle cannot be read"),
     ],
 )
-async def test_an_apiservice_that_is_not_available_says_what_to_do(
-    api: FakeApi, session: Session, reason: str, message: str, remedy: str
-) -> None:
-    down = api_service(status="False", reason=reason, message=message)
-    api.answers |= {f"{API_SERVICES}/{name}": down for name in (V1BETA2, V1BETA1)}
-    (line,) = (await found_services(session))[V1BETA2]
-    assert line.startswith(f"wrong: it is not available ({reason}: {message}): {remedy}")
-
-
-# --- certificates ---
-
-
-def pem(*, days: float, begins: float = -1) -> bytes:
-    """A certificate that ends in so many days."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
-    now = datetime.now(UTC)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = (
-        made.serial_number(1).not_valid_before(now + timedelta(days=begins)).not_valid_after(now + timedelta(days=days))
-    )
-    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+async def test_the_end_of_the_ca_is_judged(api: FakeApi, session: Session, authority: bytes, says: str) -> None:
+    api.answers[f"{API_SERVICES}/{CUSTOM[0]}"] = api_service(authority=authority)
+    assert (await found_services(session, Settings()))[CUSTOM[0]][1].startswith(says)
 
 
 @pytest.mark.parametrize(
-    ("days", "begins", "says"),
+    ("version", "says", "has_tolerance"),
     [
-        (300, -1, " is valid until "),
-        (5.5, -1, " ends in 5 days ("),
-        (-0.5, -1, " has expired on "),
-        (9, 1, " is valid from "),
+        ("v1.35.2", "ok: it is Kubernetes v1.35.2, whose HPAs have a tolerance of their own", True),
+        ("v1.30.0-gke.5", "warning: it is Kubernetes v1.30.0-gke.5, whose HPAs have no tolerance", False),
+        ("v1.22.1", "error: Kubernetes v1.22.1 has no autoscaling/v2", False),
     ],
 )
-async def test_the_end_of_a_ca_is_judged(api: FakeApi, session: Session, days: float, begins: float, says: str) -> None:
-    bundle = api_service(authority=pem(days=days, begins=begins))
-    api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
-    _, services = await api_service_sections(session, Settings(), settings_known=True)
-    (line,) = lines(certificate_section(session, services))
-    assert f"the CA in the caBundle of APIService {V1BETA2} and {V1BETA1}{says}" in line
-    assert line.startswith({300: "ok", 5.5: "note"}.get(days, "wrong"))
-
-
-async def test_of_a_bundle_the_ca_that_ends_last_counts(api: FakeApi, session: Session) -> None:
-    bundle = api_service(authority=pem(days=-0.5) + pem(days=300))
-    api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
-    _, services = await api_service_sections(session, Settings(), settings_known=True)
-    first = lines(certificate_section(session, services))[0]
-    assert first.startswith(f"ok: the CA in the caBundle of APIService {V1BETA2} and {V1BETA1} is valid until")
-
-
-# --- the API server ---
-
-
-async def control_plane(session: Session, *hpas: Any) -> tuple[list[str], bool | None]:
-    section, has_tolerance = await control_plane_section(session, [parse_hpa(one) for one in hpas])
-    return [line for line in lines(section) if "clock" not in line], has_tolerance
-
-
-@pytest.mark.parametrize(
-    ("version", "has", "says"),
-    [
-        ("v1.36.3", True, "ok: it is Kubernetes v1.36.3, whose HPAs have a tolerance"),
-        ("v1.34.0-gke.5", False, "note: it is Kubernetes v1.34.0-gke.5, whose HPAs have no tolerance"),
-        ("v1.22.1", False, "wrong: it is Kubernetes v1.22.1, which has no autoscaling/v2"),
-        ("who knows", None, "note: it says no version that can be read"),
-    ],
-)
-async def test_the_version_tells_whether_hpas_have_a_tolerance(
-    api: FakeApi, session: Session, version: str, has: bool | None, says: str
+async def test_the_version_decides_on_the_tolerance(
+    api: FakeApi, session: Session, version: str, says: str, has_tolerance: bool
 ) -> None:
     api.answers["/version"] = answer({"gitVersion": version})
-    (line,), has_tolerance = await control_plane(session)
-    assert line.startswith(says)
-    assert has_tolerance is has
+    section, found = await api_server_section(session)
+    assert lines(section)[0].startswith(says)
+    assert found is has_tolerance
 
 
-async def test_an_hpa_with_a_tolerance_or_the_feature_gate_proves_more_than_the_version(
-    api: FakeApi, session: Session
-) -> None:
-    api.answers["/version"] = answer({"gitVersion": "v1.34.1"})
-    assert (await control_plane(session, stock(behavior={"scaleUp": {"tolerance": "0"}})))[1] is True
-    gate = 'kubernetes_feature_enabled{name="HPAConfigurableTolerance",stage="ALPHA"} 1\n'
-    api.answers["/metrics"] = text(f"# HELP x\n{gate}")
-    assert (await control_plane(session))[1] is True
-    api.answers |= {
-        "/version": answer({"gitVersion": "v1.36.0"}),
-        "/metrics": text(gate.replace("} 1", "} 0")),
-    }
-    assert (await control_plane(session))[1] is False
-
-
-async def test_clocks_that_differ_are_told(api: FakeApi, session: Session) -> None:
-    async def late(_request: web.Request) -> web.StreamResponse:
-        answer = web.json_response({"gitVersion": "v1.36.0"})
-        answer.headers["Date"] = "Thu, 01 Jan 2026 00:00:00 GMT"
-        return answer
-
-    api.answers["/version"] = late
-    section, _ = await control_plane_section(session, None)
-    (line,) = [line for line in lines(section) if "clock" in line]
-    assert line.startswith("wrong: the clock here is ")
-    assert "ahead of the API server's" in line
+async def test_a_server_that_is_not_ready_says_why(api: FakeApi, session: Session) -> None:
+    slices = {"endpoints": [{"targetRef": {"kind": "Pod", "name": "el-1"}}]}
+    api.answers["/apis/discovery.k8s.io/v1/namespaces/metrics/endpointslices"] = answer({"items": [slices]})
+    readyz = "/api/v1/namespaces/metrics/pods/el-1:8080/proxy/readyz"
+    cluster = Cluster(session, Fraction(1, 10))
+    api.answers[readyz] = text("[+]sync ok\n[-]watches failed: no life since 12:00\n[!]tls: old\nreadyz check failed\n")
+    assert lines(*await server_sections(cluster, "metrics", Settings())) == [
+        "error: it is not ready (watches): no life since 12:00",
+        "error: old",
+    ]
+    api.answers[readyz] = text("[+]sync ok\nreadyz check passed\n")
+    assert lines(*await server_sections(cluster, "metrics", Settings())) == ["ok: it is ready"]

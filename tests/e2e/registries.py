@@ -5,6 +5,7 @@ The tests only register pods and pull them out, so the pods need not run, and no
 
 import contextlib
 import json
+import signal
 import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -40,6 +41,9 @@ class Platform(Protocol):
     def resume(self, *, wiped: bool) -> None:
         """Starts it again, with its data or without (`wiped`)."""
 
+    def freeze(self, *, on: bool) -> None:
+        """Stops the process, so that connections stay and answers do not arrive, or lets it go on."""
+
 
 class OnConsul:
     """Consul: maintenance mode; changes arrive by blocking queries."""
@@ -69,6 +73,9 @@ class OnConsul:
             self._server.wipe()
         self._server.resume()
 
+    def freeze(self, *, on: bool) -> None:
+        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
+
 
 class OnZooKeeper:
     """ZooKeeper: Spring Cloud's layout and instance status; changes arrive by watches."""
@@ -96,6 +103,9 @@ class OnZooKeeper:
 
     def resume(self, *, wiped: bool) -> None:
         self._server.restart(wipe=wiped)
+
+    def freeze(self, *, on: bool) -> None:
+        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
     def _content(self, service: str, pod: str, status: str) -> bytes:
         instance = {"name": service, "id": pod, "address": self._ips[pod], "port": PORT, "serviceType": "DYNAMIC"}
@@ -132,6 +142,9 @@ class OnPolaris:
 
     def resume(self, *, wiped: bool) -> None:
         self._server.restart(wipe=wiped)
+
+    def freeze(self, *, on: bool) -> None:
+        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
     def _call(self, method: str, path: str, instances: list[dict[str, Any]]) -> None:
         self._server.call(method, f"/naming/v1/instances{path}", instances)
@@ -189,6 +202,9 @@ class OnEureka:
 
     def resume(self, *, wiped: bool) -> None:
         self._server.resume()
+
+    def freeze(self, *, on: bool) -> None:
+        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
-"""`effective-load check` on the real control plane, with the rights that the manifests give the adapter."""
+"""`check` names the one cause first, and `explain` agrees, on the real control plane with each thing away in turn."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,39 +8,62 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.runtime.times import format_time
-from lab.harness.workloads import Workloads, cpu_watermarks, external_metric, target_metric
+from lab.harness import binaries
+from lab.harness.adapter import NAMESPACE, AdapterProcess
+from lab.harness.control_plane import ControlPlane
+from lab.harness.processes import free_ports
+from lab.harness.workloads import Workloads, cpu_watermarks, resource_metric, until
 from tests.e2e.commands import command
+from tests.e2e.conftest import MakeAdapter
 from tests.e2e.registries import Platform, platform
+from tests.manifests.rendering import MANIFESTS, documents
 
-pytestmark = pytest.mark.builds("consul")
+pytestmark = [pytest.mark.versions, pytest.mark.builds("consul")]
 
 SERVICE = "shop.web"
+CALM = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
 
 
 class Check:
-    """Runs the command against this cluster, with one registry in the settings."""
+    """Runs `check` and `explain` about policy web of a namespace, with these settings."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, entry: dict[str, Any]) -> None:
-        self._kubeconfig, self._entry = kubeconfig, entry
-        self._settings = folder / "settings.yaml"
+    def __init__(self, folder: Path, cluster: ControlPlane, namespace: str) -> None:
+        self._settings, self.kubeconfig, self._policy = folder / "settings.yaml", cluster.kubeconfig, f"{namespace}/web"
 
-    def __call__(self, *arguments: str, **entry: Any) -> tuple[int, dict[str, list[str]]]:
-        """The exit status, and the findings of each section; `entry` are further keys of the registry."""
-        status, printed = self._run(*arguments, "-o", "json", **entry)
-        sections = json.loads(printed)["sections"]
-        return status, {
-            one["about"]: [f"{finding['verdict']}: {finding['text']}" for finding in one["findings"]]
-            for one in sections
+    def __call__(self, **settings: Any) -> dict[str, list[str]]:
+        """The findings of each section that are not ok."""
+        self._settings.write_text(yaml.safe_dump({"server": {"externalMetrics": True}, **settings}))
+        asked = ("--settings", self._settings, "--kubeconfig", self.kubeconfig, "--policy", self._policy)
+        status, printed = command("check", *asked, "-o", "json")
+        report = json.loads(printed[printed.index("{\n") :])  # log lines of sources that fail may stand before it
+        assert (status == 0) is report["ok"]
+        return {
+            one["about"]: [f"{found['level']}: {found['text']}" for found in one["findings"] if found["level"] != "ok"]
+            for one in report["sections"]
         }
 
-    def lines(self, *arguments: str) -> list[str]:
-        """The lines of its text output."""
-        return self._run(*arguments)[1].splitlines()
+    def errors(self, **settings: Any) -> list[str]:
+        """The errors, the first of which names the cause."""
+        return [line for found in self(**settings).values() for line in found if line.startswith("error: ")]
 
-    def _run(self, *arguments: str, **entry: Any) -> tuple[int, str]:
-        self._settings.write_text(yaml.safe_dump({"registries": [{**self._entry, **entry}]}))
-        return command("check", "--settings", self._settings, "--kubeconfig", self._kubeconfig, *arguments)
+    def explain(self) -> str:
+        """The page of `explain`."""
+        return command("explain", self._policy, "--kubeconfig", self.kubeconfig)[1]
+
+
+@pytest.fixture
+def check(tmp_path: Path, control_plane: ControlPlane, workloads: Workloads) -> Check:
+    return Check(tmp_path, control_plane, workloads.namespace)
+
+
+def serve(workloads: Workloads, *metrics: dict[str, Any], hpa: Any = None, pods: int = 2, **policy: Any) -> None:
+    """A service that its HPA scales: on cpu, unless other metrics of the policy or the HPA are given."""
+    exact = binaries.HPA_TOLERANCE  # else as much as an HPA has that cannot set its own
+    workloads.deployment("web", pods)
+    workloads.policy(
+        "web", [*metrics] or [cpu_watermarks("1200m", "400m")], tolerance="0" if exact else "10%", **policy
+    )
+    workloads.hpa("web", **({"behavior": CALM} if exact else {}), **({"metrics": hpa} if hpa else {}))
 
 
 @pytest.fixture(scope="module")
@@ -50,178 +72,125 @@ def consul() -> Iterator[Platform]:
         yield server
 
 
-@pytest.fixture
-def check(tmp_path: Path, adapter_kubeconfig: Path, consul: Platform) -> Check:
-    return Check(tmp_path, adapter_kubeconfig, consul.settings)
+def test_a_service_in_order_has_no_error(adapter: AdapterProcess, workloads: Workloads, check: Check) -> None:
+    serve(workloads)
+    workloads.wait_condition("web", "ScalingActive")
+    assert check.errors() == []
+    assert "Freshness" in check.explain()
 
 
-def is_inactive(hpa: dict[str, Any]) -> bool:
-    conditions = hpa.get("status", {}).get("conditions", ())
-    return ("ScalingActive", "False") in {(one["type"], one["status"]) for one in conditions}
+def test_a_stopped_adapter_is_the_one_error(adapter: AdapterProcess, workloads: Workloads, check: Check) -> None:
+    serve(workloads)
+    adapter.stop()
+    until(lambda: any("is not available" in one for one in check.errors()), 60, adapter.logs)
+    found = check()
+    assert {about.split()[0] for about, lines in found.items() if any("error:" in one for one in lines)} == {
+        "APIService"
+    }
+    assert found["not checked yet"] == [
+        "skipped: sources, registries, policies and HPAs: fix the errors of installation first"
+    ]
+    assert "`effective-load check` finds the cause" in check.explain()
 
 
-def policy(workloads: Workloads, name: str = "web", service: str = SERVICE) -> None:
-    workloads.policy(name, [cpu_watermarks("1200m", "400m")], registry={"name": "consul", "service": service})
+def test_a_missing_apiservice_is_the_one_error(adapter: AdapterProcess, workloads: Workloads, check: Check) -> None:
+    serve(workloads)
+    adapter.unregister()
+    first, *_ = check.errors()
+    assert first.startswith("error: it does not exist, so no HPA is answered")
+    assert "`effective-load check` finds the cause" in check.explain()
 
 
-def addresses(workloads: Workloads) -> dict[str, str]:
-    return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
-
-
-def test_matching_pods_are_counted_and_the_others_are_listed_with_the_reason(
-    check: Check, workloads: Workloads, consul: Platform
+def test_a_missing_role_is_the_one_error(
+    adapter: AdapterProcess, control_plane: ControlPlane, workloads: Workloads, check: Check
 ) -> None:
-    workloads.deployment("web", 3)
-    policy(workloads)
-    workloads.hpa("web")
-    pods = addresses(workloads)
+    (binding,) = [
+        one
+        for one in documents(MANIFESTS / "base" / "rbac.yaml")
+        if (one["kind"], one["metadata"]["name"]) == ("ClusterRoleBinding", "effective-load-scales")
+    ]
+    serve(workloads)
+    control_plane.client.delete(binding)
+    try:
+        until(lambda: bool(check.errors()), 30, adapter.logs)
+        found = check()
+    finally:
+        control_plane.client.apply(binding)
+    (lack,) = found[f"rights of service account {NAMESPACE}/{NAMESPACE}"]
+    assert lack.startswith("error: it may not get deployments/scale.apps; get statefulsets/scale.apps; ")
+    assert lack.endswith("apply effective-load-scales and its binding (manifests/base/rbac.yaml)")
+    assert "rights" not in found["not checked yet"][0].partition(":")[2].partition(":")[0]
+
+
+def test_a_prometheus_that_is_away_is_the_one_error(
+    make_adapter: MakeAdapter, workloads: Workloads, check: Check
+) -> None:
+    [port] = free_ports(1)
+    settings = {"prometheus": {"servers": [{"name": "main", "url": f"http://127.0.0.1:{port}", "timeoutSeconds": 1}]}}
+    adapter = make_adapter(settings)
+    serve(workloads, {"name": "queue", "query": {"promQL": "sum(queue)", "server": "main"}, "highWatermark": "10"})
+    until(lambda: f"127.0.0.1:{port}" in check.explain() or "query queue" in check.explain(), 60, adapter.logs)
+    (error,) = check.errors(**settings)
+    assert error.startswith(f"error: http://127.0.0.1:{port} cannot be asked: ")
+    assert "HPAs get an error: " in check.explain()
+
+
+def test_a_registry_that_is_away_is_the_one_error(
+    make_adapter: MakeAdapter, workloads: Workloads, check: Check
+) -> None:
+    [port] = free_ports(1)
+    entry = {"name": "consul", "type": "Consul", "servers": [f"http://127.0.0.1:{port}"], "timeoutSeconds": 1}
+    adapter = make_adapter({"registries": [entry], "resourceMetrics": {"intervalSeconds": 2}})
+    serve(workloads, registry={"name": "consul", "service": SERVICE})
+    until(lambda: "registry consul" in check.explain(), 60, adapter.logs)
+    (error,) = check.errors(registries=[entry])
+    assert error.startswith(f"error: http://127.0.0.1:{port} cannot be reached: ")
+    page = check.explain()
+    assert any("registry consul" in line and "connection refused" in line for line in page.splitlines()), page
+
+
+def test_a_wrong_service_name_is_the_one_error(
+    make_adapter: MakeAdapter, workloads: Workloads, check: Check, consul: Platform
+) -> None:
+    adapter = make_adapter({"registries": [consul.settings], "resourceMetrics": {"intervalSeconds": 2}})
+    serve(workloads, registry={"name": "consul", "service": "shop.wbe"})
+    until(lambda: "0 instances" in check.explain(), 60, adapter.logs)
+    error, *others = check.errors(registries=[consul.settings])
+    assert not others
+    assert "service shop.wbe of registry consul" in error
+    assert "no instance is registered under this name; check service, namespace and group" in error
+
+
+def test_an_hpa_that_ignores_the_metric_is_the_one_error(
+    adapter: AdapterProcess, workloads: Workloads, check: Check
+) -> None:
+    serve(workloads, hpa=[resource_metric("cpu", average="1")])
+    until(lambda: "it does not ask for this policy's count" in check.explain(), 60, adapter.logs)
+    first, *_ = check.errors()
+    assert first == "error: HPA web does not ask for desired_replicas of policy web"
+
+
+def test_pods_that_match_no_instance_have_the_reason(
+    adapter: AdapterProcess, workloads: Workloads, check: Check, consul: Platform
+) -> None:
+    serve(workloads, registry={"name": "consul", "service": SERVICE}, pods=3)
+    pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
     out, well, lost = pods
     consul.register(SERVICE, {name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"})
     consul.pull(SERVICE, out, out=True)
-    status, found = check("--policy", f"{workloads.namespace}/web")
-    assert found[f"policy {workloads.namespace}/web"] == [
-        f"ok: the settings let it name service {SERVICE} of registry consul",
-        "ok: 2 of 3 pods of Deployment web match an instance",
-        f"note: pod {out} is out: MAINTENANCE",
-        f"wrong: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
-        "note: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
-    ]
-    assert found[f"service {SERVICE} of registry consul"] == ["ok: it is known: 3 instances (2 in, 1 out)"]
-    assert status == 1
-    consul.pull(SERVICE, out, out=False)
-    consul.register("shop.whole", pods)
-    policy(workloads, "whole", "shop.whole")
-    workloads.hpa("whole", target=("apps/v1", "Deployment", "web"))
-    status, found = check("--policy", f"{workloads.namespace}/whole")
-    assert found[f"policy {workloads.namespace}/whole"][1:] == ["ok: 3 of 3 pods of Deployment web match an instance"]
-    # Once both HPAs have synced, the controller's own complaint (AmbiguousSelector) stands between.
-    conflict, shared, *others = found[f"HPA {workloads.namespace}/whole of policy whole"]
-    assert conflict.startswith("wrong: Deployment web has other policies as well (web)")
-    assert shared.startswith("wrong: Deployment web is scaled by other HPAs as well (web)")
-    assert any(one.startswith("note: HPA whole has scaleDown.stabilizationWindowSeconds 0") for one in others)
-    assert status == 1
+    found = check(registries=[consul.settings])[f"policy {workloads.namespace}/web"]
+    assert {
+        f"warning: pod {out} is out: MAINTENANCE",
+        f"error: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
+        "warning: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
+    } <= {*found}
 
 
-def test_a_policy_that_the_settings_do_not_allow_is_reported_with_the_settings_error(
-    check: Check, workloads: Workloads
-) -> None:
-    policy(workloads)
-    allow = [{"namespaces": ["elsewhere"], "services": ["*"]}]
-    status, found = check("--policy", f"{workloads.namespace}/web", allow=allow)
-    sentence, *_ = found[f"policy {workloads.namespace}/web"]
-    assert sentence.startswith(f"wrong: policies in namespace {workloads.namespace} may not name service")
-    assert status == 1
-
-
-def test_each_missing_object_between_a_policy_and_its_pods_is_named(check: Check, workloads: Workloads) -> None:
-    where = f"{workloads.namespace}/web"
-    assert check("--policy", where)[1]["cluster"] == [
-        f"wrong: policies cannot be read: there is no WatermarkPolicy web in namespace {workloads.namespace}"
-    ]
-    policy(workloads)
-    assert (
-        "wrong: there is no HorizontalPodAutoscaler web, which the policy names"
-        in check("--policy", where)[1][f"policy {where}"]
-    )
-    workloads.hpa("web")
-    assert (
-        "wrong: Deployment web, which HorizontalPodAutoscaler web scales, does not exist"
-        in check("--policy", where)[1][f"policy {where}"]
-    )
-
-
-def test_without_a_policy_all_are_checked(check: Check, workloads: Workloads) -> None:
-    policy(workloads)
-    policy(workloads, "cart", "shop.cart")
-    workloads.policy("plain", [cpu_watermarks("1200m", "400m")])
-    found = check()[1]
-    assert {f"policy {workloads.namespace}/{name}" for name in ("web", "cart", "plain")} <= found.keys()
-    assert "service shop.cart of registry consul" in found
-
-
-def test_a_policy_that_names_no_registry_is_checked_with_its_hpa(check: Check, workloads: Workloads) -> None:
-    workloads.deployment("web", 3)
-    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
-    workloads.hpa("web")
-    workloads.client.wait_for(workloads.hpa_path("web"), is_inactive, 30, "ScalingActive=False")
-    status, found = check("--policy", f"{workloads.namespace}/web")
-    assert found[f"policy {workloads.namespace}/web"] == [
-        "ok: it names no service registry: Kubernetes itself says which of the 3 pods of Deployment web serve"
-    ]
-    [hasty] = [line for line in found[f"HPA {workloads.namespace}/web of policy web"] if line.startswith("note: ")]
-    assert hasty.startswith("note: HPA web has scaleDown.stabilizationWindowSeconds 0")
-    assert status == 1, "no adapter is installed here, so the HPA gets no answer"
-
-
-def test_hpas_that_name_no_existing_policy_are_listed(check: Check, workloads: Workloads) -> None:
-    workloads.deployment("web", 1)
-    policy(workloads)
-    workloads.hpa("web")
-    workloads.hpa("wbe")
-    workloads.hpa("labelled", metrics=[external_metric("lost")])
-    workloads.hpa("alone", metrics=[target_metric("Deployment", "alone")])
-    status, found = check()
-    where, ask = workloads.namespace, "wrong: it asks for desired_replicas of"
-    assert found[f"HPA {where}/wbe"] == [
-        (
-            f"{ask} WatermarkPolicy wbe, which does not exist in namespace {where}; create that policy, or name one "
-            "that exists (web)"
-        )
-    ]
-    assert found[f"HPA {where}/labelled"][0].startswith(f"{ask} WatermarkPolicy lost, which does not exist")
-    assert found[f"HPA {where}/alone"][0].startswith(f"{ask} Deployment alone, which no WatermarkPolicy in namespace")
-    assert f"HPA {where}/web" not in found
-    assert status == 1
-
-
-def test_silent_watches_and_old_lines_are_listed_by_the_policies_statuses(check: Check, workloads: Workloads) -> None:
-    workloads.deployment("web", 1)
-    for name in ("web", "cart"):
-        workloads.policy(name, [cpu_watermarks("1200m", "400m")])
-        workloads.hpa(name, target=("apps/v1", "Deployment", "web"))
-    silence = "the watch of deployments.apps has shown no life since 12:00:00"
-    write_status(workloads, "web", time.time(), {"status": "False", "reason": "WatchSilent", "message": silence})
-    write_status(workloads, "cart", time.time() - 600, {"status": "True", "reason": "Decided", "message": "well"})
-    found = check()[1]
-    assert [one for one in found["watches"] if f"{workloads.namespace}/web" in one] == [
-        f"wrong: {silence} (reported by the status of {workloads.namespace}/web)"
-    ]
-    (old,) = [one for one in found["companion"] if one.startswith("wrong: it writes every status within two minutes")]
-    assert f"{workloads.namespace}/cart" in old
-    well = {"status": "False", "reason": "NoDecision", "message": "no pod serves"}
-    write_status(workloads, "web", time.time(), well)
-    found = check("--policy", f"{workloads.namespace}/web")[1]
-    assert found[f"policy {workloads.namespace}/web"][-1].endswith("(NoDecision): no pod serves")
-
-
-def write_status(workloads: Workloads, name: str, at: float, ready: dict[str, str]) -> None:
-    path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/{name}"
-    told = {"type": "Ready", "lastTransitionTime": format_time(at), **ready}
-    workloads.client.patch_status(path, {"status": {"assessedAt": format_time(at), "conditions": [told]}})
-
-
-def test_text_output_has_no_line_without_faults_and_ends_with_a_summary(check: Check, workloads: Workloads) -> None:
-    workloads.deployment("web", 3)
-    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
-    calm = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
-    workloads.hpa("web", behavior=calm)
-    write_status(workloads, "web", time.time(), {"status": "True", "reason": "Decided", "message": "well"})
-    asked = ("--policy", f"{workloads.namespace}/web")
-    for _ in range(2):  # the HPA, before its first sync perhaps, and in error
-        well = check.lines(*asked)
-        assert f"policy {workloads.namespace}/web" not in well, "no fault and no note, so no line"
-        assert well[-1] == f"1 policy, 1 HPA: {counts_of(well)}"
-        workloads.client.wait_for(workloads.hpa_path("web"), is_inactive, 30, "ScalingActive=False")
-    workloads.client.delete(workloads.hpa_path("web"))
-    gone = check.lines(*asked)
-    policy_lines = gone.index(f"policy {workloads.namespace}/web")
-    assert gone[policy_lines + 1] == "  wrong  there is no HorizontalPodAutoscaler web, which the policy names"
-    assert gone[-1] == f"1 policy: {counts_of(gone)}"
-
-
-def counts_of(lines: list[str]) -> str:
-    """The summary's counts as the findings above it give them: what other tests leave in the cluster is found too."""
-    levels = [line.split()[0] for line in lines if line.startswith(("  wrong ", "  note ", "  skip "))]
-    notes, skipped = levels.count("note"), levels.count("skip")
-    more = f", {skipped} not checked" if skipped else ""
-    return f"{levels.count('wrong')} wrong, {notes} note{'s' * (notes != 1)}{more}"
+def test_an_account_without_rights_gets_a_report_of_what_it_may_not_see(control_plane: ControlPlane) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
+    control_plane.client.apply(account)
+    nobody = control_plane.kubeconfig_with_token(control_plane.token("default", "nobody"), "kubeconfig-nobody")
+    status, printed = command("check", "--kubeconfig", nobody)
+    assert status == 0
+    lines = [line for line in printed.splitlines() if line.startswith("  skipped")]
+    assert any("policies and HPAs, for this account may not list watermarkpolicies" in line for line in lines)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
@@ -153,14 +154,16 @@ def figures(delays: list[float]) -> dict[str, float]:
 
 
 @pytest.mark.timeout(420)
-def test_an_outage_and_an_emptied_registry_change_no_count(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+@pytest.mark.parametrize("fault", ["killed and wiped", "frozen"])
+def test_an_outage_of_the_registries_changes_no_count(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, fault: str
 ) -> None:
     load = Load(exporter, workloads)
     with contextlib.ExitStack() as stack:
         found = {name: stack.enter_context(platform(name)) for name in ("consul", "zookeeper", "polaris")}
         scenes = [Scene(workloads, load, name, registry) for name, registry in found.items()]
-        make_adapter({**prometheus_settings(prometheus), "registries": [one.settings for one in found.values()]})
+        settings = {**prometheus_settings(prometheus), "registries": [one.settings for one in found.values()]}
+        adapter = make_adapter(settings)
         for scene in scenes:
             scene.begin(behavior=None)
             scene.wait_asked(PODS)
@@ -168,11 +171,22 @@ def test_an_outage_and_an_emptied_registry_change_no_count(
             scene.pull(out=True)
             workloads.wait_replicas(scene.name, PODS + 1)
         for registry in found.values():
-            registry.kill()
+            registry.kill() if fault != "frozen" else registry.freeze(on=True)
         hold_all(workloads, scenes, OUTAGE_SECONDS)
+        for name, registry in found.items():
+            [address] = registry.settings["servers"]
+            assert logged(adapter, "registry_failed", name, address)
         for registry in found.values():
-            registry.resume(wiped=True)
+            registry.resume(wiped=True) if fault != "frozen" else registry.freeze(on=False)
         hold_all(workloads, scenes, AFTERWARDS_SECONDS)
+        if fault == "frozen":
+            for name in found:
+                until(lambda name=name: logged(adapter, "registry_recovered", name), 60, adapter.logs)  # type: ignore[misc]
+
+
+def logged(adapter: AdapterProcess, *words: str) -> list[str]:
+    """The lines of the adapter's log with all of these words."""
+    return [line for line in adapter.logs(5000).splitlines() if all(word in line for word in words)]
 
 
 def hold_all(workloads: Workloads, scenes: list[Scene], seconds: float) -> None:

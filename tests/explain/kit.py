@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from adapter.commands.decide.decision import decided
+from adapter.apiserver.decision_document import document as written_document
+from adapter.commands.decide.decision import decision_json
 from adapter.commands.decide.reader import read_document
-from adapter.commands.explain.reading import Explained, HpaStatus, Served
-from adapter.kube.objects import Condition
-from adapter.load.quantity import milli_text
+from adapter.commands.explain.read import Answer, Explained
 from adapter.policy.behavior import count_metric
 from adapter.policy.hpa import parse_hpa
 from adapter.runtime.times import format_time
@@ -37,20 +37,37 @@ def hpa_object(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "web", "namespace": "shop"}, "spec": known | spec}
 
 
+def answered(given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What a server answers whose decision is on these inputs."""
+    given = given or document()
+    case = read_document(json.dumps(given))
+    spec = json.dumps(given["policy"]["spec"]).encode()
+    written = json.loads(msgspec.json.encode(written_document(case.inputs, spec, case.scale, case.now)))
+    return {"decision": decision_json(case), "document": written, "server": {"version": "0.1.0"}}
+
+
 def explained(given: dict[str, Any] | None = None, hpa: dict[str, Any] | None = None, **changes: Any) -> Explained:
-    """What `explain` shows of a document that a server of this version served."""
-    text = json.dumps(given or document())
-    case = read_document(text)
-    _, decision = decided(case)
-    value = None if decision.served is None else milli_text(decision.served)
-    served = Served(
-        current=decision.current, desired_replicas=decision.desired, served=value, error=decision.error, held_by=None
-    )
-    condition = Condition(type="ScalingActive", status="True", reason="ValidMetricFound", message="it found a metric")
-    scaled = format_time(case.now - 300)
-    status = HpaStatus(current_replicas=10, desired_replicas=10, last_scale_time=scaled, conditions=(condition,))
+    """What `explain` shows of it."""
+    answer = answered(given)
+    now = read_document(json.dumps(answer["document"])).now
+    condition = {
+        "type": "ScalingActive",
+        "status": "True",
+        "reason": "ValidMetricFound",
+        "message": "it found a metric",
+    }
     known: dict[str, Any] = {
-        "namespace": "shop", "name": "web", "at": case.now, "served": served, "server_version": "0.1.0", "case": case,
-        "document": text.encode(), "hpa": parse_hpa(hpa or hpa_object()), "hpa_status": status,
-    }  # fmt: skip
+        "namespace": "shop",
+        "name": "web",
+        "at": now,
+        "answer": msgspec.json.decode(json.dumps(answer), type=Answer),
+        "inputs": answer["document"],
+        "hpa": parse_hpa(hpa or hpa_object()),
+        "hpa_status": {
+            "currentReplicas": 10,
+            "desiredReplicas": 10,
+            "lastScaleTime": format_time(now - 300),
+            "conditions": [condition],
+        },
+    }
     return Explained(**(known | changes))

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.explain.sentences import will_do
+from adapter.commands.explain.hpa import did_last, will_do
 from tests.explain.kit import document, explained, hpa_object
 
 EXACT = {"tolerance": "0", "stabilizationWindowSeconds": 0}
+STOCK = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]
 
 
 def said(*, down: dict[str, Any] | None = None, up: dict[str, Any] | None = None, **spec: Any) -> list[str]:
@@ -23,15 +24,14 @@ ONE_A_MINUTE = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
     [
         ({}, "it sets 12 (now 10) at its next sync, at most 15 s from now by default"),
         (ONE_A_MINUTE, "it wants 12 and sets 11 (now 10): its behavior.scaleUp allows no more at once"),
-        ({"selectPolicy": "Disabled"}, "it wants 12 and sets 10 (now 10): its behavior.scaleUp allows no more at once"),
         ({"stabilizationWindowSeconds": 120}, "it sets 12 (now 10) once nothing fewer was recommended for 120 s (stab"),
     ],
 )
-def test_the_next_sync_is_told_with_what_limits_it(up: dict[str, Any], sentence: str) -> None:
+def test_the_next_sync_names_what_limits_it(up: dict[str, Any], sentence: str) -> None:
     assert said(up=up)[0].startswith(sentence)
 
 
-def test_the_rules_are_told_with_their_defaults() -> None:
+def test_the_rules_have_their_defaults() -> None:
     lines = said(down={"stabilizationWindowSeconds": 300})
     assert "bounds: 1 to 50" in lines
     assert "scaleUp: window 0 s, at most 4 pods in 15 s or 100 % in 15 s (the larger)" in lines
@@ -39,16 +39,52 @@ def test_the_rules_are_told_with_their_defaults() -> None:
     assert "tolerance: 0, so it sets every count exactly" in lines
 
 
-def test_a_tolerance_that_is_not_zero_is_told_with_the_remedy() -> None:
-    given = document()
-    given["hpa"]["spec"]["behavior"] = {"scaleUp": {"tolerance": "0.1"}, "scaleDown": {"tolerance": "0.05"}}
-    given["hpa"]["spec"]["metrics"] = hpa_object()["spec"]["metrics"]
-    lines = list(will_do(explained(given)))
+def test_a_direction_that_is_disabled_says_so() -> None:
+    assert "scaleUp: disabled: it never scales in this direction" in said(up={"selectPolicy": "Disabled"})
+
+
+def test_without_behavior_one_sentence_has_both_directions() -> None:
+    hpa = hpa_object()
+    del hpa["spec"]["behavior"]
+    lines = [line for line in will_do(explained(hpa=hpa)) if "scale" in line]
+    assert lines.count("no behavior is set: scale-down waits 300 s, scale-up at most doubles (or goes to 4)") == 1
+
+
+def test_the_tolerance_of_the_hpa_has_the_remedy() -> None:
+    behavior = {"scaleUp": {"tolerance": "0.1"}, "scaleDown": {"tolerance": "0.05"}}
+    lines = list(will_do(explained(hpa=hpa_object(behavior=behavior))))
     assert "tolerance: it ignores changes of up to 10 % up and 5 % down; set tolerance 0 in both directions" in lines
 
 
-def test_an_hpa_that_asks_for_something_else_is_named() -> None:
-    stock = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
-    lines = said(metrics=[{"type": "Resource", "resource": stock}])
-    assert lines[0] == "HPA web does not ask for desired_replicas of policy web"
-    assert not any(line.startswith("it sets") for line in lines)
+def test_a_stock_hpa_without_tolerance_has_the_controllers_10_percent() -> None:
+    hpa = hpa_object(metrics=STOCK)
+    del hpa["spec"]["behavior"]
+    lines = list(will_do(explained(hpa=hpa)))
+    assert lines[0] == "it does not ask for this policy's count: other metrics set its count"
+    ten = "tolerance: it ignores changes of up to 10 % up and 10 % down (it sets none, so the controller's counts)"
+    assert ten in lines
+
+
+def test_an_hpa_of_ours_without_tolerance_has_that_of_the_servers_settings() -> None:
+    given = document()
+    given["hpa"]["spec"]["behavior"] = {way: {"tolerance": "0.2"} for way in ("scaleUp", "scaleDown")}
+    given["hpa"]["spec"]["metrics"] = hpa_object()["spec"]["metrics"]
+    hpa = hpa_object()
+    del hpa["spec"]["behavior"]
+    assert [line for line in will_do(explained(given, hpa)) if "up to 20 % up and 20 % down (it sets none" in line]
+
+
+def test_a_target_scaled_to_0_by_hand_says_who_wakes_it() -> None:
+    given = document()
+    given["scale"]["spec"]["replicas"] = 0
+    first, *_ = will_do(explained(given))
+    assert first.startswith("it rests at 0 until somebody scales the target to 1")
+    assert explained(given).answer.decision["explanation"][-1].startswith("the target was scaled to 0 by hand")  # type: ignore[union-attr]
+
+
+def test_the_status_of_the_hpa_is_shown() -> None:
+    assert list(did_last(explained())) == [
+        "current 10, desired 10",
+        "it last scaled 5 min ago",
+        "ScalingActive True (ValidMetricFound): it found a metric",
+    ]

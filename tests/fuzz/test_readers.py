@@ -36,8 +36,7 @@ from adapter.registries.eureka import read_application
 from adapter.registries.http import read_document
 from adapter.registries.nacos.lists import ADMIN_CALLS, listed_in
 from adapter.registries.polaris import read_answer
-from adapter.registries.zookeeper.registrations import parse_document, parse_provider
-from adapter.registries.zookeeper.rules import parse_rules
+from adapter.registries.zookeeper.dubbo import parse_document, parse_provider, parse_rules
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.http import Reply

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from adapter.commands.decide.reader import DecisionCase, DocumentReader
+from adapter.commands.decide.reader import DecisionCase, read_data
 from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import PodState
 from adapter.load.quantity import parse_nano
@@ -27,7 +27,7 @@ def case_of(document: Json) -> DecisionCase:
             "protected": listed.get("protected", False),
             "absenceCounts": not listed.get("onlyOut", False),
         }
-    case = DocumentReader(given).case()
+    case = read_data(given)
     if memory is None:
         return case
     return case._replace(inputs=replace(case.inputs, memory=memory_of(memory, case)))

@@ -77,7 +77,6 @@ class FakeNacos:
         self.users: dict[str, str] = {}
         self.readers: set[str] = set()
         self.signed = False
-        self.token_ttl = 18000.0
         self.tokens: dict[str, str] = {}
         self.logins: list[str] = []
         self.login_fault: int | str = 0
@@ -86,8 +85,6 @@ class FakeNacos:
         self.asked: list[str] = []
         self.hold: asyncio.Event | None = None
         """Lists wait for it."""
-        self.mute: set[str] = set()
-        """Services whose subscriptions are never answered."""
         self.calls: list[str] = []
         """Types of gRPC requests that arrived."""
         self.hold_registration: asyncio.Event | None = None
@@ -172,11 +169,6 @@ class FakeNacos:
     @property
     def subscriptions(self) -> set[tuple[str, str]]:
         return set().union(*(services for _, services in self._subscribers.values()))
-
-    @property
-    def connections(self) -> int:
-        """How many clients are known."""
-        return len(self._subscribers)
 
     # --- faults of connections ---
 
@@ -289,7 +281,7 @@ class FakeNacos:
             return _error(request.path, 500, "Internal Server Error", "No message available")
         token = f"token-{len(self.logins)}"
         self.tokens[token] = user
-        return web.json_response({"accessToken": token, "tokenTtl": self.token_ttl, "username": user})
+        return web.json_response({"accessToken": token, "tokenTtl": 18000, "username": user})
 
     def _refusal(self, token: str, fields: Mapping[str, str], *, admin: bool = False) -> str:
         if self.signed:
@@ -317,8 +309,6 @@ class FakeNacos:
             if not self.beats_answered:
                 await asyncio.Event().wait()
             return _message("HealthCheckResponse", {"resultCode": 200})
-        if json.loads(body).get("serviceName") in self.mute:
-            await asyncio.Event().wait()
         return self._subscribe(json.loads(body), context.peer(), _headers(message))
 
     def _subscribe(self, request: dict[str, Any], peer: str, headers: Mapping[str, str]) -> bytes:

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,18 +57,6 @@ class TestPullingOut:
             await asyncio.to_thread(agent.call, "PUT", "/v1/agent/maintenance?enable=true")
             await followed.until_out("web-3")
             await asyncio.to_thread(agent.call, "PUT", "/v1/agent/maintenance?enable=false")
-            await followed.until(lambda: followed.states() == [SERVING] * 4)
-
-    async def test_maintenance_of_the_node_with_every_pod_is_doubt(self, consul: Consul, service: str) -> None:
-        register_pods(consul, service)
-        async with following(consul, service) as followed:
-            await followed.until_listed(4)
-            await asyncio.to_thread(consul.call, "PUT", "/v1/agent/maintenance?enable=true")
-            try:
-                await followed.until(lambda: {one.status for one in followed.listing.instances} == {"MAINTENANCE"})
-                assert followed.states() == [PodState.DOUBTFUL] * 4
-            finally:
-                await asyncio.to_thread(consul.call, "PUT", "/v1/agent/maintenance?enable=false")
             await followed.until(lambda: followed.states() == [SERVING] * 4)
 
     async def test_critical_check_and_expired_ttl_pull_a_pod_out(self, consul: Consul, service: str) -> None:
@@ -137,30 +124,6 @@ async def test_addresses_weights_and_metadata_are_those_registered(consul: Consu
 
 
 class TestOutages:
-    @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-    async def test_checks_that_did_not_run_since_a_restart_are_doubt(self, service: str, end: signal.Signals) -> None:
-        """Consul calls a check critical from the agent's start until it ran for the first time."""
-        check = {"HTTP": "http://127.0.0.1:1/", "Interval": "100h", "Status": "passing"}
-        with Consul() as own:
-            register_pods(own, service, 3, Check=check)
-            own.register(service, f"{service}-3", "10.0.0.13")
-            async with following(own, service) as followed:
-                await followed.until_listed(4)
-                assert followed.states() == [SERVING] * 4
-                own.component.signal(end)
-                await followed.until(lambda: followed.error)
-                own.kill()
-                own.component.start()
-                await followed.until(lambda: [one.status for one in followed.listing.instances].count("CRITICAL") == 3)
-                assert followed.states() == [PodState.DOUBTFUL] * 3 + [SERVING]
-                assert followed.pods.desired == 4
-                await asyncio.to_thread(own.maintenance, f"{service}-3", on=True)
-                await followed.until_out("web-3")
-                await asyncio.to_thread(own.maintenance, f"{service}-3", on=False)
-                await followed.until_out()
-                followed.clock.jump(91)
-                assert followed.states() == [PodState.DOUBTFUL] * 3 + [SERVING], "they still have not run"
-
     async def test_cluster_without_a_leader_is_an_error(self, service: str) -> None:
         with Consul() as first, Consul(joins=first, server=True) as second:
             register_pods(first, service)
@@ -183,19 +146,6 @@ class TestOutages:
                 await followed.until_out(*expected)
             assert not followed.error
 
-    async def test_servers_behind_an_agent_lose_their_data_and_no_pod_is_out(self, service: str) -> None:
-        with Consul() as own, Consul(joins=own) as agent:
-            register_pods(own, service)
-            async with following(agent, service) as followed:
-                await followed.until_listed(4)
-                followed.pods.states()
-                own.kill()
-                await followed.until(lambda: followed.error)
-                own.wipe()
-                own.component.start()
-                await followed.until_listed(0)
-                assert followed.aged(600) == set()
-
     async def test_service_beyond_the_connection_limit_is_an_error(self, service: str) -> None:
         with Consul(limits={"http_max_conns_per_client": 3}) as own:
             for number in range(4):
@@ -217,10 +167,6 @@ class TestOutages:
 
 
 class TestWrongPlaces:
-    async def test_namespace_is_refused_by_the_free_edition(self, consul: Consul, service: str) -> None:
-        async with following(consul, service, place={"namespace": "prod"}) as followed:
-            await followed.until_error("Namespaces are a Consul Enterprise feature")
-
     async def test_unknown_datacenter_is_named(self, consul: Consul, service: str) -> None:
         async with following(consul, service, datacenter="nowhere") as followed:
             await followed.until_error("No path to datacenter")

@@ -195,26 +195,3 @@ class TestLeftovers:
         """An instance of web-1's address that was registered at that time."""
         lease = {} if registered is None else {"registrationTimestamp": int(registered * 1000)}
         return instance(1, status, instanceId=name, leaseInfo=lease, **more)
-
-    @pytest.mark.parametrize("old", ["a-before", "z-before"])
-    def test_newest_registration_of_an_address_and_port_counts(self, old: str) -> None:
-        listed = [self.at(old, "UP", NOW), self.at("new", "OUT_OF_SERVICE", NOW + 9), instance(2)]
-        assert [(each.ip, each.status) for each in read(listed)] == [
-            ("10.0.0.11", "OUT_OF_SERVICE"),
-            ("10.0.0.12", "UP"),
-        ]
-
-    @pytest.mark.parametrize(
-        ("registered", "other"),
-        [
-            (None, {}),
-            (NOW, {"port": {"$": 8081, "@enabled": "true"}}),
-            (NOW, {"ipAddr": "", "hostName": "a"}),
-            (NOW, {"hostName": "web-7"}),
-        ],
-    )
-    def test_registration_that_is_not_older_or_of_another_place_counts(
-        self, registered: float | None, other: dict[str, Any]
-    ) -> None:
-        later = self.at("b", "DOWN", registered and registered + 9)
-        assert len(read([self.at("a", "UP", registered, **other), later], "hostName")) == 2

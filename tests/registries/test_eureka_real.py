@@ -52,22 +52,6 @@ class TestPullingOut:
                 )
                 assert followed.pods.out() == ["web-1"]
 
-    async def test_leftover_at_the_address_does_not_hide_the_new_status(
-        self, eureka: EurekaServer, service: str
-    ) -> None:
-        register_pods(eureka, service)
-        eureka.register(service, f"{service}-1-again", "10.0.0.11")
-        async with following(eureka.url, service=service) as followed:
-            await followed.until(lambda: followed.listed in {4, 5})
-            await do(eureka.set_status, service, f"{service}-1-again", "OUT_OF_SERVICE")
-            await followed.until_out("web-1")
-            await do(eureka.clear_status, service, f"{service}-1-again")
-            await followed.until_out()
-            await do(eureka.set_status, service, f"{service}-1", "OUT_OF_SERVICE")
-            await followed.until_confirmed()
-            await followed.until_confirmed()
-            assert followed.pods.out() == []
-
     async def test_instance_that_reports_down_is_out_until_it_reports_up(
         self, eureka: EurekaServer, service: str
     ) -> None:
@@ -87,21 +71,6 @@ class TestPullingOut:
             await do(eureka.register, service, f"{service}-2", "10.0.0.12", status=status)
             await followed.until(lambda: followed.statuses[f"{service}-2"] == status)
             assert followed.pods.out() == []
-
-    async def test_pod_whose_lease_ends_is_out_once_absence_is_confirmed(
-        self, eureka: EurekaServer, service: str
-    ) -> None:
-        register_pods(eureka, service, 3)
-        eureka.register(service, f"{service}-3", "10.0.0.13", lease=1)
-        async with following(eureka.url, service=service) as followed:
-            await followed.until_listed(4)
-            assert followed.states() == [SERVING] * 4
-            await followed.until_listed(3)
-            assert followed.states() == [SERVING] * 3 + [DOUBTFUL]
-            assert followed.aged(40) == set()
-            assert followed.aged(20) == {"web-3"}
-            await do(eureka.register, service, f"{service}-3", "10.0.0.13")
-            await followed.until_out()
 
     async def test_name_of_a_service_has_no_case(self, eureka: EurekaServer, service: str) -> None:
         register_pods(eureka, service.upper())
@@ -127,16 +96,3 @@ async def test_instances_that_self_preservation_keeps_count_by_their_status(serv
             await do(cautious.set_status, service, f"{service}-0", "OUT_OF_SERVICE")
             await followed.until_out("web-0")
             assert followed.states()[1:] == [SERVING] * 3
-
-
-async def test_empty_peer_pulls_no_pod_out(service: str) -> None:
-    # Two servers that do not know each other: a peer that has just started is such a server for a while.
-    with EurekaServer(cache_ms=0) as one, EurekaServer(cache_ms=0) as other:
-        async with following(one.url, other.url, service=service) as followed:
-            register_pods(one, service)
-            await followed.until_listed(4)
-            assert followed.states() == [SERVING] * 4
-            with followed.pods.nothing_changes():
-                await do(one.kill)
-                await followed.until_error("Eureka knows no such application")
-                assert followed.aged(600) == set()

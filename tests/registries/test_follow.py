@@ -16,7 +16,7 @@ from adapter.registries.follow import Follower, RegistryManager, open_source
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.slots import Claim
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
-from adapter.settings.registries import AllowedServices, ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
+from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from tests.registries.kit import Changes, Clock, PlayedSource
 from tests.waiting import eventually
@@ -93,20 +93,6 @@ class TestConnections:
             assert stand.made[-1].settings.token_file == "/etc/token"  # type: ignore[union-attr]
             assert not two.closed.is_set()
 
-    async def test_registry_taken_out_of_the_settings_is_left(self, stand: Stand) -> None:
-        async with stand.running(WEB):
-            stand.manager.reload((TWO,))
-            await stand.made[0].closed.wait()
-            assert "is not in the adapter's settings (two)" in stand.manager.refusal(WEB, "shop")
-
-    async def test_equal_settings_keep_every_connection(self, stand: Stand) -> None:
-        async with stand.running(WEB):
-            stand.manager.reload((ONE.model_copy(), TWO))
-            stand.manager.watch(claims(WEB, API))
-            await stand.until_followed(WEB, API)
-            assert len(stand.made) == 2
-            assert not stand.made[0].closed.is_set()
-
     async def test_missing_extra_is_the_error_of_its_services_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.source", None)
         zookeeper = ZooKeeperRegistry(name="one", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
@@ -119,35 +105,6 @@ class TestConnections:
         await asyncio.gather(task, return_exceptions=True)
         with pytest.raises(Exception, match=r"install effective-load\[zookeeper\]"):
             await anext(open_source(zookeeper).instances(WEB))
-
-
-class TestRules:
-    @pytest.mark.parametrize(
-        ("namespace", "service", "allowed"),
-        [
-            ("shop", "com.shop.web", True),
-            ("shop-eu", "com.shop.web", True),
-            ("shop", "com.pay.web", False),
-            ("pay", "com.shop.web", False),
-            ("pay", "com.pay.web", True),
-            ("pay", "com.pay2.web", False),
-        ],
-    )
-    async def test_policies_name_only_what_the_settings_allow_their_namespace(
-        self, namespace: str, service: str, allowed: bool
-    ) -> None:
-        rules = (
-            AllowedServices(namespaces=("shop*",), services=("com.shop.*",)),
-            AllowedServices(namespaces=("pay",), services=("com.pay.*", "billing")),
-        )
-        guarded = RegistryManager((ONE.model_copy(update={"allow": rules}),), Changes(), lambda: 0.0, Metrics())
-        refusal = guarded.refusal(ServiceKey("one", service), namespace)
-        assert bool(refusal) is not allowed
-        assert allowed or f"namespace {namespace} may not name service {service!r}" in refusal
-
-    async def test_without_rules_every_service_may_be_named(self, stand: Stand) -> None:
-        assert stand.manager.refusal(ServiceKey("one", "anything"), "anywhere") == ""
-        assert "(one, two)" in stand.manager.refusal(ServiceKey("nacos", "web"), "shop")
 
 
 @contextlib.asynccontextmanager

@@ -128,21 +128,6 @@ class TestChanges:
         assert heard.word("a") is None
         assert not heard.endpoints.pods
 
-    def test_the_word_can_be_asked_for_when_it_is_heard_of(self) -> None:
-        words: list[bool | None] = []
-        endpoints = Endpoints(lambda namespace, name: words.append(endpoints.endpoint_serving(namespace, name, UID)))
-        one, two = listing(a_slice(endpoint())), listing(a_slice(endpoint(ready=False)))
-        endpoints.change(None, one)
-        endpoints.change(one, two)
-        endpoints.change(two, None)
-        assert words == [True, False, None]
-
-    def test_a_slice_that_says_the_same_in_the_place_of_one_or_beside_it_is_no_change(self) -> None:
-        heard, one = Heard(), a_slice(endpoint(ready=False))
-        heard.change(None, one)
-        assert heard.change(one, a_slice(endpoint(ready=False, serving=False))) == []
-        assert heard.change(None, a_slice(endpoint(ready=False), name="api-abc")) == []
-
     def test_slices_of_one_name_in_two_namespaces_do_not_mix(self) -> None:
         heard = Heard()
         bare = {**endpoint(ready=False), "targetRef": {"kind": "Pod", "name": "web-1", "uid": UID}}
@@ -150,12 +135,6 @@ class TestChanges:
         heard.change(None, a_slice({**bare, "conditions": {}}, namespace="other"))
         assert heard.word() is False
         assert heard.endpoints.endpoint_serving("other", "web-1", UID) is True
-
-    def test_what_decides_nothing_is_no_part_of_a_listing(self) -> None:
-        """The reflector tells of a slice only where it differs from what it was."""
-        moved = {**endpoint(), "addresses": ["10.0.0.2"], "zone": "b"}
-        assert listing(a_slice(endpoint())) == listing(a_slice(moved))
-        assert listing(a_slice(endpoint())) != listing(a_slice(endpoint(ready=False)))
 
     @given(
         st.lists(

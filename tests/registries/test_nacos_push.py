@@ -78,16 +78,6 @@ class TestPushes:
             nacos.services[SHOP_PLACE] = [host(1)]
             await followed.until_pods("web-1")
 
-    async def test_subscriptions_follow_the_policies(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as followed:
-            await subscribed(nacos, followed)
-            followed.follow([SHOP, CART])
-            await subscribed(nacos, followed, "shop", "cart")
-            nacos.put(host(2), service="cart")
-            await followed.until_pods("web-2", key=CART)
-            followed.follow([CART])
-            await subscribed(nacos, followed, "cart")
-
     async def test_every_key_with_a_pushed_name_is_listed(self, nacos: FakeNacos) -> None:
         """A push does not name the namespace; two keys may be names of one service."""
         also, other = ServiceKey("nacos", "shop", "public", "DEFAULT_GROUP"), ServiceKey("nacos", "shop", "prod")
@@ -153,12 +143,6 @@ class TestLoss:
         finally:
             gc.enable()
 
-    async def test_two_registries_at_one_server_have_a_connection_each(self, nacos: FakeNacos) -> None:
-        async with following(pushed(nacos)) as one, following(pushed(nacos)) as other:
-            await subscribed(nacos, one)
-            await subscribed(nacos, other)
-            assert nacos.connections == 2
-
     async def test_lists_replace_pushes_meanwhile(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings()) as followed:
             await subscribed(nacos, followed)
@@ -193,14 +177,6 @@ class TestLoss:
             await followed.until_pods("web-1")
             assert followed.source.pushed == frozenset()
 
-    async def test_a_subscription_without_an_answer_ends_no_connection(self, nacos: FakeNacos) -> None:
-        nacos.mute = {"cart"}
-        async with following(nacos.settings(timeout_seconds=1), SHOP, CART) as followed:
-            await eventually(lambda: {service.name for service in followed.source.pushed} == {"shop"})
-            nacos.put(host(3), host(4), service="cart")
-            await followed.until_listed(2, CART)
-            assert nacos.calls.count("ServerCheckRequest") == 1
-
 
 class TestCredentials:
     async def test_a_subscription_carries_the_token(self, nacos: FakeNacos, user: dict[str, str]) -> None:
@@ -210,19 +186,6 @@ class TestCredentials:
             nacos.tokens.clear()
             followed.follow([SHOP, CART])
             await subscribed(nacos, followed, "shop", "cart")
-
-    async def test_a_refused_login_leaves_the_subscriptions(self, nacos: FakeNacos, user: dict[str, str]) -> None:
-        nacos.token_ttl = 100
-        async with following(pushed(nacos, **user), SHOP, CART) as followed:
-            await subscribed(nacos, followed, "shop", "cart")
-            logins = len(nacos.logins)
-            nacos.users, nacos.tokens = {"other": "other"}, {}
-            followed.clock.jump(101)
-            followed.follow([SHOP])
-            await nacos.until(lambda: len(nacos.logins) > logins)
-            nacos.put(host(1))
-            await followed.until_error("check `username` and `passwordFile`")  # of the list that the push has woken
-            assert nacos.calls.count("ServerCheckRequest") == 1
 
     async def test_a_subscription_is_signed(self, nacos: FakeNacos, tmp_path: Path) -> None:
         nacos.signed = True
@@ -289,9 +252,3 @@ class TestEnvelope:
         for message in (data, ENVELOPE[:start] + data + ENVELOPE[start + cut :]):
             with contextlib.suppress(WrongRegistryAnswer):
                 decode_payload(message)
-
-    @pytest.mark.parametrize("cut", [cut for cut in range(1, 19) if cut != 6])
-    def test_a_cut_one_is_an_error_unless_it_lacks_the_whole_body(self, cut: int) -> None:
-        with pytest.raises(WrongRegistryAnswer):
-            decode_payload(ENVELOPE[:-cut])
-        assert decode_payload(ENVELOPE[:-6]) == Payload("A", b"")

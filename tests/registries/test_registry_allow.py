@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.commands.check.command import asked_services
+from adapter.commands.check.registries import asked_services
 from adapter.load.spec import Registry as Named
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import ServiceKey
 from adapter.registries.zookeeper.source import invalid_key_reason
-from adapter.runtime.slots import Claim, grant_slots
+from adapter.runtime.slots import Claim
 from adapter.settings.registries import (
     AllowedServices,
     HttpRegistry,
@@ -66,17 +66,6 @@ async def test_registry_of_which_nothing_may_be_named_is_not_connected_to() -> N
         assert not stand.manager.refusal(WEB, "shop")
 
 
-async def test_new_rules_hold_at_once_and_keep_the_connection() -> None:
-    stand, other = Stand(), ServiceKey("one", "other")
-    async with stand.running(WEB, other):
-        stand.manager.reload([ONE.model_copy(update={"allow": (rule(services=["other"]),)})])
-        await stand.until_followed(other)
-        [source] = stand.made
-        assert not source.closed.is_set()
-        stand.manager.reload([ONE.model_copy(update={"allow": (rule(services=["api"]),)})])
-        await source.closed.wait()
-
-
 @pytest.mark.parametrize(
     ("registry", "rules", "key", "allowed"),
     [
@@ -126,13 +115,6 @@ def test_rule_covers_namespace_and_group_of_the_registry(
         assert repr(group) in refusal or not group
 
 
-def test_rules_hold_for_one_registry_alone() -> None:
-    free = HttpRegistry(name="two", type="HTTP", url="http://a", allow=(rule(),))
-    admission = ServiceAllowlist([ONE.model_copy(update={"allow": (rule(services=["api"]),)}), free])
-    assert not admission.refusal(ServiceKey("two", "web"), "shop")
-    assert admission.refusal(ServiceKey("one", "web"), "shop")
-
-
 async def test_namespace_beyond_its_limit_has_its_oldest_services_followed() -> None:
     stand, other, evil = Stand(), named("cart", "api", "db"), named("evil", "web", "w1", "w2", "w3")
     keys = {service: ServiceKey("one", service) for service in ("web", "w1", "w2", "api", "db")}
@@ -150,18 +132,6 @@ async def test_namespace_beyond_its_limit_has_its_oldest_services_followed() -> 
         assert stand.manager.over_limit_message(keys["w2"], "evil") == ""
 
 
-def test_slots_do_not_depend_on_the_order_of_claims() -> None:
-    claims = [*named("evil", *(f"s{number}" for number in range(30))), *named("shop", "web"), *named("cart", "api")]
-    kept = grant_slots(claims, 5, 6)
-    assert kept == grant_slots(reversed(claims), 5, 6)
-    assert {item.service for _, item in kept} == {"web", "api", "s0", "s1", "s2", "s3"}
-
-
-def test_service_named_by_two_namespaces_takes_one_slot() -> None:
-    claims = [*named("shop", "web", "api"), *named("cart", "web", "api")]
-    assert {item.service for _, item in grant_slots(claims, 2, 2)} == {"web", "api"}
-
-
 @pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a:1/b", "a\nb"])
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
@@ -174,4 +144,4 @@ def test_check_asks_only_for_services_that_policies_may_name() -> None:
         policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
         for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
     ]
-    assert asked_services({"one": settings}, policies) == {"one": {WEB}}
+    assert asked_services([settings], policies) == {"one": {WEB}}

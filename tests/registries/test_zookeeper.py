@@ -6,19 +6,15 @@ from urllib.parse import quote
 import pytest
 
 from adapter.load.roster import Instance
-from adapter.registries.zookeeper.registrations import (
-    Registration,
-    newest_registrations,
-    parse_document,
-    parse_provider,
-)
-from adapter.registries.zookeeper.rules import (
+from adapter.registries.zookeeper.dubbo import (
     LARGEST_RULE,
+    Registration,
     Rules,
     apply_rules,
+    parse_document,
     parse_override_urls,
+    parse_provider,
     parse_rules,
-    rule_nodes,
 )
 from tests.registries.zookeeper_kit import APPLICATION, SPRING, document
 
@@ -40,18 +36,13 @@ class TestProviders:
         one = found.instance
         assert (one.ip, one.port, one.registered_at) == ("10.0.0.7", 20880, 1700000000.123)
         assert (one.enabled, one.weight, one.pod_name, one.metadata["pod"]) == (True, 100.0, "web-0", "web-0")
-        assert (found.application, found.interface, found.version, found.group) == (
-            "shop",
-            "com.shop.Order",
-            "1.2",
-            "blue",
-        )
+        assert (found.application, found.service) == ("shop", "com.shop.Order:1.2:blue")
 
     def test_version_0_0_0_is_none(self) -> None:
-        assert provider("&version=0.0.0").version == ""
+        assert provider("&version=0.0.0").service == "com.shop.Order::"
 
     def test_the_path_names_the_interface_if_the_query_does_not(self) -> None:
-        assert provider(base="tri://10.0.0.7:50051/com.shop.Order").interface == "com.shop.Order"
+        assert provider(base="tri://10.0.0.7:50051/com.shop.Order").service == "com.shop.Order::"
 
     @pytest.mark.parametrize(
         ("authority", "ip", "port"),
@@ -129,21 +120,13 @@ class TestDocuments:
             instance_of(body)
 
 
-def test_the_newest_registration_of_an_endpoint_counts() -> None:
-    old, new, other_port, other_group = (
-        Registration(instance=Instance(ip="10.0.0.7", port=port, registered_at=at), group=group)
-        for port, at, group in [(1, 1.0, ""), (1, 2.0, ""), (2, 1.5, ""), (1, None, "green")]
-    )
-    assert newest_registrations([new, old, other_port, other_group]) == [other_group, new, other_port]
-
-
 def urls(*found: str) -> Rules:
     return parse_override_urls(quote(url, safe="") for url in found)
 
 
 def after(found: Rules, more: str = "", base: str = URL) -> tuple[bool, float | None]:
     [one] = apply_rules([provider(more, base)], found.rules)
-    return one.instance.enabled, one.instance.weight
+    return one.enabled, one.weight
 
 
 HERE = "override://10.0.0.7:20880/com.shop.Order?category=configurators&dynamic=false"
@@ -164,7 +147,6 @@ class TestOverrides:
             pytest.param([f"{HERE}&application=*&disabled=true"], "", (False, 100.0), id="any application"),
             pytest.param([f"{HERE}&disabled=false"], "&disabled=true", (True, 100.0), id="disabled is undone"),
             pytest.param([f"{HERE}&disabled=false"], "&enabled=false", (False, 100.0), id="not enabled stays so"),
-            pytest.param([f"{HERE}&weight=7", f"{EVERYWHERE}&weight=0"], "", (True, 7.0), id="an address beats all"),
         ],
     )
     def test_a_rule_is_applied(self, rules: list[str], registered: str, expected: tuple[bool, float]) -> None:
@@ -174,8 +156,7 @@ class TestOverrides:
     def test_ipv6_addresses_are_compared_as_addresses(self, written: str) -> None:
         base = "dubbo://fd00:0:0:0:0:0:0:7:20880/com.shop.Order?interface=com.shop.Order"
         assert after(urls(f"override://{written}/com.shop.Order?disabled=true"), base=base) == (False, 100.0)
-        rule = f"key: com.shop.Order\nconfigs:\n- side: provider\n  addresses: ['{written}']\n{DISABLED}"
-        assert after(parse_rules("x", rule.encode()), base=base) == (False, 100.0)
+        assert after(rule(f"- side: provider\n  addresses: ['{written}']\n{DISABLED}"), base=base) == (False, 100.0)
 
     @pytest.mark.parametrize(
         "url",
@@ -209,11 +190,11 @@ class TestOverrides:
 
 
 DISABLED = "  parameters: {disabled: true}\n"
-SERVICE, OF_APPLICATION = "scope: service\nkey: com.shop.Order\n", "scope: application\nkey: shop\n"
+SERVICE, SHOP = "com.shop.Order::", "shop"
 
 
-def rule(entry: str, head: str = SERVICE) -> Rules:
-    return parse_rules("com.shop.Order::.configurators", f"configVersion: v2.7\n{head}configs:\n{entry}".encode())
+def rule(entry: str, key: str = SERVICE, head: str = "") -> Rules:
+    return parse_rules(key, f"configVersion: v2.7\nscope: service\n{head}configs:\n{entry}".encode())
 
 
 class TestDynamicConfiguration:
@@ -221,69 +202,64 @@ class TestDynamicConfiguration:
     def test_an_address_is_disabled(self, address: str) -> None:
         assert after(rule(f'- side: provider\n  addresses: ["{address}"]\n{DISABLED}')) == (False, 100.0)
 
-    @pytest.mark.parametrize("head", [SERVICE, OF_APPLICATION])
-    def test_no_address_means_all(self, head: str) -> None:
-        assert after(rule(f"- side: provider\n{DISABLED}", head)) == (False, 100.0)
-        assert after(rule("- side: provider\n  parameters: {weight: 0}\n", head)) == (True, 0.0)
+    @pytest.mark.parametrize("key", [SERVICE, "com.shop.Order", SHOP])
+    def test_no_address_means_all(self, key: str) -> None:
+        assert after(rule(f"- side: provider\n{DISABLED}", key)) == (False, 100.0)
+        assert after(rule("- side: provider\n  parameters: {weight: 0}\n", key)) == (True, 0.0)
 
     @pytest.mark.parametrize(("was_enabled", "disabled"), [(True, "true"), (False, "false")])
     def test_a_rule_never_enables_an_application(self, was_enabled: bool, disabled: str) -> None:
-        found = rule(f"- side: provider\n  parameters: {{disabled: {disabled}}}\n", OF_APPLICATION)
+        found = rule(f"- side: provider\n  parameters: {{disabled: {disabled}}}\n", SHOP)
         instance = Instance(ip="10.0.0.7", port=20880, enabled=was_enabled)
         [one] = apply_rules([Registration(instance=instance, application="shop")], found.rules)
-        assert not one.instance.enabled
+        assert not one.enabled
 
     @pytest.mark.parametrize(
-        ("entry", "head"),
+        ("entry", "key", "head"),
         [
-            (f"- side: provider\n{DISABLED}", f"{SERVICE}enabled: false\n"),
-            (f"- side: provider\n{DISABLED}", "key: com.shop.Order:2\n"),
-            (f"- side: provider\n{DISABLED}", "key: blue/com.shop.Order\n"),
-            (f"- side: provider\n{DISABLED}", "scope: application\nkey: other\n"),
-            (f"- side: provider\n  services: [com.shop.Other]\n{DISABLED}", OF_APPLICATION),
-            (f'- side: provider\n  addresses: ["10.0.0.8:20880"]\n{DISABLED}', SERVICE),
-            (f"- side: provider\n  applications: [other]\n{DISABLED}", SERVICE),
-            (f"- side: provider\n  type: weight\n  enabled: false\n{DISABLED}", SERVICE),
-            ("- side: provider\n  parameters: {timeout: 1000}\n", SERVICE),
+            (f"- side: provider\n{DISABLED}", SERVICE, "enabled: false\n"),
+            (f"- side: provider\n{DISABLED}", "com.shop.Order:2:", ""),
+            (f"- side: provider\n{DISABLED}", "blue*com.shop.Order", ""),
+            (f"- side: provider\n{DISABLED}", "other", ""),
+            (f'- side: provider\n  addresses: ["10.0.0.8:20880"]\n{DISABLED}', SERVICE, ""),
+            (f"- side: provider\n  type: weight\n  enabled: false\n{DISABLED}", SERVICE, ""),
+            ("- side: provider\n  parameters: {timeout: 1000}\n", SERVICE, ""),
         ],
     )
-    def test_rules_about_others_and_other_parameters_change_nothing(self, entry: str, head: str) -> None:
-        found = rule(entry, head)
+    def test_rules_about_others_and_other_parameters_change_nothing(self, entry: str, key: str, head: str) -> None:
+        found = rule(entry, key, head)
         assert (after(found), found.faults) == ((True, 100.0), ())
 
     @pytest.mark.parametrize(
         ("body", "why"),
         [
-            (f"key: a\nconfigs:\n- side: provider\n  match: {{app: a}}\n{DISABLED}", "`match`"),
-            (f"key: a\nconfigs:\n- addresses: ['10.0.0.7']\n{DISABLED}", "side is missing"),
-            (f"key: a\nconfigs:\n- side: consumer\n{DISABLED}", "side is consumer"),
-            (f"configs:\n- side: provider\n{DISABLED}", "no key"),
-            ("key: a\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "not a number"),
-            ("key: a\nconfigs:\n- {side: provider, addresses: ['a:b'], parameters: {weight: 0}}\n", "not a number"),
-            ("key: a\nconfigs: none\n", "Expected `array"),
+            (f"configs:\n- side: provider\n  match: {{app: a}}\n{DISABLED}", "`match`"),
+            (f"configs:\n- side: provider\n  services: [a]\n{DISABLED}", "`services`"),
+            (f"configs:\n- side: provider\n  applications: [a]\n{DISABLED}", "`applications`"),
+            (f"configs:\n- addresses: ['10.0.0.7']\n{DISABLED}", "side is missing"),
+            (f"configs:\n- side: consumer\n{DISABLED}", "side is consumer"),
+            ("configs:\n- side: provider\n  parameters: {weight: heavy}\n", "not a number"),
+            ("configs:\n- {side: provider, addresses: ['a:b'], parameters: {weight: 0}}\n", "not a number"),
+            ("configs: none\n", "Expected `array"),
             ('["override://10.0.0.7:20880/a?disabled=true"]', "Expected `object"),
             ("a: b: c", "mapping values"),
             ("[" * 20_000, "not applied"),
             ("x" * (LARGEST_RULE + 1), "larger than 64 KiB"),
+            (b"\xff\xfe", "not applied"),
         ],
     )
-    def test_an_unclear_rule_is_named_and_not_applied(self, body: str, why: str) -> None:
-        found = parse_rules("x.configurators", body.encode())
+    def test_an_unclear_rule_is_named_and_not_applied(self, body: str | bytes, why: str) -> None:
+        found = parse_rules("shop", body.encode() if isinstance(body, str) else body)
         assert found.rules == ()
         assert why in found.faults[0]
 
     @pytest.mark.parametrize("body", ["", "# nothing", "key: com.shop.Order\nconfigs:\n"])
     def test_an_empty_document_has_no_rule(self, body: str) -> None:
-        assert parse_rules("x.configurators", body.encode()) == Rules()
+        assert parse_rules("shop", body.encode()) == Rules()
 
-    def test_bytes_that_are_no_text_are_named(self) -> None:
-        assert "not applied" in parse_rules("x.configurators", b"\xff\xfe").faults[0]
-
-    def test_the_nodes_of_application_and_service_are_read(self) -> None:
-        assert rule_nodes([provider("&group=blue&version=1"), provider()]) == [
-            "shop.configurators",
-            "com.shop.Order.configurators",
-            "com.shop.Order::.configurators",
-            "blue*com.shop.Order:1.configurators",
-            "com.shop.Order:1:blue.configurators",
-        ]
+    def test_the_keys_of_application_and_service_are_read(self) -> None:
+        assert provider("&group=blue&version=1").rule_keys == (
+            "shop",
+            "blue*com.shop.Order:1",
+            "com.shop.Order:1:blue",
+        )

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.commands.check.manifest_links import check_folder
-from adapter.commands.check.report import FindingLevel
+from adapter.commands.check.report import Level
+from adapter.commands.check.run import check_files
 from adapter.commands.render.command import as_yaml
 from lab.harness.adapter import install_crds
 from lab.harness.client import Client
@@ -37,8 +37,8 @@ def client(api_server: ControlPlane) -> Client:
 def findings(folder: Path, *documents: str) -> list[str]:
     """What `check --manifests` says about these documents and the workload."""
     (folder / "all.yaml").write_text("---\n".join([*documents, WORKLOAD]))
-    found = check_folder(str(folder), None)
-    return [one.text for section in found for one in section.findings if one.verdict is not FindingLevel.OK]
+    found = check_files(str(folder), None)
+    return [one.text for section in found for one in section.findings if one.level is not Level.OK]
 
 
 @pytest.mark.parametrize("metrics", [[utilization(50)], [average("300Mi"), utilization(70)], [CONTAINER]])

@@ -1,4 +1,4 @@
-"""The command `explain`: a policy's decision as a page, from the server's own inputs.
+"""The `explain` command: the server's decision on a policy, and what the HPA does with it.
 
 Here the command `effective-load explain` is declared; what runs it is imported only once it runs.
 """
@@ -16,36 +16,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig", metavar="FILE", help="default: in-cluster, else $KUBECONFIG, else ~/.kube/config"
     )
     parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig; default: its current one")
-    parser.add_argument("-w", "--watch", action="store_true", help="draw the page again whenever something changes")
+    parser.add_argument("-w", "--watch", action="store_true", help="draw the page every 2 s, on a terminal")
     parser.add_argument("--save", metavar="FILE", help="write the document that `decide` reads; - is standard output")
     add_output(parser)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Explain the decision."""
-    from adapter.commands.explain import command
+    import asyncio
+    import signal
+    import sys
 
-    return command.run(parsed)
+    from adapter.commands.explain import page
+    from adapter.commands.terminal import output
+    from adapter.kube.errors import KubeError
+    from adapter.telemetry import logs
+
+    logs.configure("error", "console")  # the page has the errors
+    if parsed.watch and (parsed.save or parsed.output == "json" or not sys.stdout.isatty()):
+        output.complain("effective-load explain: --watch draws on a terminal, without --save and -o json")
+        return INVALID
+    try:
+        return asyncio.run(page.explain(parsed))
+    except KubeError as error:
+        output.complain(f"effective-load explain: no cluster can be asked: {error}")
+        output.complain("  name a kubeconfig by --kubeconfig or $KUBECONFIG")
+        return FAILED
+    except KeyboardInterrupt:
+        return OK if parsed.watch else 128 + signal.SIGINT
 
 
 COMMAND = Command(
     name="explain",
     summary="explain the decision of a policy in a cluster",
-    description="Show what a policy's HPA is served and why: each stage's sentence, the pods that count and those left "
-    "out, the load in its band, how fresh each input is, and what the HPA will do and did last. The server hands out "
-    "the inputs of its decision, and this command decides on them again. It takes the rights to read of the role view. "
+    description="Show what a policy's HPA is served and why: the count and its bounds, the load in its band, the pods "
+    "that are left out, how fresh each input is, and what the HPA will do and did last. The server decides, and this "
+    "command shows its decision. The rights of the role view suffice. "
     "As a kubectl plugin: kubectl effective-load explain POLICY.",
     statuses={
         OK: "a count is served; also after Ctrl-C with --watch",
         NO_DECISION: "an error is served instead of a count",
-        FAILED: "the decision cannot be read, such as where a permission is missing",
+        FAILED: "the decision cannot be read, such as where a right is missing",
         INVALID: "the arguments are invalid",
     },
     examples=(
         Example("effective-load explain checkout -n shop", "the decision as a page"),
-        Example("kubectl effective-load explain checkout --watch", "the same as a plugin, drawn again at each change"),
-        Example("effective-load explain shop/checkout --save checkout.json", "the inputs, for whom it puzzles"),
-        Example("effective-load decide checkout.json", "and the decision on them, anywhere"),
+        Example("kubectl effective-load explain checkout --watch", "the same as a plugin, drawn every 2 s"),
+        Example("effective-load explain shop/checkout --save checkout.json", "the inputs, for a report of a fault"),
+        Example("effective-load decide checkout.json", "the decision on them, anywhere"),
     ),
     add=add_arguments,
     run=run,

@@ -1,161 +1,254 @@
-"""The page of an explained decision on a terminal, drawn with rich."""
+"""The page of a decision: one list of sections, drawn by rich; without a terminal it is plain text."""
 
-from collections.abc import Iterable, Iterator
+import argparse
+import asyncio
+import io
+import sys
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
-from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.padding import Padding
-from rich.panel import Panel
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from adapter.commands.decide.decision import decided
-from adapter.commands.explain import sentences
-from adapter.commands.explain.reading import Explained
-from adapter.commands.explain.sentences import (
-    COUNTED,
-    DrawnBand,
-    bands,
-    differences,
-    headline,
-    input_rows,
-    usage_text,
-)
-from adapter.commands.terminal.output import printable
-from adapter.load.assessment import Assessment, Verdict
-from adapter.load.explanation import stage_sentences
-from adapter.load.pods import PodState
-from adapter.load.spec import Policy
+from adapter.commands.explain.hpa import did_last, will_do
+from adapter.commands.explain.read import Explained, read
+from adapter.commands.terminal import output
+from adapter.commands.terminal.command import FAILED, NO_DECISION, OK
+from adapter.commands.terminal.output import duration, printable
+from adapter.commands.terminal.waiting import waiting
+from adapter.kube.session import Session
+from adapter.load.explanation import value_text
+from adapter.load.quantity import parse_nano
+from adapter.runtime.times import format_time, parse_time
 
-BAND_WIDTH = 60
-"""Characters of a drawn band."""
+_WATCH_SECONDS = 2.0
+_PLAIN_WIDTH = 1000
+"""Lines in a pipe are not broken."""
+_BAND_WIDTH = 60
 _ROOM = Fraction(5, 4)
 """The right end of a drawn band, in multiples of the largest value in it."""
-_MOST_ROWS = 25
-_STATES = {
-    PodState.SERVING: "green",
-    PodState.DOUBTFUL: "yellow",
-    PodState.PULLED_OUT: "magenta",
-    PodState.UNREADY: "red",
-}
-_VERDICTS = {Verdict.ABOVE: "red", Verdict.INSIDE: "green", Verdict.BELOW: "cyan"}
+_MOST_PODS = 25
+_COUNTED = {"serving", "doubtful"}
+_KINDS = {"watermarkpolicy", "watermarkpolicies", "wmp"}
+"""Before a slash kubectl prints the kind: `watermarkpolicy/checkout`."""
+
+
+async def explain(parsed: argparse.Namespace) -> int:
+    """Read, then draw, print or save; with `--watch` again and again. Returns the exit status. Raises KubeError."""
+    before, slash, after = parsed.policy.partition("/")
+    is_kind = before.partition(".")[0].lower() in _KINDS
+    async with await Session.open(parsed.kubeconfig, context=parsed.context) as session:
+        namespace = before if slash and not is_kind else parsed.namespace or await session.default_namespace()
+        name = after if slash else before
+        if parsed.watch:
+            with Live(console=Console(), screen=True, auto_refresh=False) as live:
+                while True:
+                    live.update(page(await read(session, namespace, name)), refresh=True)
+                    await asyncio.sleep(_WATCH_SECONDS)
+        with waiting("asking the server for its decision"):
+            explained = await read(session, namespace, name)
+    if parsed.save:
+        return _save(parsed.save, explained)
+    if parsed.output == "json":
+        output.print_json(data(explained))
+    else:
+        _print(page(explained))
+    return _status(explained)
+
+
+def _print(shown: RenderableType) -> None:
+    """Print to a terminal in colours; elsewhere as plain lines."""
+    if sys.stdout.isatty():
+        Console().print(shown)
+        return
+    console = Console(width=_PLAIN_WIDTH, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(shown)
+    output.print_lines(line.rstrip() for line in captured.get().splitlines())
+
+
+def _status(explained: Explained) -> int:
+    if explained.error:
+        return NO_DECISION
+    return FAILED if explained.answer is None else OK
+
+
+def _save(file: str, explained: Explained) -> int:
+    if explained.answer is None:
+        for line in explained.trouble:
+            output.complain(line)
+        return _status(explained)
+    content = bytes(explained.answer.document) + b"\n"
+    if file == "-":
+        output.print_text(content.decode())
+        return OK
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        output.complain(f"{file}: cannot be written: {error.strerror}")
+        return FAILED
+    output.complain(f"{file} has the decision's inputs: `effective-load decide {file}` decides again")
+    return OK
+
+
+def data(explained: Explained) -> dict[str, Any]:
+    """The page as JSON data; `decision` is the server's, in the form of `decide -o json`."""
+    answer, hpa, status = explained.answer, explained.hpa, explained.hpa_status
+    shown = None
+    if hpa is not None:
+        keys = ("currentReplicas", "desiredReplicas", "lastScaleTime", "conditions")
+        shown = {"name": hpa.name, "willDo": list(will_do(explained)), **{key: status.get(key) for key in keys}}
+    return {
+        "policy": f"{explained.namespace}/{explained.name}",
+        "at": format_time(explained.at),
+        "served": answer.decision["served"] if answer is not None else None,
+        "error": explained.error or None,
+        "serverVersion": answer.server.get("version") if answer is not None else None,
+        "decision": answer.decision if answer is not None else None,
+        "inputs": [dict(zip(("name", "age", "trouble"), row, strict=True)) for row in freshness(explained)],
+        "trouble": list(explained.trouble),
+        "hpa": shown,
+    }
 
 
 def page(explained: Explained) -> RenderableType:
-    """The whole page."""
-    case, hpa = explained.case, explained.hpa
-    made = decided(case) if case is not None else None
-    title = f"WatermarkPolicy {explained.namespace}/{explained.name}{'' if made is None else f' → {made[0].target}'}"
-    style = "red" if made is None or made[1].error is not None else "green"
-    text = _text(headline(explained, made), "bold")
-    panel = Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
-    parts: list[RenderableType] = [panel]
+    """All sections."""
+    decision = explained.answer.decision if explained.answer is not None else None
+    sections: list[tuple[str, list[RenderableType]]] = [
+        (f"WatermarkPolicy {explained.namespace}/{explained.name}", [*map(_text, _headline(explained, decision))])
+    ]
     if explained.trouble:
-        parts.append(_section("No decision can be shown", _lines(explained.trouble, first="bold red")))
-        # The companion wrote it last; the server does not answer.
-        if explained.conditions:
-            lines = map(sentences.condition_text, explained.conditions)
-            parts.append(_section("The policy's status, as the companion wrote it last", _lines(lines)))
-    if case is not None and made is not None:
-        policy, (assessment, decision) = case.inputs.policy, made
-        if otherwise := differences(explained, decision):
-            parts.append(_section("The server decided otherwise", _lines(otherwise, first="bold red")))
-        why = stage_sentences(assessment, decision, case.inputs.bounds, case.now)
-        inputs = Table.grid(padding=(0, 3, 0, 0))
-        for row in input_rows(explained, assessment):
-            sign = Text("✗", "red") if row.trouble else Text("✓", "green")
-            inputs.add_row(sign, _text(row.name), Text(row.age), Text(row.counts, "dim"), _text(row.trouble, "red"))
-        drawn = (line for band in bands(policy, assessment, decision) for line in drawn_band(band))
-        parts += [
-            _section("Load", *drawn),
-            _section("Why", _lines(why, bullet="→ ")),
-            _section("Pods", _counts(assessment), _pods(policy, assessment)),
-            _section("Inputs", inputs),
+        sections.append(("What is missing", [*map(_text, explained.trouble)]))
+    if decision is None:
+        conditions = (f"{one.type} {one.status} ({one.reason}): {one.message}" for one in explained.conditions)
+        sections.append(("The policy's status, as the companion wrote it last", [*map(_text, conditions)]))
+    else:
+        shares = {one["name"] for one in explained.inputs["policy"]["spec"]["metrics"] if one.get("relativeTo")}
+        bands = [line for metric in decision["metrics"] for line in band(metric, is_share=metric["name"] in shares)]
+        sections += [
+            ("Load", [*bands]),
+            ("Why", [*map(_text, decision["explanation"])]),
+            ("Pods", [_pods(decision, shares)]),
+            ("Freshness", [_table(("INPUT", "AGE", "TROUBLE"), freshness(explained))]),
         ]
-    if explained.hpa_trouble:
-        parts.append(_section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red")))
-    if hpa is not None:
-        will, did = sentences.will_do(explained), sentences.did_last(explained)
-        parts.append(_section(f"HPA {hpa.name}: what it will do", _lines(will, bullet="→ ")))
-        parts.append(_section(f"HPA {hpa.name}: what it did last", _lines(did, bullet="→ ")))
-    return Group(*parts)
+    if explained.hpa is not None:
+        sections.append((f"HPA {explained.hpa.name} will", [*map(_text, will_do(explained))]))
+        sections.append((f"HPA {explained.hpa.name} did last", [*map(_text, did_last(explained))]))
+    parts = [
+        (Text(printable(title), "bold"), Padding(Group(*lines), (0, 0, 1, 2))) for title, lines in sections if lines
+    ]
+    return Group(*(part for pair in parts for part in pair))
 
 
-def _text(text: str, style: str = "") -> Text:
+def _text(text: str) -> Text:
     """Text of others: neither markup nor control characters in it count."""
-    return Text(printable(text), style)
+    return Text(printable(text), overflow="fold")
 
 
-def _section(title: str, *parts: RenderableType) -> RenderableType:
-    return Group(Rule(_text(title), style="dim", align="left"), Padding(Group(*parts), (0, 0, 0, 2)))
+def _headline(explained: Explained, decision: Mapping[str, Any] | None) -> Iterator[str]:
+    """The count and its two bounds, or the error."""
+    if explained.error:
+        yield f"HPAs get an error: {explained.error}"
+    elif decision is None:
+        yield "the server's decision is not known"
+    else:
+        yield f"asks for {decision['desiredReplicas']} (now {decision['current']}), served as {decision['served']}"
+        low, high = (decision.get(key) for key in ("lowerBound", "upperBound"))
+        least = "sets no least count" if low is None else f"needs at least {low}"
+        yield f"the load {least} and {'sets no most' if high is None else f'allows at most {high}'}"
 
 
-def _lines(lines: Iterable[str], *, first: str = "", bullet: str = "") -> RenderableType:
-    """A line each; where a line is too long, the rest of it is indented."""
-    grid = Table.grid(padding=(0, 0))
-    if bullet:
-        grid.add_column(width=len(bullet))
-    grid.add_column(overflow="fold")
-    for index, line in enumerate(lines):
-        text = _text(line, first if not index else "")
-        grid.add_row(*((Text(bullet, style="dim"), text) if bullet else (text,)))
-    return grid
-
-
-def drawn_band(band: DrawnBand) -> Iterator[Text]:
-    """The lines of a metric: its name and verdict, its band with the values in it, and what the signs mean."""
-    style = _VERDICTS.get(Verdict(band.verdict), "")
-    yield Text.assemble((band.name, "bold"), "  ", (band.verdict, style))
-    values = [value for value in (band.low, band.high, band.target, band.usage, band.raw) if value is not None]
-    end = max(values, default=Fraction(0)) * _ROOM
-    if band.error:
-        yield _text(band.error, "red")
-    elif end:
-        low = -1 if band.low is None else _column(band.low, end)
-        high = BAND_WIDTH if band.high is None else _column(band.high, end)
-        signs = ((band.target, "┆", "bold"), (band.raw, "○", "yellow"), (band.usage, "●", f"bold {style}"))
-        marks, line = {_column(value, end): (sign, look) for value, sign, look in signs if value is not None}, Text()
-        for column in range(BAND_WIDTH):
-            plain = ("━", "green") if low < column < high else ("─", "dim")
-            line.append(*marks.get(column, ("┃", "bold") if column in {low, high} else plain))
-        yield line
-        legend = Text(f"● effective {band.text(band.usage)}   ○ over all running pods {band.text(band.raw)}   ")
-        if band.target is not None:
-            legend.append(f"┆ target {band.text(band.target)}   ")
-        low_text = "0" if band.low is None else band.text(band.low)
-        high_text = "any" if band.high is None else band.text(band.high)
-        yield legend.append(f"┃ {low_text} … {high_text}", "dim")
-    yield Text("")
-
-
-def _column(value: Fraction, end: Fraction) -> int:
-    return min(BAND_WIDTH - 1, int(value / end * BAND_WIDTH))
-
-
-def _counts(assessment: Assessment) -> Text:
-    text = _text(f"{assessment.target} has {len(assessment.pods)} pods: ")
-    counted = sorted((state, count) for state, count in assessment.counts.items() if count)
-    for index, (state, count) in enumerate(counted):
-        text.append(", " if index else "").append(f"{count} {state.value}", _STATES.get(state, ""))
-    return text
-
-
-def _pods(policy: Policy, assessment: Assessment) -> RenderableType:
-    """All pods, those that are left out first."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("", "POD", "STATE", "WHY", *(metric.name for metric in policy.metrics)):
-        table.add_column(name, overflow="fold")
-    pods = sorted(
-        assessment.with_usage(assessment.pods), key=lambda pod: (pod.state in COUNTED, pod.state.value, pod.pod.name)
+def band(metric: Mapping[str, Any], *, is_share: bool) -> Iterator[Text]:
+    """A metric's name and verdict, its band with the values in it, and what the signs mean."""
+    style = {"Above": "red", "Inside": "green", "Below": "cyan"}.get(metric["verdict"], "")
+    yield Text.assemble((metric["name"], "bold"), "  ", (metric["verdict"], style))
+    if metric["error"]:
+        yield _text(metric["error"])
+        return
+    keys = ("low", "high", "target", "raw", "usage")
+    values = {key: parse_nano(metric[key]) for key in keys if metric[key] is not None}
+    texts = {key: value_text(Fraction(value), as_percent=is_share) for key, value in values.items()}
+    end = max(values.values(), default=0) * _ROOM
+    if not end:
+        return
+    at = {key: min(_BAND_WIDTH - 1, int(value / end * _BAND_WIDTH)) for key, value in values.items()}
+    low, high = at.get("low", -1), at.get("high", _BAND_WIDTH)
+    line = Text()
+    signs = {at[key]: sign for key, sign in (("target", "┆"), ("raw", "○"), ("usage", "●")) if key in at}
+    for column in range(_BAND_WIDTH):
+        inside = ("━", "green") if low < column < high else ("─", "dim")
+        line.append(
+            *(signs[column], f"bold {style}") if column in signs else ("┃", "bold") if column in {low, high} else inside
+        )
+    yield line
+    target = f"   ┆ target {texts['target']}" if "target" in texts else ""
+    yield _text(
+        f"● effective {texts.get('usage', '–')}   ○ over all running pods {texts.get('raw', '–')}{target}   "
+        f"┃ {texts.get('low', '0')} … {texts.get('high', 'any')}"
     )
-    for pod in pods[:_MOST_ROWS]:
-        why = f"{pod.reason} ({pod.evidence})" if pod.evidence else pod.reason
-        sign = Text("✓", "green") if pod.state in COUNTED else Text("✗", "red")
-        usage = (_text(usage_text(policy, pod, metric.name)) for metric in assessment.metrics)
-        state = Text(pod.state.value, _STATES.get(pod.state, ""))
-        table.add_row(sign, _text(pod.pod.name), state, _text(why), *usage)
-    if len(pods) > _MOST_ROWS:
-        table.add_row("", f"… and {len(pods) - _MOST_ROWS} more (-o json lists all)")
+
+
+def _pods(decision: Mapping[str, Any], shares: set[str]) -> RenderableType:
+    """The pods, those that are left out first, each with the evidence."""
+    names = [metric["name"] for metric in decision["metrics"]]
+    rows = []
+    for pod in sorted(decision["pods"], key=lambda pod: (pod["state"] in _COUNTED, pod["state"], pod["name"])):
+        why = f"{pod['reason']} ({pod['evidence']})" if pod["evidence"] else pod["reason"]
+        usage = (_usage(pod, name, is_share=name in shares) for name in names)
+        rows.append(("✓" if pod["state"] in _COUNTED else "✗", pod["name"], pod["state"], why, *usage))
+    more = [("", f"… and {len(rows) - _MOST_PODS} more (-o json lists all)", "", "", *[""] * len(names))]
+    return _table(("", "POD", "STATE", "WHY", *names), rows[:_MOST_PODS] + more * (len(rows) > _MOST_PODS))
+
+
+def _usage(pod: Mapping[str, Any], metric: str, *, is_share: bool) -> str:
+    value = pod["usage"].get(metric)
+    if value is None:
+        return str(pod.get("missing", {}).get(metric, ""))
+    return value_text(Fraction(parse_nano(value)), as_percent=True) if is_share else str(value)
+
+
+def freshness(explained: Explained) -> Iterator[tuple[str, str, str]]:
+    """Each input of the decision: its name, its age, and its trouble."""
+    inputs = explained.inputs
+    if not inputs or explained.answer is None:
+        return
+    now = parse_time(inputs["now"]) or explained.at
+    assessed = parse_time(inputs["assessed"]["at"]) or now
+    yield "policy, HPA, pods (watches)", f"assessed {duration(now - assessed)} ago", ""
+    stale = {metric["name"]: parse_time(metric.get("staleAt")) for metric in explained.answer.decision["metrics"]}
+    sources = {f"query {name}": (one, stale.get(name)) for name, one in inputs["samples"].items()}
+    if "usageSource" in inputs:
+        resources = [at for name, at in stale.items() if name not in inputs["samples"] and at is not None]
+        sources["metrics.k8s.io"] = (inputs["usageSource"], min(resources, default=None))
+    for name, (source, until) in sources.items():
+        left = "no sample counts" if until is None else f"the oldest sample counts {duration(until - now)} more"
+        yield name, f"{_answered(source.get('answeredAt'), now)}, {left}", str(source.get("error") or "")
+    registry = inputs["policy"]["spec"].get("registry")
+    if registry:
+        listed = inputs.get("instances") or {}
+        trouble = listed.get("error") or ("" if listed else "no list of the service yet")
+        count = f", {len(listed.get('instances') or ())} instances" if listed else ""
+        age = "no valid answer" if listed.get("valid") is False else f"{_answered(listed.get('at'), now)}{count}"
+        yield f"registry {registry.get('name')}", age, str(trouble)
+
+
+def _answered(at: object, now: float) -> str:
+    seconds = parse_time(at)
+    return "never answered" if seconds is None else f"answered {duration(now - seconds)} ago"
+
+
+def _table(head: tuple[str, ...], rows: Any) -> RenderableType:
+    """A table without the columns that are empty."""
+    kept = list(rows)
+    columns = [index for index in range(len(head)) if any(row[index] for row in kept)]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for index in columns:
+        table.add_column(head[index], overflow="fold")
+    for row in kept:
+        table.add_row(*(_text(row[index]) for index in columns))
     return table

@@ -18,6 +18,15 @@ def printable(text: str) -> str:
     )
 
 
+def duration(seconds: float) -> str:
+    """A time span for people: 12 s, 3 min, 5 h, 2 d; never negative."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def print_line(line: str) -> None:
     """Print a line to standard output."""
     print(line)

@@ -2,15 +2,14 @@
 
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TextIO
 
-QUIET_SECONDS = 2.0
-_TICK_SECONDS = 1.0
+from rich.console import Console
+
 LINE_SECONDS = 10.0
 """Between lines where there is no terminal."""
 BAR_SECONDS = 0.1
@@ -20,32 +19,10 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def waiting(what: str, stream: TextIO | None = None, *, quiet: float = QUIET_SECONDS) -> Iterator[None]:
-    """Within it, after `quiet` seconds, standard error shows what is waited for and how long; only on a terminal."""
-    shown_on = stream or sys.stderr
-    if not shown_on.isatty():
+def waiting(what: str) -> Iterator[None]:
+    """Within it a terminal's standard error shows what is waited for."""
+    with Console(stderr=True).status(what) if sys.stderr.isatty() else nullcontext():
         yield
-        return
-    began, ended = time.monotonic(), threading.Event()
-
-    def tick() -> None:
-        if ended.wait(quiet):
-            return
-        while True:
-            shown_on.write(f"\r{what}: {time.monotonic() - began:.0f} s\x1b[K")
-            shown_on.flush()
-            if ended.wait(_TICK_SECONDS):
-                break
-        shown_on.write("\r\x1b[K")
-        shown_on.flush()
-
-    ticker = threading.Thread(target=tick, daemon=True)
-    ticker.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        ticker.join()
 
 
 class Progress:

@@ -28,7 +28,6 @@ NO_SUCH_CALL = frozenset({404, 405, 410, 501})
 
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
-_RENEW_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,7 @@ class RequestCredentials:
 
 
 class _LoginResponse(msgspec.Struct, rename="camel"):
-    """A token and its lifetime in seconds."""
-
     access_token: str
-    token_ttl: float
 
 
 _TOKEN = Decoder(_LoginResponse)
@@ -67,7 +63,7 @@ class Login:
         self._servers = servers
         self._clock = clock
         self._token = ""
-        self._logged_in_at = self._renew_at = 0.0
+        self._logged_in_at = 0.0
         self._lock = asyncio.Lock()
         self._failed: dict[str, tuple[SourceError, float]] = {}
         """The last failed login by server, and until when none is tried (the loop's time)."""
@@ -75,58 +71,39 @@ class Login:
     async def authenticated(
         self, server: str, grouped_name: str, request: Callable[[RequestCredentials], Awaitable[T]]
     ) -> T:
-        """Sends a request about a service; if its credentials are refused and a new login may help, sends it again."""
-        credentials = await self._credentials(server, grouped_name)
-        try:
-            return await request(credentials)
-        except (NotAuthenticated, NotAllowed):
-            if not credentials.token or not await self._has_newer(server, credentials.token):
-                raise
-        return await request(await self._credentials(server, grouped_name))
-
-    async def _credentials(self, server: str, grouped_name: str) -> RequestCredentials:
+        """Sends a request about a service; if its token is refused, because it ended, sends it again with another."""
         if self._settings.access_key_file:
             access_key = await read_secret(self._settings.access_key_file)
             key = await read_secret(self._settings.secret_key_file)
-            return RequestCredentials(signature=signature(access_key, key, grouped_name, time.time()))
+            return await request(RequestCredentials(signature=signature(access_key, key, grouped_name, time.time())))
         if not self._settings.username:
-            return RequestCredentials()
-        # One request renews the token; the others use the old one meanwhile.
-        if self._token and (self._clock() < self._renew_at or self._lock.locked()):
-            return RequestCredentials(self._token)
-        async with self._lock:
-            if not self._token or self._clock() >= self._renew_at:
-                try:
-                    await self._login(server)
-                except SourceError:
-                    if not self._token:
-                        raise  # otherwise the old one may be accepted still
-            return RequestCredentials(self._token)
-
-    async def _has_newer(self, server: str, refused: str) -> bool:
-        """Whether there is a newer token than the refused one; logs in for one if that is not young."""
-        async with self._lock:
-            if refused == self._token and self._clock() - self._logged_in_at >= YOUNG_TOKEN_SECONDS:
-                await self._login(server)
-            return refused != self._token
-
-    async def _login(self, server: str) -> None:
-        """Gets a new token. For a time after a failure every request fails as the login did."""
-        error, until = self._failed.get(server, (None, 0.0))
-        loop = asyncio.get_running_loop()
-        if error is not None and loop.time() < until:
-            raise copy.copy(error)  # each with a traceback of its own
+            return await request(RequestCredentials())
+        token = self._token or await self._renewed(server, "")
         try:
-            token = await self._ask_for_token(server)
-        except SourceError as failure:
-            self._failed[server] = copy.copy(failure), loop.time() + LOGIN_PAUSE_SECONDS
-            raise
-        self._failed.pop(server, None)
-        self._token, self._logged_in_at = token.access_token, self._clock()
-        # Before the token expires, but at most once a second, so that not every request logs in.
-        self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)
+            return await request(RequestCredentials(token))
+        except (NotAuthenticated, NotAllowed):
+            if (newer := await self._renewed(server, token)) == token:
+                raise
+        return await request(RequestCredentials(newer))
 
-    async def _ask_for_token(self, server: str) -> _LoginResponse:
+    async def _renewed(self, server: str, refused: str) -> str:
+        """A newer token than the refused one, or that one if it is young. Raises SourceError."""
+        async with self._lock:
+            if refused == self._token and (not refused or self._clock() - self._logged_in_at >= YOUNG_TOKEN_SECONDS):
+                error, until = self._failed.get(server, (None, 0.0))
+                if error is not None and asyncio.get_running_loop().time() < until:
+                    raise copy.copy(error)  # each with a traceback of its own
+                try:
+                    self._token = await self._log_in(server)
+                except SourceError as failure:
+                    until = asyncio.get_running_loop().time() + LOGIN_PAUSE_SECONDS
+                    self._failed[server] = copy.copy(failure), until
+                    raise
+                self._logged_in_at = self._clock()
+            return self._token
+
+    async def _log_in(self, server: str) -> str:
+        """A new token."""
         form = {"username": self._settings.username, "password": await read_secret(self._settings.password_file)}
         for path in _LOGINS:
             reply = await self._servers.send("POST", server, path, data=form)
@@ -144,10 +121,10 @@ class Login:
                 raise NotAuthenticated(f"{error}; check `username` and `passwordFile`")
             raise error
         try:
-            token = _TOKEN.decode(reply.body)
+            token = _TOKEN.decode(reply.body).access_token
         except msgspec.MsgspecError as error:
             raise WrongRegistryAnswer(f"{place}: not what Nacos answers there: {error}") from error
-        if not token.access_token:
+        if not token:
             raise WrongRegistryAnswer(f"{place}: no token in the answer; leave `username` empty for this server")
         return token
 

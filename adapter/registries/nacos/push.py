@@ -43,7 +43,9 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REGISTRATION_POLL_SECONDS = 0.05
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_BYTES = 2
+_SIZES = {0: 0, 1: 8, _BYTES: 0, 5: 4}
+"""Of the types of protobuf: bytes of a value, 0 if they vary."""
 
 
 class Payload(NamedTuple):
@@ -228,7 +230,7 @@ def decode_payload(data: bytes) -> Payload:
         parts = dict(_fields(data))
         metadata, body = dict(_fields(parts.get(2, b""))), dict(_fields(parts.get(3, b"")))
         return Payload(metadata.get(3, b"").decode(), body.get(2, b""))
-    except (IndexError, ValueError) as error:
+    except ValueError as error:
         raise WrongRegistryAnswer("a gRPC message that Nacos does not send; is this its gRPC port?") from error
 
 
@@ -242,17 +244,17 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields with their numbers; fields of other wire types are skipped."""
+    """The length-delimited fields with their numbers; those of other types are skipped. Raises ValueError."""
     at = 0
     while at < len(data):
-        tag, at = _read_varint(data, at)
+        tag, at = _varint(data, at)
         kind = tag & 7
-        size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
-        if kind in {_VARINT, _BYTES}:
-            number, at = _read_varint(data, at)
-            size = number if kind == _BYTES else 0
-        elif not size:
+        if kind not in _SIZES:
             raise ValueError(f"wire type {kind}")
+        size = _SIZES[kind]
+        if not size:
+            number, at = _varint(data, at)
+            size = number if kind == _BYTES else 0
         if at + size > len(data):
             raise ValueError("cut off")
         if kind == _BYTES:
@@ -260,13 +262,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("a number without end")
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at this place, and the place after it. Raises ValueError."""
+    for end in range(at, min(at + 10, len(data))):
+        if data[end] < 0x80:
+            return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[at : end + 1])), end + 1
+    raise ValueError("a number without end")

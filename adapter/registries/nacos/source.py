@@ -15,6 +15,7 @@ import structlog
 
 from adapter.registries.nacos.lists import InstanceLists, NacosService
 from adapter.registries.nacos.login import Login
+from adapter.registries.poll import CONNECTIONS
 from adapter.registries.servers import Servers
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.backoff import Backoff, LogOnce
@@ -25,8 +26,6 @@ from adapter.settings.registries import NacosRegistry
 if TYPE_CHECKING:
     from adapter.registries.nacos.push import PushConnection
 
-CONNECTIONS = 32
-"""HTTP connections: so many lists may hang for their whole timeout before others wait for one."""
 PUSHED_POLL_SECONDS = 60.0
 """Time between lists of a pushed service, in case a push was lost."""
 REPLICATED_SECONDS = 3.0
@@ -40,18 +39,20 @@ _log = structlog.get_logger(__name__)
 
 
 class _Watch:
-    """What the iterator of a service waits for; `event` is set after each change of it."""
+    """When the iterator of a service lists it next (`due`), and a second time after a push (`again`): the loop's time.
+
+    `is_pushed`: whether changes are pushed. The event wakes the iterator: to list, or to confirm the last list.
+    """
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.is_pushed = False
-        """Whether changes are pushed."""
-        self.is_changed = False
-        """Whether a push came, or one may have been missed."""
-        self.is_confirmed = False
-        """Whether the connection was alive since the list was confirmed."""
-        self.list_again_at = math.inf
-        """The loop's time."""
+        self.due = 0.0
+        self.again = math.inf
+
+    def list_now(self) -> None:
+        self.due = asyncio.get_running_loop().time()
+        self.event.set()
 
 
 class NacosSource:
@@ -78,20 +79,15 @@ class NacosSource:
             self._pushing = asyncio.create_task(self._keep_connected(), name=f"registry {key.registry} pushes")
         try:
             while True:
-                began = loop.time()
-                watch.is_changed = watch.is_confirmed = False  # a change during the list has it listed again
-                if began >= watch.list_again_at:
-                    watch.list_again_at = math.inf
+                now = loop.time()
+                watch.again = watch.again if now < watch.again else math.inf
+                period = PUSHED_POLL_SECONDS if watch.is_pushed else self._settings.interval_seconds
+                watch.due = min(now + period, watch.again)  # a push during the list makes it due at once
                 answer = await self._servers.ask(lambda server: self._lists.read(server, service))
                 yield answer
-                while not watch.is_changed:
+                while (pause := watch.due - loop.time()) > 0:
                     watch.event.clear()
-                    period = PUSHED_POLL_SECONDS if watch.is_pushed else self._settings.interval_seconds
-                    pause = min(began + period, watch.list_again_at) - loop.time()
-                    if pause <= 0 or not await wait_for_event(watch.event, pause):
-                        break
-                    if watch.is_confirmed and watch.is_pushed and not watch.is_changed:
-                        watch.is_confirmed = False
+                    if await wait_for_event(watch.event, pause) and watch.due > loop.time():
                         yield answer
         finally:
             self._watches[service].remove(watch)
@@ -109,9 +105,7 @@ class NacosSource:
     @property
     def pushed(self) -> frozenset[NacosService]:
         """The services whose changes are pushed; the others are polled."""
-        return frozenset(
-            service for service, watches in self._watches.items() if all(watch.is_pushed for watch in watches)
-        )
+        return frozenset(service for service, watches in self._watches.items() if all(one.is_pushed for one in watches))
 
     # --- pushes ---
 
@@ -120,10 +114,11 @@ class NacosSource:
         try:
             from adapter.registries.nacos.push import PushConnection
         except ImportError as error:
-            self._log_off(str(MissingExtra("nacos", error)))
+            _log.warning("nacos_push_failed", registry=self._settings.name, why=str(MissingExtra("nacos", error)))
             return
         if self._settings.tls.insecure_skip_verify and self._servers.current.startswith("https:"):
-            self._log_off("gRPC always verifies certificates; set `caFile`")
+            why = "gRPC always verifies certificates; set `caFile`"
+            _log.warning("nacos_push_failed", registry=self._settings.name, why=why)
             return
         backoff = Backoff()
         while True:
@@ -140,19 +135,15 @@ class NacosSource:
                     )
                 except SourceError as error:
                     if self._log_once.is_new(str(error)):
-                        text = "nacos_push_connection_failed"
-                        _log.warning(text, registry=self._settings.name, error=str(error))
+                        _log.warning("nacos_push_connection_failed", registry=self._settings.name, error=str(error))
                 except Exception:  # noqa: BLE001  after any fault services are polled, and pushes are tried again
                     _log.exception("nacos_push_connection_failed", registry=self._settings.name)
                 finally:
                     for watch in self._all_watches():
                         watch.is_pushed = False
-                        watch.event.set()
+                        watch.list_now()
                     await connection.close()
             await asyncio.sleep(backoff.next())
-
-    def _log_off(self, why: str) -> None:
-        _log.warning("nacos_push_failed", registry=self._settings.name, why=why)
 
     def _all_watches(self) -> Iterator[_Watch]:
         return itertools.chain.from_iterable(self._watches.values())
@@ -161,38 +152,37 @@ class NacosSource:
         async for grouped_name in connection.changes():
             for service, watches in self._watches.items():
                 for watch in watches if service.grouped_name == grouped_name else ():
-                    watch.is_changed = True
-                    watch.list_again_at = asyncio.get_running_loop().time() + REPLICATED_SECONDS
-                    watch.event.set()
+                    watch.again = asyncio.get_running_loop().time() + REPLICATED_SECONDS
+                    watch.list_now()
 
     async def _keep_checking(self, connection: "PushConnection") -> None:
         while True:
             await asyncio.sleep(HEALTH_CHECK_SECONDS)
             await connection.health_check()
             for watch in self._all_watches():
-                watch.is_confirmed = True
-                watch.event.set()
+                if watch.is_pushed:
+                    watch.event.set()
 
     async def _keep_subscribed(self, connection: "PushConnection") -> None:
         """Holds a subscription to each followed service. Those that fail are tried again from time to time."""
         subscribed: set[NacosService] = set()
 
         async def subscribe(service: NacosService) -> None:
-            if service not in subscribed:
-                try:
+            try:
+                if service not in subscribed:
                     await connection.subscribe(service)
-                except SourceError as error:
-                    if isinstance(error, SourceUnreachable):
-                        await connection.health_check()  # raises if the connection is lost
-                    if self._log_once.is_new(str(error), "subscriptions"):
-                        text = "subscription failed, the service is polled"
-                        _log.info(text, registry=self._settings.name, service=service.name, error=str(error))
-                    return
-                subscribed.add(service)
+            except SourceError as error:
+                if isinstance(error, SourceUnreachable):
+                    await connection.health_check()  # raises if the connection is lost
+                if self._log_once.is_new(str(error), "subscriptions"):
+                    text = "subscription failed, the service is polled"
+                    _log.info(text, registry=self._settings.name, service=service.name, error=str(error))
+                return
+            subscribed.add(service)
             for watch in self._watches.get(service, ()):
                 if not watch.is_pushed:
-                    watch.is_pushed = watch.is_changed = True  # it may have changed since it was listed
-                    watch.event.set()
+                    watch.is_pushed = True
+                    watch.list_now()  # it may have changed since it was listed
 
         async def unsubscribe(service: NacosService) -> None:
             subscribed.discard(service)

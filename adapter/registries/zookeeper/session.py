@@ -1,7 +1,7 @@
 """A ZooKeeper session for the event loop: kazoo runs in threads of its own, and its callbacks only pass results on.
 
-This module adds what kazoo lacks: TLS that verifies host names, with files that are read again for each connection, and
-connections that are ended if the server does not answer.
+This module adds what kazoo lacks: TLS with files that are read again for each connection, and the end of connections on
+which the server does not answer.
 """
 
 import asyncio
@@ -40,6 +40,10 @@ LONGEST_PAUSE_SECONDS = 3.0
 CLOSE_SECONDS = 1.0
 """Time for the server to confirm the end of the session; after it the connection is ended."""
 
+OnEvent = Callable[[WatchedEvent], None]
+"""Called in kazoo's thread once after a node changed, and without a path after a loss: no watch outlives its
+connection. Equal callbacks of one node are called once."""
+
 
 class Znode(NamedTuple):
     """A znode's data, and when it was created (epoch seconds, by the server's clock)."""
@@ -51,17 +55,13 @@ class Znode(NamedTuple):
 class ZooKeeperSession:
     """A session from `open` to `close`, which reconnects by itself; every read raises SourceError.
 
-    `on_state` is called in the event loop after each connection and each loss, `on_change` with the path of each node
-    that has changed since it was read. A change is reported once: the node must be read again to be watched again. No
-    watch outlives its connection.
+    `on_state` is called in the event loop after each connection and each loss.
     """
 
-    def __init__(
-        self, settings: ZooKeeperRegistry, on_state: Callable[[], None], on_change: Callable[[str], None]
-    ) -> None:
+    def __init__(self, settings: ZooKeeperRegistry, on_state: Callable[[], None]) -> None:
         self._settings = settings
         self._place = f"ZooKeeper at {', '.join(settings.servers)}"
-        self._on_state, self._on_change = on_state, on_change
+        self._on_state = on_state
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._password = ""
@@ -104,16 +104,12 @@ class ZooKeeperSession:
         """Whether there is a connection."""
         return self._client is not None and self._client.connected
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether kazoo has given up, because the server rejects the credentials or by a fault of its own."""
-        return self._client is not None and self._client.client_state in {KeeperState.AUTH_FAILED, KeeperState.CLOSED}
-
-    async def has_new_password(self) -> bool:
-        """Whether the password's file has another content. A session keeps the user that it has once shown."""
+    async def is_usable(self) -> bool:
+        """Whether it can go on: kazoo has not given up, and the password's file has not changed since."""
         with suppress(SourceError):
-            return await read_secret(self._settings.password_file) != self._password
-        return False
+            if await read_secret(self._settings.password_file) != self._password:
+                return False
+        return self._client.client_state not in {KeeperState.AUTH_FAILED, KeeperState.CLOSED}
 
     def end_silent_connection(self) -> None:
         """Ends the connection if it is older than the timeout: kazoo makes a new one, to another server if it can.
@@ -122,77 +118,63 @@ class ZooKeeperSession:
         """
         self._handler.end_connection(older_than=self._settings.timeout_seconds)
 
-    async def children(self, path: str) -> list[str] | None:
+    async def children(self, path: str, on_event: OnEvent) -> list[str] | None:
         """The names of a node's children, None if it does not exist; watches both."""
         while True:
-            names: list[str] | None = await self._read(path, "get_children_async")
-            if names is not None or not await self.exists(path):
+            names: list[str] | None = await self._read("get_children_async", path, on_event)
+            if names is not None or not await self.exists(path, on_event):
                 return names
 
-    async def get(self, path: str) -> Znode | None:
+    async def get(self, path: str, on_event: OnEvent) -> Znode | None:
         """A node's data, None if it does not exist; watches both."""
         while True:
-            found = await self._read(path, "get_async")
+            found = await self._read("get_async", path, on_event)
             if found is not None:
-                body, stat = found
-                return Znode(body or b"", stat.ctime / 1000)
-            if not await self.exists(path):
+                return Znode(found[0] or b"", found[1].ctime / 1000)
+            if not await self.exists(path, on_event):
                 return None
 
-    async def exists(self, path: str) -> bool:
-        """Whether a node exists; watches that."""
-        return await self._read(path, "exists_async") is not None
+    async def exists(self, path: str, on_event: OnEvent | None = None) -> bool:
+        """Whether a node exists. Before its answer the server sends all events so far."""
+        return await self._read("exists_async", path, on_event) is not None
 
-    async def ping(self) -> None:
-        """Waits for the answer to a read, before which the server sends all events so far."""
-        await self._send("/", "exists_async", watch=None)
-
-    async def _read(self, path: str, method: str) -> Any:
-        async with self._slots:
-            return await self._send(path, method, watch=self._report)
-
-    async def _send(self, path: str, method: str, *, watch: Callable[[WatchedEvent], None] | None) -> Any:
+    async def _read(self, method: str, path: str, on_event: OnEvent | None) -> Any:
         """The answer to a request, None if the node does not exist."""
-        seconds, who = self._settings.timeout_seconds, self._settings.username
-        if not self.is_connected:
-            raise self.connection_error()  # kazoo would queue the request until it is connected
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        try:
-            async with asyncio.timeout(seconds):
-                getattr(self._client, method)(path, watch=watch).rawlink(
-                    lambda result: self._in_loop(partial(_resolve, answer, result))  # in kazoo's thread
-                )
-                return await answer
-        except NoNodeError:
-            return None
-        except TimeoutError as error:
-            raise SourceUnreachable(f"{self._place} did not answer within {seconds:g} s") from error
-        except (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpiredError) as error:
-            raise self.connection_error() from error
-        except NoAuthError as error:
-            raise NotAllowed(
-                f"{self._place} does not let {f'user {who}' if who else 'a client without a user'} read {path}; "
-                "check username, passwordFile and the node's ACL"
-            ) from error
-        except KazooException as error:
-            sentence = f"{self._place} failed at {path}: {type(error).__name__} {error}"
-            raise SourceFailing(sentence.rstrip()) from error
+        async with self._slots:
+            seconds, who = self._settings.timeout_seconds, self._settings.username
+            if not self.is_connected:
+                raise self.connection_error()  # kazoo would queue the request until it is connected
+            answer: asyncio.Future[Any] = self._loop.create_future()
+            try:
+                async with asyncio.timeout(seconds):
+                    getattr(self._client, method)(path, watch=on_event).rawlink(
+                        lambda result: self._in_loop(partial(_resolve, answer, result))  # in kazoo's thread
+                    )
+                    return await answer
+            except NoNodeError:
+                return None
+            except TimeoutError as error:
+                raise SourceUnreachable(f"{self._place} did not answer within {seconds:g} s") from error
+            except (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpiredError) as error:
+                raise self.connection_error() from error
+            except NoAuthError as error:
+                user = f"user {who}" if who else "a client without a user"
+                raise NotAllowed(
+                    f"{self._place} does not let {user} read {path}; check username, passwordFile and the node's ACL"
+                ) from error
+            except KazooException as error:
+                sentence = f"{self._place} failed at {path}: {type(error).__name__} {error}"
+                raise SourceFailing(sentence.rstrip()) from error
 
     def connection_error(self) -> SourceError:
         """The error of reads without a connection."""
         if self._client is not None and self._client.client_state == KeeperState.AUTH_FAILED:
             who = self._settings.username
             return NotAuthenticated(f"{self._place} rejects the password of user {who}; check passwordFile")
-        reason = self._handler.failure or "no server answers"
-        return SourceUnreachable(f"no connection to {self._place}: {reason}")
-
-    def _report(self, event: WatchedEvent) -> None:
-        """Called in kazoo's thread, without a path after a loss."""
-        if event.path is not None:
-            self._in_loop(partial(self._on_change, event.path))
+        return SourceUnreachable(f"no connection to {self._place}: {self._handler.failure or 'no server answers'}")
 
     def _in_loop(self, action: Callable[[], None]) -> None:
-        """Called in kazoo's threads."""
+        """Runs an action in the event loop; called in kazoo's threads."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(action)
 
@@ -219,11 +201,10 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
         self, address: tuple[str, int], hostname: str, timeout: float, *, use_ssl: bool, **_: object
     ) -> socket.socket:
         """Connects, with TLS if the settings say so. Raises OSError."""
+        self._connected_at = time.monotonic()
         try:
-            self._connected_at = time.monotonic()
-            self._connection = socket.create_connection(address, min(timeout, self._timeout))
-            if use_ssl:
-                self._connection = self._secured(self._connection, hostname)
+            connection = socket.create_connection(address, min(timeout, self._timeout))
+            self._connection = self._secured(connection, hostname) if use_ssl else connection
         except OSError as error:
             self.failure = error.strerror or str(error) or "timed out"
             # kazoo knows a TimeoutError only by its number.

@@ -1,25 +1,29 @@
 """ZooKeeper, as Dubbo and Curator register services in it: one session for all services, and watches of their nodes.
 
 The nodes of a service are read again after each event of their watches, and all of them after each connection. Every
-few seconds the session pings the server. An answer proves that the server is alive and has sent all events so far, so
+few seconds the session asks for a node. The answer proves that the server is alive and has sent all events so far, so
 it confirms the lists. A frozen server keeps its connections open, but does not answer.
 """
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import structlog
+from kazoo.protocol.states import WatchedEvent  # type: ignore[import-untyped]
 
 from adapter.registries.source import Answer, ServiceKey
-from adapter.registries.zookeeper.registrations import (
+from adapter.registries.zookeeper.dubbo import (
     Registration,
-    newest_registrations,
+    Rules,
+    apply_rules,
     parse_document,
+    parse_override_urls,
     parse_provider,
+    parse_rules,
 )
-from adapter.registries.zookeeper.rules import Rules, apply_rules, parse_override_urls, parse_rules, rule_nodes
-from adapter.registries.zookeeper.session import Znode, ZooKeeperSession
+from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongRegistryAnswer
@@ -57,9 +61,7 @@ class ZooKeeperSource:
         try:
             while True:
                 await wait_for_event(self._decided, self._settings.timeout_seconds)
-                if self._keeping.done():
-                    self._keeping.result()  # raises its fault
-                if self._session is None or not self._session.is_connected or self._error is not None:
+                if self._session is None or not self._session.is_connected:
                     raise self._current_error()
                 reader.is_changed = False
                 answer = await reader.read(self._session)
@@ -93,23 +95,19 @@ class ZooKeeperSource:
             for fault in faults:
                 _log.warning("registry_data_unreadable", registry=self._settings.name, service=str(key), why=fault)
 
-    # --- the session ---
-
     async def _keep_session(self) -> None:
         """Keeps one session after another. kazoo reconnects by itself, and gives up only after a refusal."""
         backoff = Backoff()
         while True:
-            session = ZooKeeperSession(self._settings, self._on_state, self._on_change)
+            session = ZooKeeperSession(self._settings, self._on_state)
             try:
                 await session.open()
                 self._session = session
                 await self._keep_pinging(session, backoff)
             except SourceError as error:
-                self._fail(error)
+                self._wake(error)
             finally:
                 self._session = None
-                if self._error is None:
-                    self._decided.clear()
                 await session.close()
             await asyncio.sleep(backoff.next())
 
@@ -124,17 +122,15 @@ class ZooKeeperSource:
         while loop.time() - answered_at < 2 * session_seconds:
             await asyncio.sleep(min(PING_SECONDS, session_seconds / 3))
             try:
-                await session.ping()
+                await session.exists("/")
             except SourceError as error:
                 session.end_silent_connection()
-                self._fail(error)
+                self._wake(error)
             else:
                 answered_at = loop.time()
                 backoff.reset()
-                self._error = None
-                for reader in self._readers:
-                    reader.event.set()
-            if session.has_ended or await session.has_new_password():
+                self._wake(None)
+            if not await session.is_usable():
                 return
 
     def _on_state(self) -> None:
@@ -147,20 +143,20 @@ class ZooKeeperSource:
         for reader in self._readers:
             reader.forget()
 
-    def _on_change(self, path: str) -> None:
-        for reader in self._readers:
-            if path in reader.watched:
-                reader.forget(path)
-
-    def _fail(self, error: SourceError) -> None:
+    def _wake(self, error: SourceError | None) -> None:
+        """After each ping: its error fails the readers, and its answer confirms their lists."""
         self._error = error
-        self._decided.set()
+        if error is not None:
+            self._decided.set()
         for reader in self._readers:
             reader.event.set()
 
 
-_Parsed = Registration | Rules | ValueError | None
-"""What a node says; the error if it cannot be read, None if there is no node."""
+class _Slot:
+    """What a node says, once it was read: None if there is no node, the error if it cannot be understood."""
+
+    value: Registration | Rules | ValueError | None
+    is_read = False
 
 
 class _Reader:
@@ -181,11 +177,9 @@ class _Reader:
         self._folder = f"{root}/{name}/providers" if self._by_interface else f"{root}/{key.service}"
         self._configurators = f"{root}/{name}/configurators"
         self._rules_root = "/" + (settings.rules_root or DUBBO_RULES).strip("/")
-        self._nodes: dict[str, _Parsed] = {}
-        """By path."""
-        self._changes = 0
-        self.watched = {self._root, self._folder, self._configurators}
-        """Paths whose changes concern the service."""
+        self._slots: dict[str, _Slot] = {}
+        """By path. An event removes a slot, also while its node is read."""
+        self._loop = asyncio.get_running_loop()
         self.event = asyncio.Event()
         self.is_changed = False
         self.faults: tuple[str, ...] = ()
@@ -193,81 +187,74 @@ class _Reader:
     def forget(self, path: str = "") -> None:
         """Read a node again that has changed; without a path all nodes."""
         if path:
-            self._nodes.pop(path, None)
+            self._slots.pop(path, None)
         else:
-            self._nodes.clear()
-        self._changes += 1
+            self._slots.clear()
         self.is_changed = True
         self.event.set()
 
     async def read(self, session: ZooKeeperSession) -> Answer:
         """The current list. Raises SourceError."""
-        names = await session.children(self._folder)
-        if names is None and not await session.exists(self._root):
+        names = await session.children(self._folder, self._on_event)
+        if names is None and not await session.exists(self._root, self._on_event):
             # A wrong path, and a server that lost its data, look like a service without instances.
             raise WrongRegistryAnswer(
                 f"ZooKeeper has no node {self._root}; check chroot and root, or whether the server lost its data"
             )
         paths = [f"{self._folder}/{name}" for name in sorted(names or ())]
+        found = dict(zip(paths, await asyncio.gather(*(self._read(session, path) for path in paths)), strict=True))
+        registrations = [one for one in found.values() if isinstance(one, Registration) and self._is_asked(one)]
+        rules = Rules()
         if self._by_interface:
-            found = {path: self._provider(path) for path in paths}
-            overrides = parse_override_urls(await session.children(self._configurators) or ())
-        else:
-            parsed = await asyncio.gather(*(self._node(session, path, self._parse_document) for path in paths))
-            found, overrides = dict(zip(paths, parsed, strict=True)), Rules()
-        registrations = newest_registrations(
-            one
-            for one in found.values()
-            if isinstance(one, Registration)
-            and (not self._by_interface or (self._key.group in {"", one.group} and self._version in {"", one.version}))
-        )
-        dynamic: dict[str, _Parsed] = {}
-        for name in rule_nodes(registrations) if self._settings.layout != "Curator" else ():
-            path = f"{self._rules_root}/{name}"
-            dynamic[path] = await self._node(session, path, _parse_rules)
+            rules = parse_override_urls(await session.children(self._configurators, self._on_event) or ())
+        keys: dict[str, None] = {}
+        if self._settings.layout != "Curator":
+            keys = dict.fromkeys(key for one in registrations for key in one.rule_keys if key)
+        of_keys = [f"{self._rules_root}/{key}.configurators" for key in keys]
+        for path in of_keys:
+            if isinstance(read := await self._read(session, path, is_rule=True), Rules):
+                rules = Rules(rules.rules + read.rules, rules.faults + read.faults)
+        self.faults = rules.faults
         # Thousands of pods come and go: what is not there any more is forgotten.
-        self._nodes = {path: self._nodes[path] for path in (*found, *dynamic) if path in self._nodes}
-        self.watched = {self._root, self._folder, self._configurators, *found, *dynamic}
-        rules = [overrides, *(one for one in dynamic.values() if isinstance(one, Rules))]
-        self.faults = tuple(fault for each in rules for fault in each.faults)
-        ruled = apply_rules(registrations, [rule for each in rules for rule in each.rules])
+        self._slots = {path: self._slots[path] for path in (*paths, *of_keys) if path in self._slots}
         return Answer(
-            tuple(one.instance for one in ruled),
+            tuple(apply_rules(registrations, rules.rules)),
             unreadable=tuple(f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)),
         )
 
-    async def _node(
-        self, session: ZooKeeperSession, path: str, parse: Callable[[str, Znode], Awaitable[_Parsed]]
-    ) -> _Parsed:
+    def _is_asked(self, registration: Registration) -> bool:
+        """Whether it has the version and group of the key."""
+        if not self._by_interface:
+            return True
+        _, version, group = registration.service.rsplit(":", 2)
+        return self._key.group in {"", group} and self._version in {"", version}
+
+    async def _read(
+        self, session: ZooKeeperSession, path: str, *, is_rule: bool = False
+    ) -> Registration | Rules | ValueError | None:
         """What a node says, read again only after a change."""
-        if path not in self._nodes:
-            self.watched.add(path)
-            changes = self._changes
-            node = await session.get(path)
-            parsed = await parse(path, node) if node is not None else None
-            if self._changes != changes:
-                return parsed  # it may be this node that has changed since
-            self._nodes[path] = parsed
-        return self._nodes[path]
-
-    def _provider(self, path: str) -> _Parsed:
-        """What the name of a provider's node says."""
-        if path not in self._nodes:
+        slot, name = self._slots.setdefault(path, _Slot()), path.rpartition("/")[2]
+        if not slot.is_read:
             try:
-                self._nodes[path] = parse_provider(path.rpartition("/")[2], self._settings.pod_name_key)
+                if self._by_interface and not is_rule:
+                    slot.value = parse_provider(name, self._settings.pod_name_key)
+                elif (node := await session.get(path, self._on_event)) is None:
+                    slot.value = None
+                elif is_rule:
+                    key = name.removesuffix(".configurators")
+                    slot.value = await asyncio.to_thread(parse_rules, key, node.body)
+                else:
+                    slot.value = parse_document(node.body, node.created_at, self._settings.pod_name_key)
             except ValueError as error:
-                self._nodes[path] = error
-        return self._nodes[path]
+                slot.value = error
+            slot.is_read = True
+        return slot.value
 
-    async def _parse_document(self, _: str, node: Znode) -> _Parsed:
-        try:
-            return parse_document(node.body, node.created_at, self._settings.pod_name_key)
-        except ValueError as error:
-            return error
-
-
-async def _parse_rules(path: str, node: Znode) -> _Parsed:
-    return await asyncio.to_thread(parse_rules, path, node.body)
+    def _on_event(self, event: WatchedEvent) -> None:
+        """Called in kazoo's thread."""
+        if event.path is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.forget, event.path)
 
 
 def invalid_key_reason(key: ServiceKey, settings: ZooKeeperRegistry) -> str:

@@ -100,7 +100,7 @@ async def _of_policy(cluster: Cluster, listed: ListedPolicy) -> FleetService:
         target = await cluster.pods(policy)
     except (KubeError, ClusterError) as error:
         return FleetService(namespace=namespace, name=name, fault=str(error))
-    hpa = target.wiring.hpa
+    hpa = target.hpa
     workload = None
     if newest := max(target.pods, key=lambda pod: pod.created_at, default=None):
         workload = Workload(

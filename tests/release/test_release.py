@@ -26,7 +26,7 @@ from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeper
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
 from lab.harness.dockerfile import instructions
-from tests.security.sources import running
+from tests.runtime.sources import running
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -227,7 +227,7 @@ def test_the_commands_load_without_any_extra() -> None:
     script = (
         "import sys; sys.modules.update(dict.fromkeys(('grpc', 'kazoo', 'apprise')))\n"
         "import adapter.server_process, adapter.companion_process\n"
-        "import adapter.commands.check.command, adapter.cli, adapter.commands.decide.reader"
+        "import adapter.commands.check.run, adapter.cli, adapter.commands.decide.reader"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
 

@@ -1,0 +1,118 @@
+"""What the HPA will do with the served count, by the model of its controller, and what it did last."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from adapter.commands.explain.read import Explained
+from adapter.commands.terminal.output import duration
+from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
+from adapter.hpa.controller import Controller, Flags
+from adapter.hpa.go_numbers import milli
+from adapter.load.quantity import parse_nano, percent_text
+from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.hpa import Hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.runtime.faults import FaultyDocument
+from adapter.runtime.times import parse_time
+
+_DOWN_WINDOW = 300
+"""The controller's own window for scaling down, in seconds, where an HPA sets none."""
+_LIMITS = {
+    "ScaleUpLimit": "its behavior.scaleUp allows no more at once",
+    "ScaleDownLimit": "its behavior.scaleDown allows no fewer at once",
+    "TooManyReplicas": "maxReplicas allows no more",
+    "TooFewReplicas": "minReplicas allows no fewer",
+}
+
+
+def will_do(explained: Explained) -> Iterator[str]:
+    """What the HPA will do, its rules, and what is unwise in its wiring; nothing where the HPA is not known."""
+    hpa, answer = explained.hpa, explained.answer
+    if hpa is None:
+        return
+    up, down = rules(hpa.scale_up, DEFAULT_UP, 0), rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW)
+    tolerances = tuple(
+        explained.tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down)
+    )
+    is_ours = hpa.asks_for(explained.name)
+    if answer is not None and is_ours:
+        yield _next_sync(explained, hpa, answer.decision, tolerances, up, down)
+    elif answer is not None:
+        yield "it does not ask for this policy's count: other metrics set its count"
+    if any(tolerances):
+        own = "" if hpa.sets_tolerance else " (it sets none, so the controller's counts)"
+        ignored = f"{percent_text(tolerances[0])} up and {percent_text(tolerances[1])} down"
+        text = f"tolerance: it ignores changes of up to {ignored}{own}"
+        yield f"{text}; set tolerance 0 in both directions" if is_ours else text
+    else:
+        yield "tolerance: 0, so it sets every count exactly"
+    if explained.inputs:
+        try:
+            wiring = Wiring(policy=parse_policy(explained.inputs["policy"]), hpa=hpa)
+            yield from (flaw.message for flaw in flaws(wiring) if "tolerance" not in flaw.message)
+        except FaultyDocument:  # of another version: the server has judged it
+            pass
+    yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
+    if not hpa.has_behavior:
+        yield f"no behavior is set: scale-down waits {_DOWN_WINDOW} s, scale-up at most doubles (or goes to 4)"
+    else:
+        yield f"scaleUp: {_pace(up)}"
+        yield f"scaleDown: {_pace(down)}"
+
+
+def _next_sync(
+    explained: Explained,
+    hpa: Hpa,
+    decision: dict[str, object],
+    tolerances: tuple[Fraction, ...],
+    up: Rules,
+    down: Rules,
+) -> str:
+    """The next sync by the model, as if the HPA had recommended nothing else within its windows."""
+    current, served = decision["current"], decision["served"]
+    status_replicas = explained.inputs["scale"]["status"]["replicas"]
+    if current == 0 and hpa.bounds.minimum > 0:
+        return f"it rests at 0 until somebody scales the target to 1: minReplicas is {hpa.bounds.minimum}"
+    if not isinstance(current, int) or not isinstance(served, str):
+        return f"it keeps {current}: the metric has an error instead of a value"
+    metrics = [one for one in hpa.desired_metrics if one.names(explained.name) or one.describes(hpa.target)]
+    bare = replace(
+        hpa,
+        metrics=tuple(metrics[:1]),
+        scale_up=replace(hpa.scale_up, tolerance=tolerances[0], stabilization=0),
+        scale_down=replace(hpa.scale_down, tolerance=tolerances[1], stabilization=0),
+    )
+    values = [(milli(parse_nano(served)),)]
+    sync = Controller(bare, Flags(down_window=0)).sync(explained.at, current, values, (), status_replicas)
+    count, wanted = sync.replicas, sync.recommendation
+    if wanted is None or wanted == count == current:
+        return f"it keeps {count}"
+    if wanted != count:
+        why = _LIMITS.get(sync.limit, "")
+        return f"it wants {wanted} and sets {count} (now {current}){': ' if why else ''}{why}"
+    window, side = (up.window, "fewer") if count > current else (down.window, "more")
+    if window:
+        when = f"once nothing {side} was recommended for {window} s (stabilizationWindowSeconds)"
+    else:
+        when = "at its next sync, at most 15 s from now by default"
+    return f"it sets {count} (now {current}) {when}"
+
+
+def _pace(pace: Rules) -> str:
+    if pace.select == "Disabled":
+        return "disabled: it never scales in this direction"
+    changes = [f"{one.value} {'%' if one.kind == 'Percent' else 'pods'} in {one.period} s" for one in pace.policies]
+    which = "" if len(changes) < 2 else " (the smaller)" if pace.select == "Min" else " (the larger)"
+    return f"window {pace.window} s, at most {' or '.join(changes)}{which}"
+
+
+def did_last(explained: Explained) -> Iterator[str]:
+    """What the HPA's status says: counts, the last scaling, conditions."""
+    status = explained.hpa_status
+    current, desired = (status.get(key, "unknown") for key in ("currentReplicas", "desiredReplicas"))
+    yield f"current {current}, desired {desired}"
+    at = parse_time(status.get("lastScaleTime"))
+    yield "it has never scaled" if at is None else f"it last scaled {duration(explained.at - at)} ago"
+    for one in status.get("conditions") or ():
+        yield f"{one.get('type')} {one.get('status')} ({one.get('reason')}): {one.get('message')}"

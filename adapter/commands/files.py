@@ -1,0 +1,205 @@
+"""Reads Kubernetes objects from files: YAML, JSON, Lists, folders and standard input. Each object knows its place."""
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument
+
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_HEAD = ("apiVersion", "kind", "metadata")
+_INDEX = re.compile(r"\[([0-9]+)\]")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEMPLATE = "; it looks like a template: check what `helm template` prints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a file something is: `line` from 1 (None: unknown), `field` as faults write it."""
+
+    file: str
+    line: int | None = None
+    field: str = ""
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}" if self.field else where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFault:
+    """Why a file, or an object in it, cannot be used."""
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestObject:
+    """An object as it was written: any of its values may be of a wrong type.
+
+    `document` is its number in the file, `prefix` its place in a List (`items[2]`).
+    """
+
+    data: Mapping[str, Any]
+    file: str
+    document: int = 0
+    prefix: str = ""
+    text: str = field(default="", repr=False, compare=False)
+
+    @property
+    def api_version(self) -> str:
+        """Its apiVersion; empty without one."""
+        return _text(self.data.get("apiVersion"))
+
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def kind(self) -> str:
+        """Its kind; empty without one."""
+        return _text(self.data.get("kind"))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata; empty without any."""
+        metadata = self.data.get("metadata")
+        return metadata if isinstance(metadata, Mapping) else {}
+
+    @property
+    def name(self) -> str:
+        """Its name; empty without one."""
+        return _text(self.metadata.get("name"))
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace; `default` where the file leaves it to kubectl."""
+        return _text(self.metadata.get("namespace")) or "default"
+
+    def place(self, path: str = "") -> Place:
+        """The place of one of its fields (`spec.metrics[0].name`), or of the nearest parent that exists."""
+        whole = ".".join(filter(None, (self.prefix, path)))
+        return Place(file=self.file, line=_line(self.text, self.document, whole), field=path)
+
+
+def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFault]]:
+    """The objects of files and of folders (every `.yaml`, `.yml` and `.json` below them); `-` is standard input.
+
+    A file that cannot be read is a fault. Raises FaultyDocument for a path that does not exist.
+    """
+    objects: list[ManifestObject] = []
+    faults: list[FileFault] = []
+    for file in _files(paths):
+        try:
+            text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            faults.append(FileFault(place=Place(file=file), text=f"it cannot be read: {error}"))
+            continue
+        found, wrong = objects_of(text, file)
+        if file == "-" and not found and not wrong:
+            # The status of a pipe is that of its last command: a failed `helm template | …` must not pass.
+            text = "there is no object in it: the command that should print the manifests failed or printed none"
+            wrong = [FileFault(place=Place(file=file), text=text)]
+        objects += found
+        faults += wrong
+    return objects, faults
+
+
+def objects_of(text: str, file: str) -> tuple[list[ManifestObject], list[FileFault]]:
+    """The objects of one text, those in Lists included; mappings that are no objects are skipped."""
+    try:
+        documents = document_text.read_documents(text)
+    except document_text.TextError as error:
+        return [], [_fault(fault, error.document, text, file) for fault in error.faults]
+    objects, faults = list[ManifestObject](), list[FileFault]()
+    for number, document in enumerate(documents):
+        for prefix, data in _listed(document):
+            if not isinstance(data, Mapping) or data.keys().isdisjoint(_HEAD):  # of another tool
+                continue
+            one = ManifestObject(data=data, file=file, document=number, prefix=prefix, text=text)
+            lack = "" if "apiVersion" in data and "kind" in data else "kind" if "apiVersion" in data else "apiVersion"
+            if not lack:
+                objects.append(one)
+            elif isinstance(data.get("metadata"), Mapping):
+                faults.append(
+                    FileFault(place=one.place(), text=f"{lack} is missing: the API server refuses the object")
+                )
+    return objects, faults
+
+
+def _files(paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        if path == "-" or Path(path).is_file():
+            yield path
+        elif Path(path).is_dir():
+            for folder, names, files in os.walk(path):
+                names[:] = sorted(name for name in names if not name.startswith("."))
+                yield from sorted(str(Path(folder, one)) for one in files if Path(one).suffix.lower() in _SUFFIXES)
+        else:
+            raise FaultyDocument([Fault("", path, "does not exist; name a file or a folder")])
+
+
+def _listed(document: object) -> Iterator[tuple[str, object]]:
+    """The objects of a document, with their place in it."""
+    items = document.get("items") if isinstance(document, Mapping) else None
+    if isinstance(document, Mapping) and isinstance(items, list) and _text(document.get("kind")).endswith("List"):
+        yield from ((f"items[{index}]", item) for index, item in enumerate(items))
+    else:
+        yield "", document
+
+
+def _fault(fault: Fault, document: int | None, text: str, file: str) -> FileFault:
+    path = fault.path.removeprefix(f"[{document}]").removeprefix(".")
+    line = _line(text, document, path) if document is not None and path else None
+    sentence = str(Fault("", fault.value, fault.advice)) + (_TEMPLATE if "{{" in text else "")
+    return FileFault(place=Place(file=file, line=line, field=path), text=sentence)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+@functools.lru_cache(maxsize=4)
+def _roots(text: str) -> list[yaml.Node]:
+    """The syntax tree of each document that is not empty; none for JSON that is no YAML."""
+    try:
+        found = list(yaml.compose_all(text, Loader=_LOADER))
+    except (yaml.YAMLError, RecursionError):
+        return []
+    return [root for root in found if root is not None and not root.tag.endswith(":null")]
+
+
+def _line(text: str, document: int, path: str) -> int | None:
+    """The line of a field, from 1; None where the text has no lines."""
+    roots = _roots(text)
+    if document >= len(roots):
+        return None
+    node, at = roots[document], roots[document]
+    while path:
+        entries: list[tuple[str, yaml.Node, yaml.Node]] = []
+        if isinstance(node, yaml.SequenceNode) and (index := _INDEX.match(path)):
+            entries = [(index[0], item, item) for item in node.value[int(index[1]) :][:1]]
+        elif isinstance(node, yaml.MappingNode):  # whose keys may hold dots: the longest that fits
+            entries = [
+                (str(key.value), key, value)
+                for key, value in node.value
+                if key.value and path.startswith(str(key.value)) and path[len(str(key.value)) :][:1] in {"", ".", "["}
+            ]
+        if not entries:
+            break
+        taken, at, node = max(entries, key=lambda entry: len(entry[0]))
+        path = path[len(taken) :].removeprefix(".")
+    return int(at.start_mark.line) + 1
