@@ -9,8 +9,9 @@ import pytest
 from adapter.companion.actions import ActionResult
 from adapter.companion.features.events import REPEATED_SECONDS, SCALINGS_PER_HOUR
 from adapter.companion.state import Context
+from adapter.load.memory import Memory
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Bounds, Mode
+from adapter.load.spec import Bounds, Fallback, Mode
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Problem
 from tests.companion.kit import KEY, RULE, Leader, context, told
@@ -53,6 +54,13 @@ def test_a_scaling_gets_one_event_about_the_policy_with_its_target_and_reason() 
     }
     assert (body["related"]["kind"], body["related"]["name"]) == ("Deployment", "web")
     assert [leader.events(has_scaled(at)) for at in range(3, 700, 10)] == [[]] * 70
+
+
+def test_the_event_of_a_fallback_says_so() -> None:
+    leader, rule = Leader(), replace(RULE, fallback=Fallback(after=60, replicas=8))
+    leader.look(blind(0, rule=rule, memory=Memory(error_since=NOW - 600)))
+    (event,) = leader.events(has_scaled(2, rule=rule))
+    assert event == ("Normal Scaled: from 4 to 8 by the HPA: nothing could be decided for 60 s: the fallback is 8")
 
 
 def test_a_missing_hpa_gets_one_event_by_condition_ready() -> None:
