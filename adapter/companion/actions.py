@@ -1,7 +1,7 @@
 """The actions of the companion. Plans yield them, `writer` carries them out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
@@ -57,7 +57,7 @@ class Notify:
     kind: ClassVar[str] = "Notify"
     key: Key
     notifications: tuple[Notification, ...]
-    routes: tuple[str, ...] = field(default=())
+    routes: tuple[str, ...]
 
 
 Action = RaiseScale | Notify | Write

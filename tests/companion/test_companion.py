@@ -14,6 +14,7 @@ from adapter.companion import plan
 from adapter.companion.actions import Action, Write
 from adapter.companion.companion import Companion
 from adapter.companion.features.deletion_cost import Marking, marked
+from adapter.companion.features.hpa_configuration import LastWiring
 from adapter.companion.features.status import status_of
 from adapter.companion.state import Context, WrittenStatus
 from adapter.kube.leader_election import LeaderElector
@@ -28,6 +29,7 @@ from tests.kube.fake import Answer, FakeApi, status, text
 from tests.load.kit import pod
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
+HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 POD = "/api/v1/namespaces/shop/pods/web-1"
 
 Plan = Callable[[Context], Iterator[Action]]
@@ -61,6 +63,7 @@ class Case:
     def __init__(self, api: FakeApi, session: Session, settings: CompanionSettings) -> None:
         self.api, self.metrics = api, Metrics()
         self.staleness: str | None = None
+        self.tolerance_seen = True
         self.hpa: Hpa | None = None
         self.lease = Leading()
         self.picture = SnapshotStore()
@@ -72,7 +75,7 @@ class Case:
             self.picture,
             lambda _: self.hpa,
             cast("Any", lambda _: context().neighbours),
-            lambda: True,
+            lambda: self.tolerance_seen,
             lambda _: self.staleness,
             settings,
             self.metrics,
@@ -203,6 +206,21 @@ async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
     case = make(100, urgent=urgent, steady=steady, writes_per_second=1)
     await case.until(lambda: "p099" in case.names)
     assert len(case.names) <= 20
+
+
+async def test_a_cluster_that_drops_a_tolerance_counts_as_one_without_that_field(make: Make) -> None:
+    known: list[bool | None] = []
+
+    def steady(case: Context) -> Iterator[Action]:
+        known.append(case.has_tolerance)
+        if case.has_tolerance:
+            yield Write(key=case.key, kind="WireHpa", path=HPA, body={"tolerance": "0"}, noted=LastWiring())
+
+    case = make(1, steady=steady, resync=0.05)
+    case.tolerance_seen = False
+    case.api.answers |= {"/version": text('{"major": "1", "minor": "36"}'), HPA: text("{}")}
+    await case.until(lambda: known[-1:] == [False])
+    assert known[0] is True
 
 
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
