@@ -336,7 +336,7 @@ def _matched(node: ast.BinaryExpr, around: _Around) -> list[tuple[ast.Expr, _Aro
     """
     modifier = node.modifier
     matching = modifier.matching if modifier is not None else None
-    if matching is None or matching.type != ast.LabelModifierType.Include or str(node.op) == "or":
+    if modifier is None or matching is None or matching.type != ast.LabelModifierType.Include or str(node.op) == "or":
         return [(node.lhs, around), (node.rhs, around)]
     on, known = frozenset(matching.labels), frozenset().union(*around.sources)
     if not on <= known or known & frozenset(modifier.group_labels or ()):
