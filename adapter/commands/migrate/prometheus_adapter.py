@@ -176,7 +176,7 @@ class Rule:
         matchers, is_custom = list(metric.matchers()), metric.kind != "External"
         if any(map(uses_variables, (self.metrics_query, *matchers, metric.described[2]))):
             raise Refusal("it holds $namespace or $workload, which a policy replaces")
-        namespace, group = "", ""
+        namespace, group, pod = "", "", ""
         if is_custom or (self.namespaced and (self.labels.get("namespace") or self.template)):
             namespace = self.label("namespace")
             matchers.insert(0, f'{namespace}="$namespace"')

@@ -10,7 +10,7 @@ import yaml
 
 from adapter.commands.files import ManifestObject
 from adapter.commands.migrate import hpa, keda, prometheus_adapter, wpa
-from adapter.commands.migrate.read import Draft, Fields, Goal, Note, NoteKind, Refusal, Servers
+from adapter.commands.migrate.read import Draft, Fields, Goal, Note, NoteKind, Refusal, Servers, quantity
 from adapter.commands.terminal.output import printable
 from adapter.load.quantity import percent_text
 from adapter.load.spec import Algorithm, Bounds, Policy, Strategy
@@ -150,7 +150,8 @@ def _draft(one: ManifestObject, rules: prometheus_adapter.AdapterRules | None, s
             return keda.read(Fields.of(one.data), servers)
         case ("autoscaling", hpa.KIND):
             return hpa.read(Fields.of(one.data), rules, servers)
-    return None
+        case _:
+            return None
 
 
 def _claim(pair: Pair, namespace: str, seen: dict[tuple[str, ...], str]) -> None:
@@ -223,17 +224,16 @@ def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
     """The goal with watermarks in place of its target, and what a pod carries with them."""
     assert goal.target is not None
     high, low = goal.target, goal.target * low_percent / 100
-    above, below, back = (
-        goal.shown(value) for value in (high * (1 + draft.tolerance), low * (1 - draft.tolerance), high)
-    )
-    original = goal.shown(goal.target * (1 - draft.tolerance))
+    up, down = 1 + draft.tolerance, 1 - draft.tolerance
+    shown = percent_text if goal.is_ratio else quantity
+    above, to, below, least, original = map(shown, (high * up, high, low * down, low, high * down))
     draft.notes.append(
         Note(
             NoteKind.DIFFERS,
             goal.path,
             goal.name,
-            f"a rise begins above {above} a pod and ends at {back} or less, as today. A fall begins below {below} and "
-            f"ends at {goal.shown(low)} or more; today it begins below {original} and ends at up to {back}",
+            f"a rise begins above {above} a pod and ends at {to} or less, as today. A fall begins below {below} and "
+            f"ends at {least} or more; today it begins below {original} and ends at up to {to}",
         )
     )
     return replace(goal, target=None, high=high, low=low)
