@@ -58,7 +58,6 @@ class Engine:
             self.queue.add,
             self._links_changed.set,
             partial(self.queue.add, expedited=True),
-            settings.kubernetes.max_policies_per_namespace,
         )
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._index.endpoint_changed)
@@ -181,7 +180,7 @@ class Engine:
                 for metric in link.policy.metrics
                 if metric.query is not None
             ]
-            self._targets.watch(self._index.target_claims())
+            self._targets.watch(self._index.kinds())
             await asyncio.sleep(0)
             self._prometheus.set_queries(queries)
             self._resource_metrics.refresh()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from adapter.kube.selectors import LabelSelector
 from adapter.load.assessment import Assessment, AssessmentInputs, MetricAssessment
@@ -12,8 +12,6 @@ from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.policy.conditions import Reason
 from adapter.runtime.concurrency import Slices
 from adapter.usage.series import NamedQueryResult
-
-K = TypeVar("K")
 
 
 class Key(NamedTuple):
@@ -89,41 +87,6 @@ class PodsMetricTarget:
     average: int
 
 
-DistinctLabels = tuple[Mapping[str, str], ...]
-"""Labels that differ as objects: pods of one template share theirs."""
-
-
-def distinct_labels(labels: Iterable[Mapping[str, str]]) -> DistinctLabels:
-    """The different ones of many labels."""
-    return tuple({id(each): each for each in labels}.values())
-
-
-class OwnersByLabels(Generic[K]):
-    """Finds the owners of pods that match a selector. Most owners' pods all have the same labels."""
-
-    def __init__(self) -> None:
-        self._labels: dict[K, DistinctLabels] = {}
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def put(self, owner: K, labels: DistinctLabels) -> None:
-        """Replaces the labels of all pods of an owner (`distinct_labels`); empty ones drop the owner."""
-        if labels:
-            self._labels[owner] = labels
-        else:
-            self._labels.pop(owner, None)
-
-    async def select(self, selector: LabelSelector, slices: Slices) -> set[K]:
-        """The owners with a matching pod."""
-        found = set()
-        for owner, labels in list(self._labels.items()):
-            if any(map(selector.matches, labels)):
-                found.add(owner)
-            await slices.breathe()
-        return found
-
-
 class PodStore(dict[str, Pod]):
     """A namespace's pods by name; the last changed one comes last."""
 
@@ -134,29 +97,39 @@ class PodStore(dict[str, Pod]):
 
     async def select(self, selector: LabelSelector | None, slices: Slices) -> list[Pod]:
         """The matching pods, all of them without a selector. 500 pods of one template take 0.1 ms."""
-        pods = list(self.values())
+        selects, found = selecting(selector), list[Pod]()
+        for pod in list(self.values()):
+            if selects(pod):
+                found.append(pod)
+            await slices.breathe()
+        return found
+
+
+def selecting(selector: LabelSelector | None) -> Callable[[Pod], bool]:
+    """Whether a selector selects a pod, found once for all pods that share their labels; None selects every pod."""
+    matches: dict[int, bool] = {}
+
+    def selects(pod: Pod) -> bool:
         if selector is None:
-            return pods
-        matches: dict[int, bool] = {}  # by labels: pods of one template share them
-        for pod in pods:
-            if id(pod.labels) not in matches:
-                matches[id(pod.labels)] = selector.matches(pod.labels)
-                await slices.breathe()
-        return [pod for pod in pods if matches[id(pod.labels)]]
+            return True
+        labels = id(pod.labels)
+        if labels not in matches:
+            matches[labels] = selector.matches(pod.labels)
+        return matches[labels]
+
+    return selects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All policies, the results of all named queries, and all pods.
 
-    `by_pods` finds the policies of a namespace by the labels of the pods that they assessed; it lacks a namespace only
-    if no policy there has assessed any. `pods_metric_targets` and `pods` are by namespace. `synced` is true once every
+    `pods_metric_targets` and `pods` are by namespace. `synced` is true once every
     Kubernetes cache was listed, or refused, and every policy known by then was evaluated.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)
     by_target: Mapping[TargetKey, Key] = field(default_factory=dict)
-    by_pods: Mapping[str, OwnersByLabels[Key]] = field(default_factory=dict)
     queries: Mapping[str, NamedQueryResult] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
     pods: Mapping[str, PodStore] = field(default_factory=dict)

@@ -56,6 +56,16 @@ EMPTY_CONFIG = RequestheaderConfig()
 
 def parse_config_map(data: Mapping[str, str]) -> RequestheaderConfig:
     """Parse the ConfigMap's data. Raises CertificateError if it is invalid; the caller keeps what it has."""
+
+    def listed(key: str) -> list[str]:
+        try:
+            return msgspec.json.decode(data.get(key, "").strip() or "[]", type=list[str])
+        except msgspec.MsgspecError as error:
+            raise CertificateError(f"{key} is no JSON list of names: {error}") from None
+
+    def headers(kind: str) -> tuple[str, ...]:
+        return tuple(name.lower() for name in listed(f"requestheader-{kind}") if name)
+
     authority = data.get("requestheader-client-ca-file", "").strip()
     if not authority:
         return EMPTY_CONFIG
@@ -65,26 +75,12 @@ def parse_config_map(data: Mapping[str, str]) -> RequestheaderConfig:
         raise CertificateError(f"requestheader-client-ca-file holds no certificates: {error}") from None
     return RequestheaderConfig(
         authority=authority,
-        allowed_names=frozenset(_string_list(data, "requestheader-allowed-names")),
-        user_headers=_header_names(data, "requestheader-username-headers"),
-        group_headers=_header_names(data, "requestheader-group-headers"),
-        uid_headers=_header_names(data, "requestheader-uid-headers"),
-        extra_prefixes=_header_names(data, "requestheader-extra-headers-prefix"),
+        allowed_names=frozenset(listed("requestheader-allowed-names")),
+        user_headers=headers("username-headers"),
+        group_headers=headers("group-headers"),
+        uid_headers=headers("uid-headers"),
+        extra_prefixes=headers("extra-headers-prefix"),
     )
-
-
-def _string_list(data: Mapping[str, str], key: str) -> list[str]:
-    text = data.get(key, "").strip()
-    if not text:
-        return []
-    try:
-        return msgspec.json.decode(text, type=list[str])
-    except msgspec.MsgspecError as error:
-        raise CertificateError(f"{key} is no JSON list of names: {error}") from None
-
-
-def _header_names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
-    return tuple(name.lower() for name in _string_list(data, key) if name)
 
 
 class Identity(NamedTuple):

@@ -13,7 +13,7 @@ import os
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -164,19 +164,11 @@ class CertificateManager:
             pass
         except (KeyError, binascii.Error, UnicodeDecodeError):
             _log.info("serving_secret_incomplete", secret=self._tls.secret)
-        desired = await asyncio.to_thread(self._desired, bundle, self._api.now())
+        desired = await asyncio.to_thread(renewed, bundle, self._tls.names, self._api.now())
         if desired != bundle:
             await self._write(before, desired)
             _log.info("serving_certificate_written", secret=self._tls.secret)
         return desired
-
-    def _desired(self, bundle: CertificateBundle | None, now: float) -> CertificateBundle:
-        names = self._tls.names
-        try:
-            return with_new_leaf(validated(bundle, now), names, now) if bundle else create_bundle(names, now)
-        except CertificateError as error:
-            _log.warning("serving_secret_unusable", secret=self._tls.secret, error=str(error))
-            return create_bundle(names, now)
 
     async def _write(self, before: Secret | None, bundle: CertificateBundle) -> None:
         """Replace the content read before. Raises Conflict if another replica has written since.
@@ -244,53 +236,38 @@ def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
         raise CertificateError(f"the certificate and its private key cannot be used: {error}") from None
 
 
-def create_bundle(names: Iterable[str], now: float) -> CertificateBundle:
-    """A new CA, and a serving certificate issued by it for these DNS names (the first is the subject)."""
+def renewed(bundle: CertificateBundle | None, names: Sequence[str], now: float) -> CertificateBundle:
+    """The bundle while it can be served; else one with a new serving certificate, and a new CA where that is due.
+
+    `names`: the DNS names of the serving certificate, the first one its subject. Reads no file but in memory.
+    """
+    if bundle is not None:
+        try:
+            for pair in (bundle.serving, bundle.authority):
+                load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            leaf, authority = bundle.serving.leaf, bundle.authority.leaf
+            leaf.verify_directly_issued_by(authority)
+            key = serialization.load_pem_private_key(bundle.authority.key.encode(), password=None)
+            if isinstance(key, ec.EllipticCurvePrivateKey) and now <= bundle.authority.expires_at - LEAF_LIFE:
+                begin, end = leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp()
+                known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+                is_due = now >= begin + (end - begin) * 2 / 3
+                if not is_due and set(names) <= set(known.get_values_for_type(x509.DNSName)):
+                    return bundle
+                return replace(bundle, serving=_leaf(authority, key, names, now))
+        except (CertificateError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+            _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)
     key = ec.generate_private_key(ec.SECP256R1())
     # Each CA has its own subject, so that no client verifies a chain against another CA's key.
     subject = _name(f"effective-load-ca@{int(now)}")
     builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFE)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     authority = builder.add_extension(_CA_USAGE, critical=True).sign(key, hashes.SHA256())
-    return CertificateBundle(_leaf(authority, key, list(names), now), _pair(authority, key))
-
-
-def validated(bundle: CertificateBundle, now: float) -> CertificateBundle:
-    """Return the bundle if it can be served. Raises CertificateError with the reason."""
-    for pair in (bundle.serving, bundle.authority):
-        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
-    try:
-        bundle.serving.leaf.verify_directly_issued_by(bundle.authority.leaf)
-    except (ValueError, TypeError, InvalidSignature):
-        raise CertificateError("the CA did not issue the serving certificate") from None
-    if now > bundle.authority.expires_at - LEAF_LIFE:
-        raise CertificateError("the CA ends before a new certificate would")
-    return bundle
-
-
-def with_new_leaf(bundle: CertificateBundle, names: Iterable[str], now: float) -> CertificateBundle:
-    """The bundle with a new serving certificate, if the present one is due or lacks a name."""
-    wanted, leaf = list(names), bundle.serving.leaf
-    begin, end = leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp()
-    if now < begin + (end - begin) * 2 / 3 and set(wanted) <= set(dns_names(leaf)):
-        return bundle
-    key = serialization.load_pem_private_key(bundle.authority.key.encode(), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError("the CA's key is not an elliptic curve's")
-    return replace(bundle, serving=_leaf(bundle.authority.leaf, key, wanted, now))
-
-
-def dns_names(certificate: x509.Certificate) -> list[str]:
-    """The certificate's DNS names."""
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return []
-    return extension.value.get_values_for_type(x509.DNSName)
+    return CertificateBundle(_leaf(authority, key, names, now), _pair(authority, key))
 
 
 def _leaf(
-    authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, names: list[str], now: float
+    authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float
 ) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(names[0][:64]), authority.subject, key.public_key(), now, LEAF_LIFE)

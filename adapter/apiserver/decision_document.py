@@ -8,7 +8,7 @@ it but what a policy's conditions and errors say too.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -91,6 +91,7 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
     metadata = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
     metadata |= _present(uid=policy.uid or None, annotations=held)
     silent = any(pod.endpoints_silent for pod in inputs.pods) or None
+    names = [pod.name for pod in inputs.pods]
     written: Object = {
         "now": format_micro_time(now),
         "policy": {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.Raw(spec)},
@@ -100,17 +101,18 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
         "assessed": _present(at=format_micro_time(inputs.now), endpointSlicesSilent=silent, scale=_scale(inputs.scale)),
         "endpointSlices": [_endpoint_slice(inputs.pods, policy.namespace)],
         "pods": [pod_object(pod) for pod in inputs.pods],
+        "samples": {name: _query(names, query) for name, query in samples.queries.items()},
+        "memory": {**status_memory.to_status(inputs.memory), "observed": inputs.memory},
     }
     if any(metric.resource for metric in policy.metrics):
-        usages = ((pod.name, samples.resources.pods.get(pod.name)) for pod in inputs.pods)
-        written["usage"] = [_usage(name, usage) for name, usage in usages if usage is not None]
+        usages = samples.resources.pods
+        written["usage"] = [_usage(name, usages[name]) for name in names if name in usages]
         written["usageSource"] = _source(samples.resources)
-    written["samples"] = {name: _query(inputs, query) for name, query in samples.queries.items()}
     if roster is not None:
         key = policy.registry.pod_name_key if policy.registry is not None else ""
         instances = [instance_object(instance, key) for instance in roster.instances]
         written["instances"] = {**list_object(roster), "instances": instances}
-    return written | {"memory": {**status_memory.to_status(inputs.memory), "observed": inputs.memory}}
+    return written
 
 
 def _source(samples: ResourceSamples | QuerySamples) -> Object:
@@ -123,28 +125,22 @@ def _source(samples: ResourceSamples | QuerySamples) -> Object:
     )
 
 
-def _query(inputs: AssessmentInputs, samples: QuerySamples) -> Object:
-    """The samples of a query metric, of the target's pods only."""
-    names = [pod.name for pod in inputs.pods]
+def _query(names: Collection[str], samples: QuerySamples) -> Object:
+    """The samples of a query metric, of the pods of these names only."""
     by_pod = samples.by_pod if samples.by_pod is not None or not samples.pods else True
-    points = {name: _point(samples.pods[name]) for name in names if name in samples.pods}
-    return {
-        **_source(samples),
-        "windowSeconds": samples.window,
-        "offsetSeconds": samples.behind,
-        **_present(
-            byPod=by_pod,
-            total=None if samples.total is None else _point(samples.total),
-            readsPods=[name for name in names if name in samples.reads] or None,
-            counts={name: samples.counts[name] for name in names if name in samples.counts} or None,
-            pods=None if by_pod is None else points,
-        ),
-    }
+    return _source(samples) | _present(
+        windowSeconds=samples.window,
+        offsetSeconds=samples.behind,
+        byPod=by_pod,
+        total=None if samples.total is None else _point(samples.total),
+        readsPods=[name for name in names if name in samples.reads] or None,
+        counts={name: samples.counts[name] for name in names if name in samples.counts} or None,
+        pods=None if by_pod is None else {name: _point(samples.pods[name]) for name in names if name in samples.pods},
+    )
 
 
 def _point(point: Point) -> Object:
-    value = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
-    return value | _present(count=point.count)
+    return _present(at=format_micro_time(point.at), value=nano_text(point.value), count=point.count)
 
 
 def _present(**values: Any) -> Object:
@@ -170,10 +166,8 @@ def _hpa(policy: Policy, target: Target, bounds: Bounds) -> Object:
 
 def _target(target: Target, namespace: str) -> Object:
     """The scale target with its rollout."""
-    conditions = []
-    if target.progressing:
-        progressing = {"type": "Progressing", "status": "True", "reason": target.progressing}
-        conditions = [progressing | _present(lastUpdateTime=_time(target.progressing_since))]
+    progressing = {"type": "Progressing", "status": "True", "reason": target.progressing}
+    conditions = [progressing | _present(lastUpdateTime=_time(target.progressing_since))] if target.progressing else []
     metadata = {"name": target.name, "namespace": namespace, "uid": target.uid}
     head = {"apiVersion": target.api_version, "kind": target.kind, "metadata": metadata}
     return head | {"status": {"conditions": conditions}}
@@ -186,10 +180,8 @@ def _scale(scale: Scale) -> Object:
 
 def pod_object(pod: Pod) -> Object:
     """A pod with the fields that a decision uses."""
-    owner = pod.owner
-    owners = owner and [{"controller": True, "kind": owner.kind, "name": owner.name, "uid": owner.uid}]
+    owner, created = pod.owner, format_micro_time(pod.created_at)
     marks = {PULLED_OUT_ANNOTATION: pod.pulled_out_annotation and "true", DELETION_COST_ANNOTATION: pod.deletion_cost}
-    created = format_micro_time(pod.created_at)
     metadata = _present(
         name=pod.name,
         namespace=pod.namespace,
@@ -197,40 +189,43 @@ def pod_object(pod: Pod) -> Object:
         creationTimestamp=created,
         labels=dict(pod.labels),
         deletionTimestamp=created if pod.deleting else None,
-        ownerReferences=owners,
+        ownerReferences=owner and [{"controller": True, "kind": owner.kind, "name": owner.name, "uid": owner.uid}],
         annotations={name: str(value) for name, value in marks.items() if value} or None,
     )
-    containers = [
-        {"name": container.name, "resources": _resources(container.requests, container.limits)}
-        | _present(ports=[{"containerPort": port} for port in container.ports] or None)
-        for container in pod.containers
-    ]
     spec = _present(
-        containers=containers,
+        containers=[
+            {"name": each.name, "resources": _resources(each.requests, each.limits)}
+            | _present(ports=[{"containerPort": port} for port in each.ports] or None)
+            for each in pod.containers
+        ],
         readinessGates=[{"conditionType": gate} for gate in pod.gates] or None,
         hostNetwork=pod.host_network or None,
         resources=_resources(pod.pod_requests, pod.pod_limits) or None,
     )
-    conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
+    conditions = {gate: PodCondition(status) for gate, status in pod.gates.items()}
     if pod.containers_ready:
-        conditions.append(_condition("ContainersReady", PodCondition(status=True)))
-    given_types = {condition["type"] for condition in conditions}
-    conditions += [
-        _condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in given_types
-    ]
+        conditions["ContainersReady"] = PodCondition(status=True)
+    if pod.waits_for:
+        conditions["PodScheduled"] = PodCondition(status=False)
+    if pod.ready is not None:
+        conditions["Ready"] = pod.ready
     status = _present(
         phase=pod.phase,
-        conditions=conditions,
-        containerStatuses=list(_states(pod.containers, pod.restarted_at)),
+        conditions=[
+            {"type": kind, "status": str(found.status)}
+            | _present(lastTransitionTime=_time(found.since), message=pod.waits_for if kind == "PodScheduled" else None)
+            for kind, found in conditions.items()
+        ],
+        containerStatuses=[_container_status(each, pod.restarted_at) for each in pod.containers if _has_status(each)],
         startTime=_time(pod.started_at),
         podIPs=[{"ip": ip} for ip in pod.ips] or None,
         hostIP=pod.host_ip or None,
-        resources=_resources(pod.pod_requests_in_force or {}, pod.pod_limits_in_force or {}) or None,
+        resources=_resources(pod.pod_requests_in_force, pod.pod_limits_in_force) or None,
     )
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object:
+def _resources(requests: Mapping[str, int] | None, limits: Mapping[str, int] | None) -> Object:
     return {
         key: {name: nano_text(amount) for name, amount in amounts.items()}
         for key, amounts in (("requests", requests), ("limits", limits))
@@ -238,26 +233,20 @@ def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object
     }
 
 
-def _condition(kind: str, condition: PodCondition) -> Object:
-    data = {"type": kind, "status": "True" if condition.status else "False"}
-    return data | _present(lastTransitionTime=_time(condition.since))
+def _has_status(container: Container) -> bool:
+    return container.crash_looping or container.running is not None
 
 
-def _states(containers: Iterable[Container], restarted_at: float | None) -> Iterable[Object]:
-    """The statuses of the containers that have one, those that run with the last restart."""
-    running: Object = {"running": {}}
-    restarts: Object = {}
-    if restarted_at is not None:
-        running, restarts = {"running": {"startedAt": format_micro_time(restarted_at)}}, {"restartCount": 1}
-    for container in containers:
-        in_force = {}
-        if container.requests_in_force is not None or container.limits_in_force is not None:
-            in_force = {"resources": _resources(container.requests_in_force or {}, container.limits_in_force or {})}
-        if container.crash_looping:
-            yield {"name": container.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}} | in_force
-        elif container.running is not None:
-            state = {"name": container.name, "state": running if container.running else {}}
-            yield state | in_force | (restarts if container.running else {})
+def _container_status(container: Container, restarted_at: float | None) -> Object:
+    """The status of a container; one that runs has the pod's last restart."""
+    state: Object = {"waiting": {"reason": "CrashLoopBackOff"}} if container.crash_looping else {}
+    restarted = container.running and not container.crash_looping and restarted_at is not None
+    if container.running and not container.crash_looping:
+        state = {"running": _present(startedAt=_time(restarted_at))}
+    in_force = None
+    if container.requests_in_force is not None or container.limits_in_force is not None:
+        in_force = _resources(container.requests_in_force, container.limits_in_force)
+    return _present(name=container.name, state=state, resources=in_force, restartCount=1 if restarted else None)
 
 
 def _endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:

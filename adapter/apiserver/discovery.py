@@ -6,8 +6,7 @@ one has both: all of ours are namespaced, and the others, which an upstream adap
 first metric.
 """
 
-import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +23,6 @@ from adapter.apiserver.request_info import (
 from adapter.load.pods import PodState
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.snapshot import SnapshotIndex
-from adapter.telemetry.metrics import package_version
 
 EFFECTIVE_PREFIX, RAW_PREFIX = "effective_", "raw_"
 """Of the two metrics that each metric of a policy makes: `effective_cpu`, `raw_cpu`."""
@@ -37,51 +35,44 @@ MOST_NAMES = 10_000
 API server and every client hold them, and a tenant may name 10,000 metrics, and 20 kinds of targets that have them."""
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 
-Listed = Callable[[str, str], Mapping[str, bool]]
-"""The metrics of a group and version that an upstream adapter adds: whether each is namespaced, by full name."""
-
 
 def is_reserved(metric: str) -> bool:
     """Whether metrics of policies alone may have this name."""
     return metric in COMMON_METRICS or metric.startswith((EFFECTIVE_PREFIX, RAW_PREFIX))
 
 
-class Discovery:
-    """Builds the documents; the longest takes 15 ms, and the API server asks once in half a minute."""
+def document(info: RequestInfo, index: SnapshotIndex, upstream: Mapping[str, bool]) -> bytes | None:
+    """The document that is requested; None for what is not served, such as OpenAPI.
 
-    def __init__(self, upstream: Listed = lambda _group, _version: {}) -> None:
-        self._upstream = upstream
+    `upstream`: the metrics that an upstream adapter adds to the group and version, whether each is namespaced. The
+    longest document takes 15 ms, and the API server asks once in half a minute.
+    """
+    group, versions = info.group, SERVED_VERSIONS.get(info.group, ())
+    match info.kind:
+        case RequestKind.GROUPS:
+            groups = [_group(*each) for each in SERVED_VERSIONS.items()]
+            return msgspec.json.encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        case RequestKind.GROUP if versions:
+            return msgspec.json.encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)})
+        case RequestKind.RESOURCES if info.version in versions:
+            return _resources(index, group, info.version, upstream)
+    return None
 
-    def document(self, info: RequestInfo, index: SnapshotIndex) -> bytes | None:
-        """The document that is requested; None for what is not served, such as OpenAPI."""
-        group, versions = info.group, SERVED_VERSIONS.get(info.group, ())
-        match info.kind:
-            case RequestKind.GROUPS:
-                groups = [_group(*each) for each in SERVED_VERSIONS.items()]
-                return msgspec.json.encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
-            case RequestKind.GROUP if versions:
-                return msgspec.json.encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)})
-            case RequestKind.RESOURCES if info.version in versions:
-                return self._resources(index, group, info.version)
-            case RequestKind.VERSION:
-                return _version()
-            case _:
-                return None
 
-    def _resources(self, index: SnapshotIndex, group: str, version: str) -> bytes:
-        """`/apis/<group>/<version>`, which the aggregator also probes."""
-        queries = {name: query.by_pod for name, query in sorted(index.snapshot.queries.items())}
-        names = dict.fromkeys(_names(index, group, queries), True)
-        scopes = dict.fromkeys((name.partition("/")[0] for name in names), True)
-        for name, namespaced in self._upstream(group, version).items():
-            if group != CUSTOM or scopes.setdefault(name.partition("/")[0], namespaced) == namespaced:
-                names.setdefault(name, namespaced)
-        resources = [
-            {"name": name, "singularName": "", "namespaced": namespaced, "kind": LIST_KINDS[group], "verbs": ["get"]}
-            for name, namespaced in names.items()
-        ]
-        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
-        return msgspec.json.encode({**head, "resources": resources})
+def _resources(index: SnapshotIndex, group: str, version: str, upstream: Mapping[str, bool]) -> bytes:
+    """`/apis/<group>/<version>`, which the aggregator also probes."""
+    queries = {name: query.by_pod for name, query in sorted(index.snapshot.queries.items())}
+    names = dict.fromkeys(_names(index, group, queries), True)
+    scopes = dict.fromkeys((name.partition("/")[0] for name in names), True)
+    for name, namespaced in upstream.items():
+        if group != CUSTOM or scopes.setdefault(name.partition("/")[0], namespaced) == namespaced:
+            names.setdefault(name, namespaced)
+    resources = [
+        {"name": name, "singularName": "", "namespaced": namespaced, "kind": LIST_KINDS[group], "verbs": ["get"]}
+        for name, namespaced in names.items()
+    ]
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+    return msgspec.json.encode({**head, "resources": resources})
 
 
 def _names(index: SnapshotIndex, group: str, queries: Mapping[str, bool]) -> list[str]:
@@ -102,11 +93,3 @@ def _policy_metrics(names: Sequence[str]) -> list[str]:
 def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
     items = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
     return {"name": group, "versions": items, "preferredVersion": items[0]}
-
-
-def _version() -> bytes:
-    release = package_version()
-    major, minor, _ = f"{release}..".split(".", 2)
-    program = {"compiler": platform.python_implementation(), "platform": f"{platform.system()}/{platform.machine()}"}
-    empty = dict.fromkeys(("gitCommit", "gitTreeState", "buildDate", "goVersion"), "")
-    return msgspec.json.encode({"major": major, "minor": minor, "gitVersion": f"v{release}", **empty, **program})

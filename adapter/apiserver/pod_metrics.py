@@ -6,7 +6,7 @@ treat them as missing and stop scaling up. Starting, unready, terminating and fi
 are omitted: the HPA's own conservative estimate is right for them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from adapter.apiserver.discovery import EFFECTIVE_PREFIX
@@ -25,9 +25,9 @@ from adapter.load.assessment import MetricAssessment
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.samples import Samples, time_text
+from adapter.load.samples import time_text
 from adapter.runtime.concurrency import Slices
-from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex
+from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex, selecting
 from adapter.usage.series import NamedQueryResult, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
@@ -42,25 +42,21 @@ async def on_pods(index: SnapshotIndex, request: RequestInfo, now: float) -> lis
         return await _of_query(index, query, request, now)
     rows: list[Row] = []
     if request.metric.startswith(EFFECTIVE_PREFIX):
-        views: Iterable[PolicyView] = index.policies(request.namespace)
-        owners = index.snapshot.by_pods.get(request.namespace)
-        if request.name == ALL_OBJECTS and request.labels is not None and owners is not None:
-            keys = sorted(await owners.select(request.labels, Slices()))
-            views = [index.snapshot.policies[key] for key in keys if key in index.snapshot.policies]
-        rows = await in_slices(_of_policies(index, views, request))
+        rows = await in_slices(_of_policies(index, request))
     if not rows:
         raise _no_value(index, request)
     return rows
 
 
-def _of_policies(index: SnapshotIndex, views: Iterable[PolicyView], request: RequestInfo) -> Iterator[Row | None]:
+def _of_policies(index: SnapshotIndex, request: RequestInfo) -> Iterator[Row | None]:
     """The rows of the policies that have the metric; None for what has no row. Raises StatusError 503."""
     seen: set[str] = set()
-    for view in views:
+    selects = selecting(request.labels)
+    for view in index.policies(request.namespace):
         if view.problem is not None or view.assessment is None or not _serves(view, request):
             yield None
             continue
-        for row in _of_policy(index, view, request):
+        for row in _of_policy(index, view, request, selects):
             name = "" if row is None else row["describedObject"]["name"]
             yield None if name in seen else row
             seen.add(name)
@@ -70,14 +66,15 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
     return base_metric(view, request.metric) is not None and is_selected(view, request.metric, request.series)
 
 
-def _of_policy(index: SnapshotIndex, view: PolicyView, request: RequestInfo) -> Iterator[Row | None]:
+def _of_policy(
+    index: SnapshotIndex, view: PolicyView, request: RequestInfo, selects: Callable[[Pod], bool]
+) -> Iterator[Row | None]:
     assessment, name = require_assessment(view), base_metric(view, request.metric) or ""
     metric = next(metric for metric in view.policy.metrics if metric.name == name)
-    reader = MetricReader(metric, Samples(), assessment.at)
+    reader = MetricReader(metric)
     chosen = []
     for pod in assessment.pods:
-        is_any = request.name == ALL_OBJECTS and (request.labels is None or request.labels.matches(pod.pod.labels))
-        if is_any or pod.pod.name == request.name:
+        if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):
             chosen.append(pod)
         yield None
     for pod in assessment.with_usage(chosen):

@@ -43,11 +43,6 @@ def base_metric(view: PolicyView, metric: str) -> str | None:
     return next((name for name in names if metric in {EFFECTIVE_PREFIX + name, RAW_PREFIX + name}), None)
 
 
-def has_metric(view: PolicyView, metric: str) -> bool:
-    """Whether the policy has this metric."""
-    return metric in COMMON_METRICS or base_metric(view, metric) is not None
-
-
 def metric_names(view: PolicyView) -> tuple[str, ...]:
     """All metrics of the policy."""
     names = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))
@@ -126,7 +121,7 @@ async def of_objects(index: SnapshotIndex, request: RequestInfo) -> list[PolicyV
         view = index.snapshot.policies.get(key) if key else None
     if view is None:
         raise _unknown_object(index, request)
-    if has_metric(view, metric) and not is_selected(view, metric, request.series):
+    if metric in metric_names(view) and not is_selected(view, metric, request.series):
         labels = ", ".join(f"{key}={value}" for key, value in series_labels(view, metric).items())
         raise not_found(f"metricLabelSelector {request.series} does not select {metric} of {request.name} ({labels})")
     return [view]
@@ -143,7 +138,7 @@ def _is_listed(view: PolicyView, request: RequestInfo) -> bool:
         return False
     if request.labels is not None and not request.labels.matches(view.labels if is_policy else view.target_labels):
         return False
-    return has_metric(view, request.metric) and is_selected(view, request.metric, request.series)
+    return request.metric in metric_names(view) and is_selected(view, request.metric, request.series)
 
 
 async def of_series(index: SnapshotIndex, request: RequestInfo) -> list[PolicyView]:
@@ -156,7 +151,7 @@ async def of_series(index: SnapshotIndex, request: RequestInfo) -> list[PolicyVi
     every = index.policies(request.namespace)
     candidates: Iterable[PolicyView | None] = every if named is None else (index.policy(request.namespace, named),)
     views = await in_slices(
-        view if view and has_metric(view, metric) and is_selected(view, metric, request.labels) else None
+        view if view and metric in metric_names(view) and is_selected(view, metric, request.labels) else None
         for view in candidates
     )
     if not views:
@@ -174,7 +169,7 @@ async def of_series(index: SnapshotIndex, request: RequestInfo) -> list[PolicyVi
 def _no_series(index: SnapshotIndex, request: RequestInfo) -> StatusError:
     """404 that says how to select, or lists the metrics of the namespace for a name that nothing has."""
     where, views = f"in namespace {request.namespace}", index.policies(request.namespace)
-    if request.metric != DESIRED_REPLICAS and not any(has_metric(view, request.metric) for view in views):
+    if request.metric != DESIRED_REPLICAS and not any(request.metric in metric_names(view) for view in views):
         known = known_metrics([*index.snapshot.queries, *(name for view in views for name in metric_names(view))])
         return not_found(f"no external metric {request.metric} {where}; {known}", name=request.metric)
     cause = f"{str(request.labels)!r} selects no WatermarkPolicy" if request.labels else "there is no WatermarkPolicy"

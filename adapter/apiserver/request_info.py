@@ -34,8 +34,6 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 class RequestKind(StrEnum):
     """What a request asks for. Also label `resource_kind` of the request metric, so there are few values."""
 
-    VERSION = "version"
-    OPENAPI = "openapi"
     GROUPS = "groups"
     GROUP = "group"
     RESOURCES = "resources"
@@ -108,10 +106,6 @@ def parse_target(target: str) -> RequestInfo:
         kind = RequestKind.OTHER
         if root == "apis" and len(segments) <= 3 and all(segments):
             kind = (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
-        elif segments == ("version",):
-            kind = RequestKind.VERSION
-        elif root == "openapi":
-            kind = RequestKind.OPENAPI
         return RequestInfo(kind=kind, attributes=on_path, segments=segments, group=group, version=version)
     attributes = _resource_attributes(group, version, segments[3:])
     if attributes is None or version not in SERVED_VERSIONS[group] or not all(segments):

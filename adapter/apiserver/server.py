@@ -14,11 +14,10 @@ from http import HTTPStatus
 import structlog
 from aiohttp import HttpVersion11, web
 
-from adapter.apiserver import decision_document
+from adapter.apiserver import decision_document, discovery
 from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.certificates import CertificateManager
-from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.door import Door
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import SERVED_VERSIONS, RequestInfo, RequestKind, parse_target
@@ -92,7 +91,6 @@ class ApiServer:
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
-        self._discovery = Discovery(upstreams.listed)
         self._upstreams = upstreams
         self._external = settings.external_metrics
         self._tls_changed = asyncio.Event()
@@ -180,7 +178,8 @@ class ApiServer:
             return await decision_document.answer(self._provider, info)
         if is_metric:
             return await self._provider.answer(info)
-        document = self._discovery.document(info, self._provider.index)
+        listed = self._upstreams.listed(info.group, info.version)
+        document = discovery.document(info, self._provider.index, listed)
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
         return document
@@ -211,12 +210,9 @@ class ApiServer:
 
     def _tls_check(self) -> str | None:
         """Why new connections do not yet get the current certificate and CA; None when they do."""
-        wanted = (self.certificates.current, self._authenticator.config.authority)
-        return (
-            None
-            if wanted == self.door.in_use
-            else "the serving certificate and the front proxy's CA are not in use yet"
-        )
+        if self.door.in_use == (self.certificates.current, self._authenticator.config.authority):
+            return None
+        return "the serving certificate and the front proxy's CA are not in use yet"
 
 
 def _refuse_unserved(request: web.BaseRequest) -> None:

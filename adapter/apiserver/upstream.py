@@ -10,8 +10,6 @@ header or `retryAfterSeconds`.
 """
 
 import asyncio
-import functools
-import itertools
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +31,7 @@ from adapter.apiserver.request_info import (
     RequestInfo,
 )
 from adapter.apiserver.status import REASONS, StatusError, unavailable
-from adapter.kube.objects import Status
+from adapter.kube.objects import ApiResource, ObjectReference, Status
 from adapter.runtime.backoff import LogOnce
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import MIB, Client, Reply
@@ -52,21 +50,20 @@ _SELF = "effective-load"
 _VIA = {"Via": f"1.1 {_SELF}"}
 _SEGMENT_CHARACTERS = "!$&'()+,;=:@"
 """Characters of a path segment that stay as they are, besides letters, digits and `-._~` (RFC 3986)."""
-_RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})", re.ASCII)
-_LONGEST_METRIC = 256
+_CUSTOM_NAME = re.compile(r"(?P<resource>[a-z0-9][a-z0-9.-]{0,252})/(?P<metric>[^/]{1,256})")
+_EXTERNAL_NAME = re.compile(r"(?P<resource>)(?P<metric>[^/]{1,256})")
+"""Names that discovery may list."""
+_OF_OUR_ACCOUNT = {401: NotAuthenticated, 403: NotAllowed}
+"""Refusals of this adapter's account: they say nothing of the client's rights."""
 _LONGEST_MESSAGE = 1024
 _SHOWN = 200
 
 _log = structlog.get_logger(__name__)
 
 
-class _Described(msgspec.Struct):
-    namespace: str | None = None
-
-
 class _MetricValue(msgspec.Struct, rename="camel"):
     value: str | int | float
-    described_object: _Described | None = None  # External series have none
+    described_object: ObjectReference | None = None  # External series have none
 
 
 class _MetricList(msgspec.Struct, rename="camel"):
@@ -75,27 +72,16 @@ class _MetricList(msgspec.Struct, rename="camel"):
     items: list[_MetricValue] | None = None
 
 
-class _Resource(msgspec.Struct):
-    name: str
-    namespaced: bool = True
-
-
 class _ResourceList(msgspec.Struct, rename="camel"):
     kind: str
     group_version: str
-    resources: list[_Resource] | None = None
+    resources: list[ApiResource] | None = None
 
 
 _METRIC_LIST, _RESOURCE_LIST, _STATUS = Decoder(_MetricList), Decoder(_ResourceList), Decoder(Status)
 
-
 Scopes = Mapping[str, str]
 """The scope of each named query that is served, by its name: `Pods` or `Service`."""
-
-
-def scopes_of(queries: Iterable[NamedQuery]) -> Scopes:
-    """The settings' queries that are served: those without variables."""
-    return {query.name: query.scope for query in queries if not uses_variables(query.query)}
 
 
 def is_ours(group: str, resource: str, metric: str, queries: Scopes) -> bool:
@@ -106,84 +92,116 @@ def is_ours(group: str, resource: str, metric: str, queries: Scopes) -> bool:
     return is_reserved(metric) or resource == POLICIES_RESOURCE or of_query
 
 
-class UpstreamAdapter:
-    """The adapter behind this one for a group."""
+class Upstream:
+    """The adapter behind this one for a group, if there is any. `seconds`: how often its names are read."""
 
-    def __init__(self, group: str, settings: UpstreamSettings, queries: Scopes, metrics: Metrics) -> None:
-        self.settings = settings
-        self.queries = queries
+    def __init__(self, group: str, metrics: Metrics, seconds: float) -> None:
+        self.settings: UpstreamSettings | None = None
+        self.queries: Scopes = {}
         self.names: dict[str, Mapping[str, bool]] = {}
         """The names that it lists in each version and that are not ours: whether each is namespaced."""
-        self._group = group
-        self._client = Client(
-            settings.access,
-            timeout=settings.timeout_seconds,
-            max_bytes=settings.max_answer_mib * MIB,
-            at_once=AT_ONCE,
-            limit_name=f"maxAnswerMiB of the upstream for {group}",
-        )
-        self.close = self._client.close
+        self._group, self._metrics = group, metrics
+        self._clients: list[Client] = []
+        """The last one is in use, if there are settings; the others are closed at the next refresh."""
         self._log_once = LogOnce()
-        self._metrics = metrics
+        self.refresher = Refresher(
+            self.refresh, seconds, "upstream_discovery_failed", lambda: self._show(up=False), group=group
+        )
+
+    def apply(self, settings: UpstreamSettings | None, queries: Scopes) -> None:
+        """Use these settings from now on. Its names stay while its address does."""
+        before, known = self.settings, self.queries
+        if (settings, queries) == (before, known):
+            return
+        self.settings, self.queries = settings, queries
+        if settings is None or before is None or (settings.url, queries) != (before.url, known):
+            self.names = {}
+        if settings is None:
+            self._metrics.upstream_up.remove_by_labels({"group": self._group})
+        elif settings != before:
+            self._clients.append(
+                Client(
+                    settings.access,
+                    timeout=settings.timeout_seconds,
+                    max_bytes=settings.max_answer_mib * MIB,
+                    at_once=AT_ONCE,
+                    limit_name=f"maxAnswerMiB of the upstream for {self._group}",
+                )
+            )
+        self.refresher.wake()
 
     async def fetch(self, request: RequestInfo) -> bytes:
-        """The upstream's list for an authorized request. Raises StatusError, within the settings' time."""
-        began = time.perf_counter()
+        """Its list for an authorized request, byte for byte. Raises StatusError, within the settings' time."""
+        began, code = time.perf_counter(), int(HTTPStatus.OK)
         selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
         try:
             reply = await self._get(request.segments, {name: str(one) for name, one in selectors.items() if one})
             answer = metric_list(reply, request)
         except StatusError as error:
-            self._observe(error.code, began)
+            code = error.code
             raise
         except SourceError as error:
             status = self._status(error)
-            self._observe(status.code, began)
+            code = status.code
             raise status from error
-        self._observe(HTTPStatus.OK, began)
+        finally:
+            seconds = time.perf_counter() - began
+            self._metrics.upstream_requests.labels(self._group, str(int(code))).observe(seconds)
         self._log_once.clear()
         return answer
 
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients:
+            await client.close()
+
     async def refresh(self) -> None:
-        """Ask which metrics it has; a version without an answer keeps its names. Raises SourceError if all are."""
+        """Read its names; a version without an answer keeps them. Raises SourceError if all are without one."""
+        while len(self._clients) > (self.settings is not None):
+            await self._clients.pop(0).close()
         faults: list[str] = []
-        for version in SERVED_VERSIONS[self._group]:
+        before = self.settings, self.queries
+        versions = SERVED_VERSIONS[self._group] if self.settings is not None else ()
+        for version in versions:
+            listed = None
             try:
                 reply = await self._get(("apis", self._group, version), {})
-                self.names[version] = listed_names(reply, self._group, version, self.queries)
+                listed = listed_names(reply, self._group, version, self.queries)
             except (StatusError, SourceError) as error:
                 faults.append(f"{version}: {error}")
-        if len(faults) == len(SERVED_VERSIONS[self._group]):
+            if (self.settings, self.queries) != before:
+                return  # another refresh is due
+            if listed is not None:
+                self.names[version] = listed
+        if faults and len(faults) == len(versions):
             raise SourceError(f"the upstream adapter for {self._group} does not answer discovery: {faults[0]}")
+        self._show(up=True)
 
     async def _get(self, segments: tuple[str, ...], query: Mapping[str, str]) -> Reply:
+        assert self.settings is not None
         path = "/".join(quote(segment, safe=_SEGMENT_CHARACTERS) for segment in segments)
         asked = f"?{urlencode(query)}" if query else ""
         url = URL(f"{self.settings.url.rstrip('/')}/{path}{asked}", encoded=True)
-        return await self._client.send("GET", url, headers=_VIA)
-
-    def _observe(self, code: int, began: float) -> None:
-        duration = self._metrics.upstream_requests.labels(self._group, str(int(code)))
-        duration.observe(time.perf_counter() - began)
+        return await self._clients[-1].send("GET", url, headers=_VIA)
 
     def _status(self, error: SourceError) -> StatusError:
         """The error for the client, without addresses; it is counted, and logged when it is a new one."""
-        reason, whose = error.reason, f"the upstream adapter for {self._group}"
+        whose, reason = f"the upstream adapter for {self._group}", error.reason
         status = unavailable(f"{whose}: {error.public}")
         if isinstance(error.__cause__, TimeoutError):
-            message = f"{whose} gave no answer within {self.settings.timeout_seconds:g} s"
-            reason, status = "timeout", StatusError(HTTPStatus.GATEWAY_TIMEOUT, message)
+            reason, status = "timeout", StatusError(HTTPStatus.GATEWAY_TIMEOUT, f"{whose} gave {error}")
         self._metrics.upstream_errors.labels(self._group, reason).inc()
         if self._log_once.is_new(str(error)):
             _log.warning("upstream_request_failed", group=self._group, error=str(error))
         return status
 
+    def _show(self, *, up: bool) -> None:
+        if self.settings is not None:  # it may have been removed meanwhile
+            self._metrics.upstream_up.labels(self._group).set(up)
+
 
 class Upstreams:
-    """The adapters behind this one, by group; `apply_settings` changes them while running.
-
-    `seconds`: how often their names are read.
-    """
+    """The adapters behind this one, by group; `apply_settings` changes them while running."""
 
     def __init__(
         self,
@@ -193,75 +211,39 @@ class Upstreams:
         *,
         seconds: float = REFRESH_SECONDS,
     ) -> None:
-        self._metrics = metrics
-        self._by_group: dict[str, UpstreamAdapter] = {}
-        self._replaced: dict[str, list[UpstreamAdapter]] = {group: [] for group in SERVED_VERSIONS}
-        self._refreshers = {
-            group: Refresher(
-                functools.partial(self._refresh, group),
-                seconds,
-                "upstream_discovery_failed",
-                functools.partial(self._show, group, up=False),
-                group=group,
-            )
-            for group in SERVED_VERSIONS
-        }
+        self._by_group = {group: Upstream(group, metrics, seconds) for group in SERVED_VERSIONS}
         self.apply_settings(settings, queries)
 
     def apply_settings(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery]) -> None:
-        """Replace the upstreams whose settings changed; the connections of the old ones are closed."""
-        scopes = scopes_of(queries)
-        for group, wanted in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
-            current = self._by_group.pop(group, None)
-            if current is not None and (wanted, scopes) == (current.settings, current.queries):
-                self._by_group[group] = current
-                continue
-            if wanted is not None:
-                self._by_group[group] = upstream = UpstreamAdapter(group, wanted, scopes, self._metrics)
-                if current is not None and (wanted.url, scopes) == (current.settings.url, current.queries):
-                    upstream.names = current.names
-            else:
-                self._metrics.upstream_up.remove_by_labels({"group": group})
-            self._replaced[group] += [current] if current is not None else []
-            self._refreshers[group].wake()
+        """Use other upstreams, or other settings for them, from now on. Queries with variables are not served."""
+        scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
+        self._by_group[CUSTOM].apply(settings.custom, scopes)
+        self._by_group[EXTERNAL].apply(settings.external, scopes)
 
-    def of(self, request: RequestInfo) -> UpstreamAdapter | None:
+    def of(self, request: RequestInfo) -> Upstream | None:
         """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""
-        upstream = self._by_group.get(request.group)
-        if upstream is None or is_ours(request.group, request.resource, request.metric, upstream.queries):
-            return None
-        return upstream
+        upstream = self._by_group[request.group]
+        is_own = is_ours(request.group, request.resource, request.metric, upstream.queries)
+        return None if is_own or upstream.settings is None else upstream
 
     def listed(self, group: str, version: str) -> Mapping[str, bool]:
         """The names that an upstream adds to discovery: whether each is namespaced."""
-        upstream = self._by_group.get(group)
-        return upstream.names.get(version, {}) if upstream is not None else {}
+        return self._by_group[group].names.get(version, {}) if group in self._by_group else {}
 
     def warning(self) -> str | None:
         """Which upstream does not answer, and why; None if all do."""
-        errors = (refresher.error for group, refresher in self._refreshers.items() if group in self._by_group)
+        errors = (each.refresher.error for each in self._by_group.values() if each.settings is not None)
         return "; ".join(error for error in errors if error) or None
 
     async def run(self) -> None:
         """Refresh the names until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for group, refresher in self._refreshers.items():
-                    tasks.create_task(refresher.run(), name=f"upstream {group}")
+                for group, upstream in self._by_group.items():
+                    tasks.create_task(upstream.refresher.run(), name=f"upstream {group}")
         finally:
-            for upstream in (*self._by_group.values(), *itertools.chain(*self._replaced.values())):
+            for upstream in self._by_group.values():
                 await upstream.close()
-
-    async def _refresh(self, group: str) -> None:
-        while self._replaced[group]:  # only its own: another group's may be in use by that group's refresh
-            await self._replaced[group].pop().close()
-        if group in self._by_group:
-            await self._by_group[group].refresh()
-            self._show(group, up=True)
-
-    def _show(self, group: str, *, up: bool) -> None:
-        if group in self._by_group:  # it may have been removed meanwhile
-            self._metrics.upstream_up.labels(group).set(up)
 
 
 def refuse_loop(via: Sequence[str]) -> None:
@@ -279,18 +261,13 @@ def listed_names(reply: Reply, group: str, version: str, queries: Scopes) -> Map
         raise WrongAnswer(f"its discovery document cannot be read: {error}") from error
     if (answer.kind, answer.group_version) != ("APIResourceList", f"{group}/{version}"):
         raise WrongAnswer(f"its discovery document is no APIResourceList of {group}/{version}")
-    listed = {one.name: one.namespaced for one in answer.resources or [] if _is_listed(one.name, group, queries)}
+    name_of = _CUSTOM_NAME if group == CUSTOM else _EXTERNAL_NAME
+    listed: dict[str, bool] = {}
+    for one in answer.resources or ():
+        found = name_of.fullmatch(one.name)
+        if found and found["metric"].isprintable() and not is_ours(group, found["resource"], found["metric"], queries):
+            listed[one.name] = one.namespaced
     return {name: listed[name] for name in sorted(listed)[:MOST_NAMES]}
-
-
-def _is_listed(name: str, group: str, queries: Scopes) -> bool:
-    resource, metric = "", name
-    if group == CUSTOM:
-        resource, _, metric = name.partition("/")
-        if not _RESOURCE.fullmatch(resource):
-            return False
-    is_name = bool(metric) and metric.isprintable() and "/" not in metric and len(metric) <= _LONGEST_METRIC
-    return is_name and not is_ours(group, resource, metric, queries)
 
 
 def metric_list(reply: Reply, request: RequestInfo) -> bytes:
@@ -305,10 +282,9 @@ def metric_list(reply: Reply, request: RequestInfo) -> bytes:
     except msgspec.MsgspecError as error:
         raise WrongAnswer(f"{error}: {_beginning(reply)}", public="the answer is no list of metrics") from error
     if (answer.kind, answer.api_version) != (kind, version):
-        received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
-        raise WrongAnswer(f"{received} came instead of {kind} of {version}", public=f"the answer is no {kind}")
+        raise WrongAnswer(f"no {kind} of {version}: {_beginning(reply)}", public=f"the answer is no {kind}")
     for item in answer.items or ():
-        namespace = item.described_object.namespace if item.described_object is not None else None
+        namespace = item.described_object.namespace if item.described_object is not None else ""
         if namespace and request.namespace not in {"", "*", namespace}:
             message = f"an item of namespace {namespace[:_SHOWN]!r} came, {request.namespace!r} was requested"
             raise WrongAnswer(message, public="the answer has items of another namespace")
@@ -320,22 +296,17 @@ def _refuse_error(reply: Reply) -> None:
     code, text = reply.status, f"HTTP {reply.status}: {_beginning(reply)}"
     if code == HTTPStatus.OK:
         return
-    if code == HTTPStatus.UNAUTHORIZED:
-        raise NotAuthenticated(text)
-    if code == HTTPStatus.FORBIDDEN:
-        raise NotAllowed(text, public="the adapter's account lacks the right to this metric there")
+    if code in _OF_OUR_ACCOUNT:
+        raise _OF_OUR_ACCOUNT[code](text)
     try:
         status = _STATUS.decode(reply.body)
     except msgspec.MsgspecError:
         status = Status()
-    is_failing = code >= HTTPStatus.INTERNAL_SERVER_ERROR
-    if code < HTTPStatus.BAD_REQUEST or status.kind != "Status":
-        kind = SourceFailing if is_failing else WrongAnswer
+    # Codes and reasons are labels of metrics, so the upstream does not choose them.
+    if status.kind != "Status" or code not in REASONS:
+        kind = SourceFailing if code >= HTTPStatus.INTERNAL_SERVER_ERROR else WrongAnswer
         raise kind(text, public=f"HTTP {code}, and no Kubernetes Status that explains it")
-    message = f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {code}'}"
-    if code not in REASONS:  # codes and reasons are labels of metrics, so the upstream does not choose them
-        code = HTTPStatus.INTERNAL_SERVER_ERROR if is_failing else HTTPStatus.BAD_REQUEST
-    raise StatusError(code, message)
+    raise StatusError(code, f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {code}'}")
 
 
 def _beginning(reply: Reply) -> str:

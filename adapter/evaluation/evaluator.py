@@ -1,9 +1,8 @@
 """Evaluates one policy: collects its HPA, target, pods, samples and roster, then assesses them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import is_
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Policy, Query, Scale, Target
+from adapter.load.spec import Policy, Query, Scale
 from adapter.policy import status_memory
 from adapter.policy.conditions import Reason
 from adapter.policy.linking import (
@@ -79,8 +78,6 @@ class Evaluator:
         self._now = now
         self._memories: dict[Key, tuple[Policy, Memory]] = {}
         """The memory of each policy's last assessment, with the policy as it was then."""
-        self._target_pods: dict[Key, TargetPods] = {}
-        """The pods of each policy's target."""
 
     def evaluate(self, key: Key) -> PolicyView | None:
         """The policy's view as of now; None if the policy was deleted."""
@@ -96,7 +93,6 @@ class Evaluator:
         decoded = self._index.policies.get(key)
         if decoded is None:
             self._memories.pop(key, None)
-            self._target_pods.pop(key, None)
             return None
         view, link = initial_view(decoded), self._index.link(key)
         if view.problem is not None:
@@ -175,14 +171,19 @@ class Evaluator:
         """The view with its assessment. Of the pods of the inputs, only those count that the target has."""
         key, target, policy = Key(decoded.namespace, decoded.name), inputs.target, inputs.policy
         assert target is not None
-        target_pods = self._target_pods.setdefault(
-            key, TargetPods(self._inputs.endpoint_serving, self._inputs.endpoints_silent)
-        )
-        pods = target_pods.select(inputs.pods, selector, inputs.scale.selector, target)
+        pods = tuple(map(self._with_endpoints, target_pods(inputs.pods, selector, target)))
         inputs = replace(inputs, pods=pods, memory=self._memory(key, decoded, policy, inputs.now))
         assessment = assess(inputs)
         self._memories[key] = (policy, assessment.memory)
         return replace(view, assessment=assessment, inputs=inputs)
+
+    def _with_endpoints(self, pod: Pod) -> Pod:
+        """The pod with what EndpointSlices say of it. Endpoints that are serving decide nothing."""
+        serving = self._inputs.endpoint_serving(pod.namespace, pod.name, pod.uid)
+        silent = self._inputs.endpoints_silent(pod.namespace)
+        if serving is not False and not silent:
+            return pod
+        return replace(pod, endpoint_serving=serving, endpoints_silent=silent)
 
     def _memory(self, key: Key, decoded: DecodedPolicy, policy: Policy, now: float) -> Memory:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status.
@@ -256,53 +257,8 @@ def initial_view(decoded: DecodedPolicy) -> PolicyView:
         hpa=decoded.name,
         metrics=(),
     )
-    code, reason = (409, Reason.CONFLICT) if decoded.is_beyond_limit else (422, Reason.INVALID)
-    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(code, reason, decoded.fault))
+    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, Reason.INVALID, decoded.fault))
 
 
 def _unavailable(message: str) -> Problem:
     return Problem(503, Reason.SERVICE_UNAVAILABLE, message)
-
-
-class TargetPods:
-    """The pods of one target. A pod stays the same object as long as neither it nor its endpoints change.
-
-    `endpoint_serving` tells whether EndpointSlices list a pod (namespace, name, uid) as serving; None if none does.
-    `endpoints_silent` tells whether their watch (namespace) is silent.
-    """
-
-    def __init__(
-        self, endpoint_serving: Callable[[str, str, str], bool | None], endpoints_silent: Callable[[str], bool]
-    ) -> None:
-        self._endpoint_serving = endpoint_serving
-        self._endpoints_silent = endpoints_silent
-        self._selected_by: tuple[str, ...] = ()
-        self._candidates: Sequence[Pod] = ()
-        self._selected: Sequence[Pod] = ()
-        self._marked: dict[str, tuple[Pod, Pod]] = {}
-        """Pods whose endpoints do not serve, or are not known, by UID: as watched, and as marked."""
-
-    def select(
-        self, candidates: Sequence[Pod], selector: LabelSelector, selector_text: str, target: Target
-    ) -> Sequence[Pod]:
-        """Those of the candidates that the selector matches and the target owns."""
-        selected_by = (selector_text, target.kind, target.name, target.uid)
-        is_same = len(candidates) == len(self._candidates) and all(map(is_, candidates, self._candidates))
-        if not is_same or selected_by != self._selected_by:
-            self._selected = tuple(target_pods(candidates, selector, target))
-            self._candidates, self._selected_by = candidates, selected_by
-        marked_before, silent = (
-            self._marked,
-            bool(self._selected) and self._endpoints_silent(self._selected[0].namespace),
-        )
-        self._marked, pods = {}, list[Pod]()
-        for pod in self._selected:
-            serving, marked = self._endpoint_serving(pod.namespace, pod.name, pod.uid), pod
-            # Endpoints that are serving decide nothing.
-            if serving is False or silent:
-                watched, marked = marked_before.get(pod.uid, (None, pod))
-                if watched is not pod or (marked.endpoint_serving, marked.endpoints_silent) != (serving, silent):
-                    marked = replace(pod, endpoint_serving=serving, endpoints_silent=silent)
-                self._marked[pod.uid] = pod, marked
-            pods.append(marked)
-        return pods

@@ -1,7 +1,6 @@
 """Index of the watched objects; maps a change to the policies it affects. No I/O; one event loop, so no locks."""
 
 import functools
-from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -50,8 +49,6 @@ class DecodedPolicy:
     spec: bytes = b""
     created: str = ""
     """The creationTimestamp as the API server writes it; as text it sorts by time."""
-    is_beyond_limit: bool = False
-    """Whether its namespace has too many older policies; `fault` says so."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -102,9 +99,8 @@ def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> 
 class ObjectIndex:
     """Policies, HPAs and pods, and the links between them.
 
-    `mark` is called for each policy that a change affects, `mark_soon` where a registry reported the change. `on_links`
-    is called when the targets, samples or queries that policies need may have changed. Of a namespace with more than
-    `max_policies` policies the oldest count; the others are refused.
+    `mark` is called for each policy that a change affects, `mark_soon` where a source or a kind of target changed.
+    `on_links` is called when the targets, samples or queries that policies need may have changed.
     """
 
     def __init__(
@@ -112,16 +108,9 @@ class ObjectIndex:
         mark: Callable[[Key], None],
         on_links: Callable[[], None],
         mark_soon: Callable[[Key], None] | None = None,
-        max_policies: int = 1000,
     ) -> None:
         self.pods = PodIndex()
         self.policies: dict[Key, DecodedPolicy] = {}
-        """All policies; those beyond the limit of their namespace are invalid here."""
-        self._max_policies = max_policies
-        self._decoded: dict[Key, DecodedPolicy] = {}
-        """All policies as the watch brings them."""
-        self._by_age: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        """The creation times and names of a namespace's policies, the oldest first: alike in every process."""
         self.tolerances = 0
         """HPAs that set a tolerance of their own."""
         self._mark = mark
@@ -139,31 +128,10 @@ class ObjectIndex:
         """Policies by namespace that need metrics.k8s.io."""
 
     def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
-        """A policy was added, changed or deleted; another one may come within the limit, or leave it."""
+        """A policy was added, changed or deleted."""
         entry = new or old
         assert entry is not None
         key = Key(entry.namespace, entry.name)
-        by_age = self._by_age[key.namespace]
-        if (before := self._decoded.pop(key, None)) is not None:
-            del by_age[bisect_left(by_age, (before.created, key.name))]
-        if new is not None:
-            self._decoded[key] = new
-            insort(by_age, (new.created, key.name))
-        last_within, first_beyond = self._max_policies - 1, self._max_policies
-        for name in (key.name, *(name for _, name in by_age[last_within : first_beyond + 1])):
-            self._apply(Key(key.namespace, name))
-        if not by_age:
-            del self._by_age[key.namespace]
-
-    def _apply(self, key: Key) -> None:
-        """Bring `policies` and the links up to date with a policy's object and its place by age."""
-        old, new = self.policies.get(key), self._decoded.get(key)
-        limit, by_age = self._max_policies, self._by_age[key.namespace]
-        if new is not None and len(by_age) > limit and bisect_left(by_age, (new.created, key.name)) >= limit:
-            fault = f"namespace {key.namespace} has more than {limit} WatermarkPolicies, of which the oldest count"
-            new = replace(new, policy=None, spec=b"", fault=f"{fault}; delete some", is_beyond_limit=True)
-        if old is None and new is None:
-            return
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
             self.policies[key] = new
             return  # a new status changes no decision here, but a policy's first assessment starts from the latest one
@@ -235,17 +203,16 @@ class ObjectIndex:
 
     def usage_changed(self, namespace: str) -> None:
         """New samples from metrics.k8s.io, or a new error."""
-        self._mark_all(self._by_namespace.get(namespace, ()))
+        self._mark_all(self._by_namespace.get(namespace, ()), soon=True)
 
     def queries_changed(self, workloads: Iterable[Key]) -> None:
         """New answers of a query, or a new error, for the targets of these names."""
         for workload in workloads:
-            self._mark_all(self._by_owner.get(workload, ()))
+            self._mark_all(self._by_owner.get(workload, ()), soon=True)
 
     def roster_changed(self, service: ServiceKey) -> None:
         """A registry's roster of a service changed, or its error."""
-        for key in tuple(self._by_service.get(service, ())):
-            self._mark_soon(key)
+        self._mark_all(self._by_service.get(service, ()), soon=True)
 
     def target(self, key: Key) -> TargetRef | None:
         """The target of a policy, None where it has no HPA."""
@@ -257,11 +224,11 @@ class ObjectIndex:
 
     def mark_kind(self, api_version: str, kind: str) -> None:
         """Mark the policies whose targets are of this kind."""
-        self._mark_all(self._by_kind.get((api_version, kind), ()))
+        self._mark_all(self._by_kind.get((api_version, kind), ()), soon=True)
 
-    def target_claims(self) -> Iterable[Claim[TargetRef]]:
-        """The targets of policies, each with the policy's namespace and age."""
-        return [Claim(key.namespace, (self.policies[key].created, key.name), ref) for key, ref in self._refs.items()]
+    def kinds(self) -> set[tuple[str, str]]:
+        """API version and kind of all targets of policies."""
+        return set(self._by_kind)
 
     def service_claims(self) -> Iterable[Claim[ServiceKey]]:
         """The services that policies name, each with the policy's namespace and age."""
@@ -340,9 +307,10 @@ class ObjectIndex:
                 self._by_selector_alone[ref.namespace].add(key)
         return ref
 
-    def _mark_all(self, keys: Iterable[Key]) -> None:
+    def _mark_all(self, keys: Iterable[Key], *, soon: bool = False) -> None:
+        mark = self._mark_soon if soon else self._mark
         for key in tuple(keys):
-            self._mark(key)
+            mark(key)
 
 
 def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> Iterable[PodsMetricTarget]:

@@ -15,7 +15,6 @@ from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.slots import Claim, grant_slots
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -24,24 +23,6 @@ STABLE_SECONDS = 60.0
 """A kind that was watched for this long is resolved again at once when it is removed; others are after a back-off."""
 REDISCOVERY_SECONDS = 30.0
 """How often a watched kind is resolved again: no watch event announces that the paths of its scale changed."""
-BUILTIN_KINDS = frozenset(
-    {
-        KindKey("apps/v1", "Deployment"),
-        KindKey("apps/v1", "ReplicaSet"),
-        KindKey("apps/v1", "StatefulSet"),
-        KindKey("v1", "ReplicationController"),
-    }
-)
-"""Kinds that every API server serves; the limits do not count them."""
-MAX_KINDS_PER_NAMESPACE = 20
-"""Other kinds that the HPAs of one namespace may name: each costs a watch, or repeated discovery."""
-MAX_KINDS = 200
-"""Other kinds watched in all. Beyond it, every namespace's oldest kind comes before any namespace's second."""
-
-_TOO_MANY_KINDS = (
-    "{kind} ({api_version}) is not watched: HPAs of policies name too many kinds (at most "
-    f"{MAX_KINDS_PER_NAMESPACE} beside Kubernetes' own in a namespace, and {MAX_KINDS} in all); name fewer"
-)
 
 
 class _KindChanged(Exception):  # noqa: N818 - it is called what happened
@@ -185,21 +166,14 @@ class Targets:
         self._silence = silence
         self._kinds: dict[KindKey, KindWatcher] = {}
         self._running: dict[KindKey, asyncio.Task[None]] = {}
-        self._excluded: set[KindKey] = set()
         self._changed = asyncio.Event()
 
-    def watch(self, claims: Iterable[Claim[TargetRef]]) -> None:
-        """Set the kinds to watch to those of these targets, without invalid kinds and within the limits."""
-        kinds = [
-            Claim(claim.namespace, claim.since, KindKey(claim.item.api_version, claim.item.kind)) for claim in claims
-        ]
-        builtin = {claim.item for claim in kinds} & BUILTIN_KINDS
-        others = [claim for claim in kinds if claim.item not in BUILTIN_KINDS and not any(kind_faults(*claim.item))]
-        wanted = builtin | {key for _, key in grant_slots(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
-        excluded = {claim.item for claim in others} - wanted
-        changed, self._excluded = self._excluded ^ excluded, excluded
-        for kind in changed:
-            self._on_kind(kind)
+    def watch(self, kinds: Iterable[tuple[str, str]]) -> None:
+        """Set the kinds (API version and kind) to watch, without invalid ones.
+
+        A kind that a user invents costs no request of its own: discovery documents are shared.
+        """
+        wanted = {KindKey(*kind) for kind in kinds if not any(kind_faults(*kind))}
         for key in self._kinds.keys() - wanted:
             self._kinds.pop(key)
             self._resources.forget(*key)
@@ -244,9 +218,7 @@ class Targets:
 
     def find(self, ref: TargetRef) -> ResolvedTarget | str:
         """The target, or a sentence why it is unknown."""
-        kind = self._kinds.get(key := KindKey(ref.api_version, ref.kind))
-        if key in self._excluded:
-            return _TOO_MANY_KINDS.format(kind=ref.kind, api_version=ref.api_version)
+        kind = self._kinds.get(KindKey(ref.api_version, ref.kind))
         if kind is None or kind.resource is None:
             return (kind.fault if kind is not None else "") or f"{ref.kind} {ref.name} has not been looked up yet"
         reflector = kind.watches.get(ref.namespace) or kind.watches.get("")

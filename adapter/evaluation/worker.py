@@ -10,15 +10,12 @@ import structlog
 from adapter.runtime.concurrency import turn
 from adapter.runtime.work_queue import DelayQueue
 from adapter.snapshot import (
-    DistinctLabels,
     Key,
-    OwnersByLabels,
     PodsMetricTarget,
     PodStore,
     PolicyView,
     SnapshotStore,
     TargetKey,
-    distinct_labels,
 )
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
@@ -57,9 +54,6 @@ class Worker:
         self._metrics = metrics
         self.pending: set[Key] = set()
         self._published = asyncio.Event()
-        self._by_pods: dict[str, OwnersByLabels[Key]] = {}
-        self._labels: dict[Key, DistinctLabels] = {}
-        """The labels of the pods of policies that are about to be published."""
 
     async def run(self) -> None:
         """Evaluate queued policies until cancelled."""
@@ -105,17 +99,16 @@ class Worker:
             if not callable(begun):
                 return begun
             loop = asyncio.get_running_loop()
-            evaluation = loop.run_in_executor(self._thread, _with_labels, begun)
+            evaluation = loop.run_in_executor(self._thread, begun)
             if not (await asyncio.wait({evaluation}, timeout=LONG_SECONDS))[0]:
                 self.publish(dict(ready))
                 ready.clear()
-            view, self._labels[key] = await evaluation
+            return await evaluation
         except Exception:  # noqa: BLE001  logged with its traceback, and counted
             _log.exception("assessment_failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
             last = self._snapshots.current.policies.get(key)
             return None if last is None else replace(last, assessment=None, inputs=None, problem=None, pending=False)
-        return view
 
     def publish_pending(self, views: Mapping[Key, PolicyView]) -> None:
         """Publish policies that were just listed, so that requests find them before their first evaluation."""
@@ -153,20 +146,8 @@ class Worker:
                 policies.pop(key, None)
             else:
                 policies[key] = view
-            labels = self._labels.pop(key, None)
-            in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
-            in_namespace.put(key, _labels_of(view) if labels is None else labels)
-            if not in_namespace:
-                del self._by_pods[key.namespace]
-        self._snapshots.swap(
-            replace(
-                current,
-                policies=policies,
-                by_target=current.by_target if by_target is None else by_target,
-                by_pods=self._by_pods,
-            ),
-            changed=views,
-        )
+        targets = current.by_target if by_target is None else by_target
+        self._snapshots.swap(replace(current, policies=policies, by_target=targets), changed=views)
 
     def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
         """Publish the results of the named queries."""
@@ -182,17 +163,6 @@ class Worker:
         """Publish the HPAs with Pods metrics and the pods, by namespace, and whether the snapshot is complete."""
         current = self._snapshots.current
         self._snapshots.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
-
-
-def _with_labels(evaluate: Callable[[], PolicyView]) -> tuple[PolicyView, DistinctLabels]:
-    """A view and the labels of its pods, so that `publish` need not collect them on the event loop."""
-    view = evaluate()
-    return view, _labels_of(view)
-
-
-def _labels_of(view: PolicyView | None) -> DistinctLabels:
-    assessment = view.assessment if view is not None else None
-    return distinct_labels(assessed.pod.labels for assessed in assessment.pods) if assessment else ()
 
 
 def _target_key(view: PolicyView | None) -> TargetKey | None:

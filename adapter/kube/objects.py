@@ -130,18 +130,10 @@ class Endpoint(KubeObject, frozen=True):
         return serving is not False
 
 
-class EndpointPort(KubeObject, frozen=True):
-    """A port that all endpoints of a slice have; None for every port."""
-
-    name: str | None = None
-    port: int | None = None
-
-
 class EndpointSlice(KubeObject, frozen=True):
     """A slice of a Service's endpoints."""
 
     metadata: ObjectMeta = ObjectMeta()
-    ports: list[EndpointPort] | None = None
     endpoints: list[Endpoint] | None = None
 
 

@@ -1,6 +1,7 @@
 """Maps a kind to its resource by discovery, and a custom resource to the paths of its scale."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from cachetools import TLRUCache, TTLCache
 
@@ -64,7 +65,7 @@ class RestMapper:
             ttu=lambda _, found, now: now + (MISS_SECONDS if isinstance(found, str) else HIT_SECONDS),
             timer=session.monotonic,
         )
-        self._flights: SingleFlight[tuple[str, str], RestMapping | str] = SingleFlight()
+        self._flights: SingleFlight[str, bytes | None] = SingleFlight()
         self._documents: TTLCache[str, bytes | None] = TTLCache(_MOST_KINDS, LISTING_SECONDS, timer=session.monotonic)
 
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
@@ -77,7 +78,7 @@ class RestMapper:
         key = (api_version, kind)
         found = None if anew else self._known.get(key)
         if found is None:
-            found = self._known[key] = await self._flights.join(key, lambda: self._discover(api_version, kind))
+            found = self._known[key] = await self._discover(api_version, kind)
         if isinstance(found, str):
             raise UnknownKind(found)
         return found
@@ -120,12 +121,14 @@ class RestMapper:
     async def _document(self, path: str) -> bytes | None:
         """A discovery document, None where it is not there; kept for LISTING_SECONDS."""
         body = self._documents.get(path, _MISSING)
-        if body is _MISSING:
-            try:
-                body = await self._session.get(path)
-            except NotFound:
-                body = None
-            self._documents[path] = body
+        return await self._flights.join(path, partial(self._fetch, path)) if body is _MISSING else body
+
+    async def _fetch(self, path: str) -> bytes | None:
+        try:
+            body: bytes | None = await self._session.get(path)
+        except NotFound:
+            body = None
+        self._documents[path] = body
         return body
 
     async def _custom_paths(self, plural: str, api_version: str) -> tuple[ScalePaths | None, str]:

@@ -31,8 +31,6 @@ MOST_SKEW_SECONDS = 5.0
 _HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
-_GOODBYE_SECONDS = 0.01
-"""TLS connections of requests that were given up end in the background."""
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
 
@@ -75,9 +73,9 @@ class Session:
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
         self._keeper = CredentialKeeper(load, monotonic)
         self._metrics = metrics or Metrics()
-        self._is_secure = False
+        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
+            connector=self._connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             # Small answers are not worth compressing; lists ask for it themselves.
             headers=_HEADERS,
@@ -98,10 +96,9 @@ class Session:
         return session
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections at once, those of given up requests too."""
+        await self._connector.close(abort_ssl=True)
         await self._http.close()
-        if self._is_secure:
-            await asyncio.sleep(_GOODBYE_SECONDS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,7 +193,6 @@ class Session:
         """The answer of any status; after a 401 that of the same request with newer credentials, if there are any."""
 
         async def send(access: ClusterAccess) -> aiohttp.ClientResponse:
-            self._is_secure = access.tls is not None
             return await self._http.request(
                 method,
                 URL(access.server + path),

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.decide import in_error
-from adapter.load.findings import condition_sentences, invalid_registry_data
+from adapter.load.findings import condition_sentences
 from adapter.load.matching import registrations
 from adapter.load.memory import after_instances, after_scale, after_states, lasting
 from adapter.load.metric import assess_metric
 from adapter.load.pod_groups import group_pods
 from adapter.load.schedule import schedule_windows
-from adapter.load.states import classify, registry_problem, service_registry
+from adapter.load.states import classify, service_registry
 
 
 def assess(inputs: AssessmentInputs) -> Assessment:
@@ -34,10 +34,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         metrics={metric.name: of_metric for metric, of_metric in assessed},
         zero_since=lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics)),
     )
-    problem = registry_problem(policy, inputs.pods, memory, roster, now)
-    conditions = condition_sentences(
-        policy, invalid_registry_data(policy, problem, roster, now), memory, groups, metrics, now
-    )
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -46,8 +42,10 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         counts=groups.counts,
         metrics=metrics,
         windows=schedule_windows(policy.schedules, now),
-        conditions=conditions,
+        conditions=condition_sentences(policy, roster, memory, groups, metrics, now),
         memory=memory,
     )
     error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))
+    if error_since == memory.error_since:
+        return assessment
     return replace(assessment, memory=replace(memory, error_since=error_since))

@@ -12,7 +12,7 @@ from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Window
-from adapter.load.spec import Bounds, Converge, Policy, Scale, Target
+from adapter.load.spec import Bounds, Converge, Metric, Policy, Scale, Target
 
 
 class Verdict(StrEnum):
@@ -80,84 +80,89 @@ class Reading(NamedTuple):
     extreme: Fraction | None = None
 
 
-class StepDown(NamedTuple):
-    """A step down of strategy Step: `by` pods fewer, never below `least`, while `fewest` of `serving` pods are left."""
-
-    by: int
-    least: int
-    serving: int
-    fewest: int
-
-
-class Drift(NamedTuple):
-    """A step inside the band toward a watermark: the `load` of `pods`, which must not pass the `limit` (nano-units)."""
-
-    towards: Converge
-    pods: int
-    load: Fraction
-    limit: Fraction
-
-
 class Upper(NamedTuple):
-    """The upper bound of one metric, after each rule that may raise it: the rule, and the count (None: no limit).
+    """The upper bound of one metric: the count that the possible load justifies (None: no limit), as `bound`.
 
-    The first stage is what the known load justifies, the last one the bound; without stages there is no bound. `hold`
-    keeps the count on the way down whatever the bound. `idle`: the service has no load, and needs only the pods of this
-    number that may be out.
+    `known` is what the known load alone justifies (None: it is not below the band), and `cause` the larger part of what
+    is possible besides. `hold` keeps the count on the way down whatever the bound. `idle`: the service has no load, and
+    needs only the pods of this number that may be out. Strategy Step may take away `spare` serving pods instead.
     """
 
-    stages: tuple[tuple[HeldBy | None, int | None], ...] = ()
+    known: int | None = None
+    bound: int | None = None
+    cause: HeldBy | None = None
     hold: HeldBy | None = None
     idle: int | None = None
-    step: StepDown | None = None
+    spare: int | None = None
 
 
 NO_UPPER = Upper()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricAssessment:
+class Total(NamedTuple):
+    """A number for the whole service (nano-units): its value, and the most that it may be. None: not known."""
+
+    value: int | None = None
+    bound: int | None = None
+
+
+class MetricAssessment(NamedTuple):
     """One metric: its usage and the range of counts that its load allows; or its error (a sentence).
 
-    `high` and `low` are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units.
-    `usage` is the effective average (or total) of the `n` pods with a sample, the doubtful ones among them; `raw` that
-    of all running pods (nano-units, exact). `missing` pods lack a sample, the windows of `partial` ones hold fewer
-    samples than a full one, `young` ones may serve soon. Of the missing, `overdue` should have one by now. `total`: the
-    source gives one number for the service, `total_value`, at most `total_bound`. `lower` are the readings of the lower
-    bound, `upper` is the upper bound, and `drift` a step inside the band. A `floor` has only its total. `sampled_at`
-    and `newest_at` are the times of the oldest and the newest sample that count; the oldest window began at `began_at`,
-    less one poll; after `stale_at` the first sample no longer counts. `delayed`: in these directions the delay still
-    runs. `is_ignored_zero`: the usage is exactly 0, which is not accepted.
+    `high` and `low` are the watermarks, or how far usage may go from the target (nano-units). `usage` is the effective
+    average (or total) of the `n` pods with a sample, the doubtful ones among them; `raw` that of all running pods
+    (nano-units, exact). `missing` pods lack a sample; `samples` has each pod's, with the reason. `total`: the source
+    gives one number for the service; without a value it has no fresh one. `lower` are the readings of the lower bound,
+    `upper` is the upper bound; inside the band a step toward `drift` is allowed. `is_delayed`: the delay of the way up
+    still runs. The oldest sample that counts is of `sampled_at`; the oldest window began at `began_at`, less one poll,
+    and is `window` seconds long; after `stale_at` the first sample no longer counts.
     """
 
-    name: str
+    metric: Metric
     high: Fraction | None = None
     low: Fraction | None = None
-    target: Fraction | None = None
-    floor: bool = False
     n: int = 0
     missing: int = 0
-    partial: int = 0
-    young: int = 0
-    overdue: int = 0
     usage: Fraction | None = None
     raw: Fraction | None = None
-    total: bool = False
-    total_value: int | None = None
-    total_bound: int | None = None
+    total: Total | None = None
     verdict: Verdict = Verdict.ERROR
     lower: tuple[Reading, ...] = ()
     upper: Upper = NO_UPPER
-    drift: Drift | None = None
-    delayed: frozenset[Verdict] = frozenset()
-    is_ignored_zero: bool = False
+    drift: Converge | None = None
+    is_delayed: bool = False
     sampled_at: float | None = None
-    newest_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
     error: str | None = None
-    samples: Sequence[PodSample] = field(default=(), compare=False)
+    samples: Sequence[PodSample] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the metric in the policy."""
+        return self.metric.name
+
+    @property
+    def target(self) -> Fraction | None:
+        """The target (nano-units) in place of watermarks."""
+        return self.metric.target
+
+    @property
+    def floor(self) -> bool:
+        """Whether the metric only keeps the count from falling."""
+        return self.metric.floor
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether windows lack samples, so that pods may have used more than they show."""
+        is_partial = self.total is not None and self.total.bound != self.total.value
+        return is_partial or any(sample.bound != sample.usage for sample in self.samples)
+
+    @property
+    def is_ignored_zero(self) -> bool:
+        """Whether the usage is exactly 0, which the policy does not accept: it holds the count."""
+        return self.error is None and self.usage == 0 and not self.lower and not self.floor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +192,8 @@ class Assessment:
     @property
     def sampled_at(self) -> float | None:
         """The time of the oldest sample behind the metrics but floors (seconds); None without samples."""
-        return min((m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor), default=None)
+        times = (m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor)
+        return min(times, default=None)
 
     def with_usage(self, pods: Collection[PodAssessment]) -> Iterator[PodAssessment]:
         """These pods with their usage, and with what is missing of it."""
@@ -200,9 +206,8 @@ class Assessment:
                 elif sample.pod.uid in used:
                     missing[sample.pod.uid][metric.name] = sample.missing
         for assessed in pods:
-            yield assessed._replace(
-                usage=used[assessed.pod.uid] or assessed.usage, missing=missing[assessed.pod.uid] or assessed.missing
-            )
+            uid = assessed.pod.uid
+            yield assessed._replace(usage=used[uid] or assessed.usage, missing=missing[uid] or assessed.missing)
 
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""

@@ -11,15 +11,15 @@ it. The rules D1 to D5 are those of the decision's specification (docs/decision.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import Drift, HeldBy, Reading, Upper
+from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
-from adapter.load.spec import Algorithm, Converge, Metric, Policy, Strategy
+from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy, Trigger
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
@@ -30,25 +30,24 @@ class Band:
     """The watermarks of one metric (nano-units, exact) with the tolerance around them. None: no such watermark.
 
     Usage is above the band beyond `beyond` = high · (1 + tolerance), and below it under `under` = low · (1 -
-    tolerance): the tolerance decides whether to act, never how many. Strategy Ratio has its target as both watermarks,
-    and `rounds_up` in both directions. `saturation`: the factor by which the load of throttled pods is taken for more.
-    `unit`: usage divided by capacities is in parts of 1/`unit`.
+    tolerance): the tolerance decides whether to act, never how many. `is_absolute`: they are for the whole service.
+    Strategy Ratio has its target as both watermarks, and `rounds_up` in both directions. `saturation`: the factor by
+    which the load of throttled pods is taken for more. `unit`: usage divided by capacities is in parts of 1/`unit`.
     """
 
     high: Fraction | None
     low: Fraction | None
     beyond: Fraction | None
     under: Fraction | None
-    algorithm: Algorithm = Algorithm.AVERAGE
+    is_absolute: bool = False
     accepts_zero: bool = False
     rounds_up: bool = False
     saturation: Fraction | None = None
     unit: int = 1
 
-    @property
-    def is_absolute(self) -> bool:
-        """Whether the watermarks are for the whole service."""
-        return self.algorithm is Algorithm.ABSOLUTE
+    def is_above(self, usage: Fraction | None) -> bool:
+        """Whether usage is above the band."""
+        return usage is not None and self.beyond is not None and usage > self.beyond
 
     def exceeds(self, sample: PodSample) -> bool:
         """Whether the pod shows more than the high watermark: then it serves."""
@@ -72,7 +71,7 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
         low=low,
         beyond=None if high is None else high * (1 + tolerance),
         under=None if low is None else low * (1 - tolerance),
-        algorithm=policy.algorithm,
+        is_absolute=policy.algorithm is Algorithm.ABSOLUTE,
         accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
         rounds_up=policy.strategy is not Strategy.WATERMARK,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
@@ -98,29 +97,15 @@ class Sums(NamedTuple):
             return Fraction(self.usage) if self.sampled else None
         return Fraction(self.usage * band.unit) / self.size if self.sampled else None
 
-    @property
-    def saturation(self) -> Fraction | None:
-        """The usage as a share of the limits; None unless each pod has one."""
-        return Fraction(self.usage, self.limit) if self.limit else None
-
 
 def sums_of(samples: Iterable[PodSample]) -> Sums:
     """The sums over these pods, for the lower bound. A pod without a capacity has the average one of the others."""
-    pods = sampled = usage = sized = size = 0
-    limit: int = 0
-    is_limited = True
-    for sample in samples:
-        pods += 1
-        if sample.sizes is not None:
-            sized += 1
-            size += sample.sizes.larger
-        limit += sample.limit
-        is_limited = is_limited and bool(sample.limit)
-        if sample.usage is not None:
-            sampled += 1
-            usage += sample.usage
-    whole = size if sized == pods else Fraction(size * pods, sized or 1)
-    return Sums(pods, sampled, usage, whole, limit if is_limited else 0)
+    found = list(samples)
+    used = [sample.usage for sample in found if sample.usage is not None]
+    sizes = [sample.sizes.larger for sample in found if sample.sizes is not None]
+    limits = [sample.limit for sample in found]
+    size = sum(sizes) if len(sizes) == len(found) else Fraction(sum(sizes) * len(found), len(sizes) or 1)
+    return Sums(len(found), len(used), sum(used), size, sum(limits) if all(limits) else 0)
 
 
 def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
@@ -128,17 +113,15 @@ def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
 
     Saturated pods are above it whatever they use, and may need more than they show.
     """
-    usage = sums.average(band)
-    if usage is None or band.high is None or band.beyond is None:
-        return Reading(sums.pods, usage, None, replaceable)
-    saturation = sums.saturation if band.saturation is not None else None
-    n = sums.sampled if band.is_absolute else sums.pods
-    if band.saturation is not None and saturation is not None and saturation >= SATURATED:
-        at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
-        more = math.ceil(band.saturation * n * usage / min(band.high, at_most))
-        return Reading(sums.pods, usage, more, replaceable, saturation)
-    needed = math.ceil(n * usage / band.high) if usage > band.beyond else None
-    return Reading(sums.pods, usage, needed, replaceable)
+    usage, needed, saturation = sums.average(band), None, None
+    if usage is not None and band.high is not None:
+        n = sums.sampled if band.is_absolute else sums.pods
+        needed = math.ceil(n * usage / band.high) if band.is_above(usage) else None
+        if band.saturation is not None and sums.limit and sums.usage >= SATURATED * sums.limit:
+            saturation = Fraction(sums.usage, sums.limit)
+            at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
+            needed = math.ceil(band.saturation * n * usage / min(band.high, at_most))
+    return Reading(sums.pods, usage, needed, replaceable, saturation)
 
 
 class Loads(NamedTuple):
@@ -155,58 +138,73 @@ class Loads(NamedTuple):
     size: Fraction | int
     known: Fraction | int
     doubt: Fraction | int
-    filled: Fraction | int
-    departed: Fraction | int
     gaps: int
     doubtful: int
     left: int
     kept: int
+    filled: Fraction | int = 0
+    departed: Fraction | int = 0
 
 
 def upper_of(loads: Loads, band: Band) -> Upper:
-    """The largest count that this load justifies at the low watermark, after each rule that may raise it."""
-    if band.low is None or band.under is None or not loads.pods:
-        return Upper()
-    stages: list[tuple[HeldBy | None, int | None]] = []
-    load: Fraction | int = 0
-    causes = (
-        (None, loads.known, 0),
-        (HeldBy.DOUBT, loads.doubt, loads.doubtful if band.is_absolute else 0),
-        (HeldBy.MISSING, loads.filled, loads.gaps if band.is_absolute or band.high is None else 0),
-        (HeldBy.DEPARTED, loads.departed, 0),
-    )
-    is_unlimited = False
-    for cause, more, unknown in causes:
-        if cause is not None and not more and not unknown:
-            continue
-        load += more
-        is_unlimited = is_unlimited or bool(unknown)
-        stages.append((cause, None if is_unlimited else _justified(load, loads, band)))
-        if stages[0][1] is None:
-            break  # Not below the band, even by what is known alone.
-    return Upper(stages=tuple(stages))
+    """The largest count that this load justifies at the low watermark."""
+    known = _justified(loads.known, loads, band)
+    if known is None:
+        return NO_UPPER
+    parts = ((loads.doubt, HeldBy.DOUBT), (loads.filled, HeldBy.MISSING), (loads.departed, HeldBy.DEPARTED))
+    largest, cause = max(parts, key=lambda part: part[0])
+    if loads.gaps and (band.is_absolute or band.high is None):
+        return Upper(known, None, HeldBy.MISSING)
+    if loads.doubtful and band.is_absolute:
+        return Upper(known, None, HeldBy.DOUBT)
+    count = known if not largest else _justified(loads.known + sum(part for part, _ in parts), loads, band)
+    return Upper(known, count, cause)
 
 
 def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
-    assert band.low is not None
-    assert band.under is not None
-    usage = Fraction(load) if band.is_absolute else Fraction(load * band.unit) / loads.size
+    """The count that a load justifies; None where it is not below the band."""
+    if band.low is None or band.under is None or not loads.pods:
+        return None
+    usage = Fraction(load if band.is_absolute else load * band.unit / Fraction(loads.size))
     if usage >= band.under:
         return None
     # For a sum over pods, their number is a factor of the need: those that left count too.
-    pods = loads.serving + loads.left if band.is_absolute else loads.pods
-    needed = pods * usage / band.low
-    least = 1 + loads.kept
+    needed = (loads.serving + loads.left if band.is_absolute else loads.pods) * usage / band.low
     kept = loads.kept if band.is_absolute else 0
-    return max(least, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
+    return max(1 + loads.kept, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-def drift_of(towards: Converge, sums: Sums, band: Band, *, is_settled: bool) -> Drift | None:
-    """A step inside the band toward a watermark; None where there may be none.
+# Strategy Step: add at once what the target needs and a few more, remove a few at a time.
 
-    One down is only taken where nothing is missing, young, doubtful or partial, and nothing has changed (`is_settled`).
+
+def step_up(found: Reading, shown: Sequence[Fraction] | None, band: Band, step: Step) -> Reading:
+    """A reading of strategy Step: what its pods need at the target, and `step.up` pods more.
+
+    One of the usages `shown` by serving pods is enough to act. For a service total (None), and with trigger Average,
+    the average is.
     """
-    limit, usage = (band.low if towards is Converge.LOW else band.high), sums.average(band)
-    if limit is None or usage is None or not (is_settled or towards is Converge.LOW):
-        return None
-    return Drift(towards, sums.pods, usage * sums.pods, limit)
+    if found.usage is None or band.beyond is None or band.high is None:
+        return found
+    by_one = step.trigger is Trigger.ANY_POD and shown is not None
+    peak = max(shown or (), default=Fraction(0)) if by_one else found.usage
+    if peak <= band.beyond and found.saturation is None:
+        return found._replace(needed=None)
+    needed = math.ceil(found.pods * found.usage / band.high) if found.needed is None else found.needed
+    return found._replace(needed=needed + step.up, extreme=peak if by_one and peak > band.beyond else None)
+
+
+def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:
+    """The step down, where one serving pod (or the average) is below its limit and the others can carry the load.
+
+    `bounds`: what the serving pods may use at most. It is only taken with a whole sample of each pod, and where nothing
+    has changed since the samples began.
+    """
+    if band.under is None or band.beyond is None or not bounds:
+        return NO_UPPER
+    average = sum(bounds) / len(bounds)
+    if (average if step.trigger is Trigger.AVERAGE else min(bounds)) >= band.under:
+        return NO_UPPER
+    if loads.gaps or loads.doubtful or has_changed:
+        cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if loads.doubtful else HeldBy.DEPARTED
+        return Upper(known=0, cause=cause)
+    return Upper(spare=loads.serving - max(1, math.ceil(loads.serving * average / band.beyond)))

@@ -7,17 +7,7 @@ HPA's bounds.
 
 import math
 
-from adapter.load.assessment import (
-    Assessment,
-    Decision,
-    Drift,
-    HeldBy,
-    Limited,
-    MetricAssessment,
-    Outcome,
-    Reading,
-    Verdict,
-)
+from adapter.load.assessment import Assessment, Decision, HeldBy, Limited, MetricAssessment, Outcome, Reading, Verdict
 from adapter.load.explanation import metric_errors
 from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.memory import Memory, after_scale, last_scaled
@@ -35,8 +25,8 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     memory = after_scale(assessment.memory, scale, now)
     outcomes = _outcomes(assessment, memory, current, bounds)
     deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
-    best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
     floors = [outcome for outcome in outcomes if outcome.metric.floor]
+    best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
     floor = max(floors, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
         return _decision(scale, bounds, Limited(current, HeldBy.MODE), best, outcomes)
@@ -49,8 +39,8 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
             wanted, best = (raised, floor) if raised.desired > wanted.desired else (wanted, best)
         if wanted.desired == current or (current == 0 and bounds.minimum > 0):
             return Decision(error=error or "no metric has an answer", current=current, outcomes=outcomes)
-    elif current == 0 and bounds.minimum > 0:
-        return _decision(scale, bounds, Limited(0, None), best, outcomes)
+    elif current == 0 and bounds.minimum > 0:  # An HPA that may not scale to 0 rests there.
+        return _decision(scale, bounds, Limited(0, HeldBy.BOUNDS), best, outcomes)
     else:
         wanted = Limited(best.proposal, best.held_by)
         if best.proposal < current and len(deciding) < sum(not metric.floor for metric in assessment.metrics):
@@ -65,11 +55,14 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
 
 def in_error(assessment: Assessment, current: int) -> bool:
     """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
-    if current and not _has_pods(assessment):
-        return True
     usable = _usable_metrics(assessment, current)
-    # At zero replicas a total has an answer although no pod serves.
-    return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)
+    has_answer = any(_answers(metric, current) for metric in usable)
+    return (bool(usable) and not has_answer) or (current > 0 and not _has_pods(assessment))
+
+
+def _answers(metric: MetricAssessment, current: int) -> bool:
+    """Whether a metric has an answer: at zero replicas a total has one although no pod serves."""
+    return metric.error is None if current else metric.total is not None and metric.total.value is not None
 
 
 def limit_rate(
@@ -106,69 +99,53 @@ def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Boun
     for metric in assessment.metrics:
         if metric.floor and metric.error is None:
             outcomes.append(_floor(metric, current, policy.replica_multiple))
-        elif current == 0 and metric.total_value is not None:
+        elif _answers(metric, current) and current == 0:
             # Any load of a service that sleeps asks for one pod.
-            verdict = Verdict.ABOVE if metric.total_value else Verdict.INSIDE
-            outcomes.append(Outcome(metric=metric, proposal=int(metric.total_value > 0), verdict=verdict))
-        elif current and metric.error is None:
+            has_load = metric.total is not None and bool(metric.total.value)
+            verdict = Verdict.ABOVE if has_load else Verdict.INSIDE
+            outcomes.append(Outcome(metric=metric, proposal=int(has_load), verdict=verdict))
+        elif _answers(metric, current):
             outcomes.append(_outcome(policy, metric, memory, current, starting, bounds))
     return tuple(outcomes)
 
 
 def _outcome(
-    policy: Policy,
-    metric: MetricAssessment,
-    memory: Memory,
-    current: int,
-    starting: int,
-    bounds: Bounds,
+    policy: Policy, metric: MetricAssessment, memory: Memory, current: int, starting: int, bounds: Bounds
 ) -> Outcome:
     """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
     multiple, began = policy.replica_multiple, metric.began_at
     changed = began is not None and memory.changed_at is not None and memory.changed_at >= began
     rose = began is not None and memory.rose_at is not None and memory.rose_at >= began
-    lower, reading, replaced = _lower(metric, current, starting, multiple)
-    upper, cause = _upper(metric, current, bounds, multiple, has_changed=changed)
+    counts = [(*_count(reading, current, starting, multiple), reading) for reading in metric.lower]
+    needed, replaced, reading = max(counts, key=lambda each: each[0], default=(0, 0, None))
+    lower = max(current, needed) if needed else None
+    upper, cause = _upper(policy, metric, current, bounds, has_changed=changed)
     if metric.drift is not None and not changed and lower is None and upper is None:
-        lower, upper = _drifted(metric.drift, current, multiple)
+        lower, upper = _drifted(metric, current, multiple)
     proposal, held_by = current, cause
-    if lower is not None and Verdict.ABOVE in metric.delayed:
+    if lower is not None and metric.is_delayed:
         held_by = HeldBy.DELAY
     elif lower is not None:
-        by_all_in = _count(metric.lower[0], current, starting, multiple)[0]
-        is_by_doubt = reading is not None and lower > max(current, by_all_in)
+        is_by_doubt = needed > max(current, counts[0][0])
         proposal, held_by = lower, HeldBy.DOUBT if is_by_doubt else None
     elif metric.verdict is Verdict.ABOVE:
         held_by = HeldBy.MISSING if metric.missing else None
     elif upper is not None and upper < current:
-        is_delayed = Verdict.BELOW in metric.delayed
-        held_by = metric.upper.hold or (HeldBy.WARMING_UP if rose else HeldBy.DELAY if is_delayed else None)
+        held_by = metric.upper.hold or (HeldBy.WARMING_UP if rose else None)
         proposal, held_by = (upper, cause) if held_by is None else (current, held_by)
     elif metric.verdict is Verdict.BELOW and cause is None:
         # The known load alone asks for as many pods.
-        held_by = metric.upper.hold or (HeldBy.MISSING if metric.partial else None)
+        held_by = metric.upper.hold or (HeldBy.MISSING if metric.is_partial else None)
     return Outcome(
         metric=metric,
         proposal=proposal,
         verdict=metric.verdict,
         lower_bound=lower,
         upper_bound=upper,
-        reading=reading,
-        replaced=replaced,
+        reading=reading if needed else None,
+        replaced=replaced if needed else 0,
         held_by=held_by,
     )
-
-
-def _lower(
-    metric: MetricAssessment, current: int, starting: int, multiple: int
-) -> tuple[int | None, Reading | None, int]:
-    """The lower bound, the reading that sets it and how many pods of it replace others; None where none is above."""
-    above = [reading for reading in metric.lower if reading.needed is not None]
-    if not above:
-        return None, None, 0
-    reading = max(above, key=lambda each: _count(each, current, starting, multiple)[0])
-    count, replaced = _count(reading, current, starting, multiple)
-    return max(current, count), reading, replaced
 
 
 def _count(reading: Reading, current: int, starting: int, multiple: int) -> tuple[int, int]:
@@ -176,42 +153,45 @@ def _count(reading: Reading, current: int, starting: int, multiple: int) -> tupl
 
     At most as many are replaced as the count has besides the pods of the reading and those that start.
     """
+    if reading.needed is None:
+        return 0, 0
     replaced = max(0, min(reading.replaceable, current - reading.pods - starting))
-    needed = 0 if reading.needed is None else reading.needed + replaced
+    needed = reading.needed + replaced
     # A count that is enough is kept: rounding up what is needed must not raise it.
     return (needed if needed <= current else _rounded_up(needed, multiple)), replaced
 
 
 def _upper(
-    metric: MetricAssessment, current: int, bounds: Bounds, multiple: int, *, has_changed: bool
+    policy: Policy, metric: MetricAssessment, current: int, bounds: Bounds, *, has_changed: bool
 ) -> tuple[int | None, HeldBy | None]:
     """The upper bound, and the last rule that raised what would be proposed; None: no bound."""
-    upper = metric.upper
+    upper, step, multiple = metric.upper, policy.step, policy.replica_multiple
     needs_none = upper.idle is not None and bounds.minimum == 0
-    if upper.step is not None:
+    if upper.spare is not None:
         if has_changed:
             return None, HeldBy.DEPARTED
-        least = upper.step.least if needs_none else max(1, upper.step.least)
-        count = min(current, _rounded_up(max(least, current - upper.step.by), multiple))
-        is_carried = needs_none or upper.step.serving - (current - count) >= upper.step.fewest
-        return (count if is_carried else None), None
-    cause: HeldBy | None = None
-    rounded: int | None = None
-    for rule, justified in upper.stages:
-        before, rounded = rounded, None if justified is None else _rounded_up(justified, multiple)
-        if rule is not None and (before is not None and before < current) and (rounded is None or rounded > before):
-            cause = rule
-    if needs_none and upper.idle is not None and rounded is not None:
-        rounded = _rounded_up(upper.idle, multiple)
-    return rounded, cause
+        least = step.min_pods if needs_none else max(1, step.min_pods)
+        count = min(current, _rounded_up(max(least, current - step.down), multiple))
+        return (count if needs_none or current - count <= upper.spare else None), None
+    if upper.known is None:
+        return None, None
+    known = _rounded_up(upper.known, multiple)
+    bound = None if upper.bound is None else _rounded_up(upper.bound, multiple)
+    cause = upper.cause if known < current and (bound is None or bound > known) else None
+    if needs_none and upper.idle is not None and bound is not None:
+        bound = _rounded_up(upper.idle, multiple)
+    return bound, cause
 
 
-def _drifted(drift: Drift, current: int, multiple: int) -> tuple[int | None, int | None]:
+def _drifted(metric: MetricAssessment, current: int, multiple: int) -> tuple[int | None, int | None]:
     """The bounds that move the count to the next multiple inside the band, unless that passes the watermark."""
-    is_up = drift.towards is Converge.LOW
+    is_up, limit = (True, metric.low) if metric.drift is Converge.LOW else (False, metric.high)
+    if not metric.lower or metric.lower[0].usage is None or limit is None:
+        return None, None
+    load = metric.lower[0].usage * metric.lower[0].pods
     wanted = (current // multiple + 1 if is_up else -(-current // multiple) - 1) * multiple
-    pods = drift.pods + wanted - current
-    if min(pods, wanted) < 1 or (drift.load < drift.limit * pods if is_up else drift.load > drift.limit * pods):
+    pods = metric.lower[0].pods + wanted - current
+    if min(pods, wanted) < 1 or (load < limit * pods if is_up else load > limit * pods):
         return None, None
     return (wanted, None) if is_up else (None, wanted)
 
@@ -222,13 +202,12 @@ def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
     It never proposes the current count, so it neither holds nor lowers it. Where a window with a gap needs no more than
     the current count, it may need as much as its bound.
     """
-    one_pod = metric.high if metric.target is None else metric.target
-    assert one_pod is not None
-    assert metric.total_value is not None
-    needed = math.ceil(metric.total_value / one_pod)
+    assert metric.high is not None
+    assert metric.total is not None
+    needed = math.ceil((metric.total.value or 0) / metric.high)
     is_above = needed > current
-    if not is_above and metric.total_bound is not None:
-        needed = math.ceil(metric.total_bound / one_pod)
+    if not is_above and metric.total.bound is not None:
+        needed = math.ceil(metric.total.bound / metric.high)
     rounded = _rounded_up(needed, multiple)
     return Outcome(
         metric=metric,
@@ -257,10 +236,9 @@ def _decision(
     effective = within_hpa_tolerance(limited, scale, bounds)
     if isinstance(effective, str):
         return Decision(error=effective, current=scale.replicas, outcomes=outcomes)
-    ranges = [outcome for outcome in outcomes if not outcome.metric.floor]
     lowers = [outcome.lower_bound for outcome in outcomes if outcome.lower_bound is not None]
-    uppers = [outcome.upper_bound for outcome in ranges]
-    is_limited = bool(uppers) and all(upper is not None for upper in uppers)
+    ranges = [outcome.upper_bound for outcome in outcomes if not outcome.metric.floor]
+    uppers = [upper for upper in ranges if upper is not None]
     return Decision(
         desired=effective.desired,
         served=served_value(effective.desired, scale.status_replicas),
@@ -268,7 +246,7 @@ def _decision(
         held_by=effective.held_by,
         current=scale.replicas,
         lower_bound=max(lowers, default=None),
-        upper_bound=max(upper for upper in uppers if upper is not None) if is_limited else None,
+        upper_bound=max(uppers, default=None) if len(uppers) == len(ranges) else None,
         outcome=best,
         outcomes=outcomes,
         suppressed=limited.desired - effective.desired,
@@ -282,7 +260,7 @@ def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | 
     if best is not None:
         return None
     at_zero = [] if current else [f"{assessment.target} is scaled to zero"]
-    errors = metric_errors(assessment.policy, _usable_metrics(assessment, current))
+    errors = metric_errors(_usable_metrics(assessment, current))
     return "; ".join(at_zero + [errors] * bool(errors))
 
 
@@ -295,4 +273,4 @@ def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessme
 
     A floor decides nothing by itself.
     """
-    return [metric for metric in assessment.metrics if (current or metric.total) and not metric.floor]
+    return [metric for metric in assessment.metrics if (current or metric.total is not None) and not metric.floor]

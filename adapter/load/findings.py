@@ -1,22 +1,21 @@
 """What an assessment finds that a user should know beside the count: a sentence for each condition."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment
-from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
+from adapter.load.explanation import join_clauses, metric_errors
+from adapter.load.matching import Mismatch, match_registrations
 from adapter.load.memory import Memory
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.roster import Roster
-from adapter.load.samples import Samples, time_text
-from adapter.load.spec import Algorithm, Capacity, Metric, Policy, ResourceMetric
-from adapter.load.states import service_registry
+from adapter.load.samples import time_text
+from adapter.load.spec import Algorithm, Policy
+from adapter.load.states import ABSENCE_TRUSTED_SECONDS, service_registry
 
 
 class Finding(StrEnum):
@@ -37,27 +36,41 @@ SLOW_WINDOW_SECONDS = 300.0
 """Windows longer than this follow the load too late for most services."""
 SILENCE_SECONDS = 30.0
 """The data of a registry that has failed for this long are not valid, although its last answer still counts."""
+FIRST_SAMPLE_SECONDS = 120.0
+"""How long after a metric's window a new pod may have no sample: of scrapes, polls and clocks."""
 NAMED_PODS = 5
 LONG_DOUBT_SECONDS = 900.0
 """Pods that have been doubtful for this long are a finding: the registry does not vouch for them."""
 
 
-def invalid_registry_data(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
-    """Why the registry's data are not valid at `now`, with its own error if it gave one; empty if they are.
-
-    `trouble` is what `states.registry_problem` says of it.
-    """
-    error = roster.error if roster is not None else None
-    if policy.registry is None or error is None:
-        return trouble
-    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = f"registry {policy.registry.name} gave its last valid answer at {time_text(roster.at)}, which counts"
-    return f"{trouble}: {error}" if trouble else ""
+def _registry_trouble(policy: Policy, groups: PodGroups, memory: Memory, roster: Roster | None, now: float) -> str:
+    """Why the registry's data are not valid, with its own error if it gave one; empty if they are."""
+    registry = service_registry(policy)
+    if registry is None:
+        return ""
+    name, error, trouble = registry.name, roster.error if roster is not None else None, ""
+    pods = [each.pod for each in groups.assessed]
+    ready = [pod for pod in pods if pod.is_ready and not pod.deleting]
+    is_late = all(now - pod.ready_since >= registry.registration_grace_seconds for pod in ready)
+    if roster is None or not roster.valid:
+        trouble = f"registry {name} has not given a valid answer for {registry.service!r} yet"
+    elif now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        trouble = f"registry {name} gave its last valid answer at {time_text(roster.at)}"
+    elif ready and is_late and roster.absence_counts and not any(memory.pod(pod.uid).registered for pod in pods):
+        trouble = f"registry {name} lists no pod of this target: check the service name {registry.service!r}"
+        if any(match.mismatch is Mismatch.OLDER for match in match_registrations(pods, roster, registry)):
+            trouble = (
+                f"registry {name} lists pods of this target only as registered before they started: "
+                "its clock is behind, or they do not register"
+            )
+    elif error is not None and now - roster.at > SILENCE_SECONDS:
+        trouble = f"registry {name} gave its last valid answer at {time_text(roster.at)}, which counts"
+    return f"{trouble}: {error}" if trouble and error is not None else trouble
 
 
 def condition_sentences(
     policy: Policy,
-    registry_trouble: str,
+    roster: Roster | None,
     memory: Memory,
     groups: PodGroups,
     assessed: Sequence[MetricAssessment],
@@ -65,22 +78,25 @@ def condition_sentences(
 ) -> dict[str, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
     metrics = [metric for metric in assessed if not metric.floor]
-    floors = metric_errors(policy, [metric for metric in assessed if metric.floor])
-    slow = [metric for metric in metrics if metric.window is not None and metric.window > SLOW_WINDOW_SECONDS]
-    late = [
-        (f"metric {metric.name}", f" follows the load as late as its window of {metric.window:g} s") for metric in slow
-    ]
+    floors = metric_errors(metric for metric in assessed if metric.floor)
+    late = join_clauses(
+        (f"metric {metric.name}", f" follows the load as late as its window of {metric.window:g} s")
+        for metric in metrics
+        if (metric.window or 0.0) > SLOW_WINDOW_SECONDS
+    )
     zero_since, zero = memory.zero_since, ""
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
         zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
     sentences = {
-        Finding.REGISTRY_DATA_VALID: _joined(registry_trouble, _long_doubt(policy, memory, groups, now)),
-        Finding.INPUTS_FRESH: _joined(metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))),
-        Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups.counts, metrics),
+        Finding.REGISTRY_DATA_VALID: _joined(
+            _registry_trouble(policy, groups, memory, roster, now), _long_doubt(policy, memory, groups, now)
+        ),
+        Finding.INPUTS_FRESH: _joined(metric_errors(metrics), join_clauses(_overdue(metrics, now))),
+        Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups, metrics, now),
         Finding.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
         Finding.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
         Finding.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set acceptZeroUsage: true",
-        Finding.QUERY_WINDOW_TOO_LONG: f"{join_clauses(late)}: shorten the range of its query" if late else "",
+        Finding.QUERY_WINDOW_TOO_LONG: late and f"{late}: shorten the range of its query",
     }
     return {condition: sentence for condition, sentence in sentences.items() if sentence}
 
@@ -89,66 +105,76 @@ def _joined(*sentences: str) -> str:
     return "; ".join(filter(None, sentences))
 
 
+def _overdue(metrics: Iterable[MetricAssessment], now: float) -> Iterator[tuple[str, str]]:
+    """Subject and predicate for each metric with an answer that lacks samples of pods that have been in for long.
+
+    One missed scrape is no trouble.
+    """
+    for metric in metrics:
+        window = (metric.window or 0.0) if metric.metric.query is not None else 0.0
+        late = (metric.stale_at or 0.0) - (metric.sampled_at or 0.0) + window
+        missing = sum(
+            each.usage is None and now - each.at > late and now - each.since >= FIRST_SAMPLE_SECONDS + window
+            for each in metric.samples[: metric.n + metric.missing]
+        )
+        if missing and metric.error is None:
+            yield f"metric {metric.name}", f": {missing} pod{'s' * (missing > 1)} without a fresh sample"
+
+
 def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -> str:
     """The pods that have been in doubt for LONG_DOUBT_SECONDS, why, and the field to look at."""
-    if service_registry(policy) is None:
+    is_long = {pod.uid for pod in groups.doubtful if now - memory.pod(pod.uid).since >= LONG_DOUBT_SECONDS}
+    doubtful = sorted((each for each in groups.assessed if each.pod.uid in is_long), key=lambda each: each.pod.name)
+    if service_registry(policy) is None or not doubtful:
         return ""
-    names: dict[str, list[str]] = defaultdict(list)
-    for assessed in groups.assessed:
-        is_long = now - memory.pod(assessed.pod.uid).since >= LONG_DOUBT_SECONDS
-        if assessed.state is PodState.DOUBTFUL and is_long:
-            names[assessed.reason].append(assessed.pod.name)
-    sentences = []
-    for reason, pods in names.items():
-        more = len(pods) - NAMED_PODS
-        listed = ", ".join(sorted(pods)[:NAMED_PODS]) + (f" and {more} more" if more > 0 else "")
-        sentences.append(
-            f"{listed} {'are' if len(pods) > 1 else 'is'} kept in the count, in doubt for over "
-            f"{LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check registry.service, register these pods again or "
-            "replace them"
-        )
-    return "; ".join(sentences)
+    named = ", ".join(each.pod.name for each in doubtful[:NAMED_PODS])
+    more = f" and {len(doubtful) - NAMED_PODS} more" if len(doubtful) > NAMED_PODS else ""
+    return (
+        f"{named}{more} {'are' if len(doubtful) > 1 else 'is'} kept in the count, in doubt for over "
+        f"{LONG_DOUBT_SECONDS / 60:.0f} min: {doubtful[0].reason}; check registry.service, register these pods again "
+        "or replace them"
+    )
 
 
 def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
     """By metric, why no pod passes its high watermark or target: CPU is throttled at the limit that each pod has."""
     sentences = {}
     for metric in policy.metrics:
-        source, high = metric.resource, policy.limits_of(metric).high
-        if source is None or source.name != "cpu" or high is None or policy.algorithm is Algorithm.ABSOLUTE:
+        high, is_share = policy.limits_of(metric).high, metric.relative_to is not None
+        is_cpu = metric.resource is not None and metric.resource.name == "cpu"
+        if not is_cpu or high is None or policy.algorithm is Algorithm.ABSOLUTE:
             continue
         beyond = high if metric.target is not None else high * (1 + policy.tolerance)
-        most = _most_shown(metric, source, pods)
-        if most is not None and beyond >= most:
-            show = nano_text if metric.relative_to is None else lambda nano: percent_text(nano / NANO)
+        reader, shown = MetricReader(metric), list[Fraction]()
+        for pod in pods:
+            sizes, _, limit = reader.basis(pod)
+            if sizes is None or not limit:
+                break
+            shown.append(Fraction(limit * (NANO if is_share else 1), sizes.smaller))
+        if pods and len(shown) == len(pods) and beyond >= max(shown):
+            show = (lambda nano: percent_text(nano / NANO)) if is_share else nano_text
             sentences[metric.name] = (
-                f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, where "
-                "its CPU limit throttles it; lower the watermark or target, or raise the limit"
+                f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(max(shown))}, "
+                "where its CPU limit throttles it; lower the watermark or target, or raise the limit"
             )
     return sentences
 
 
-def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> Fraction | None:
-    """The most that a pod shows of a CPU metric (nano-units); None where one has no limit."""
-    reader = MetricReader(metric, Samples(), 0.0)
-    limited = reader
-    if metric.relative_to is not Capacity.LIMIT:
-        limited = MetricReader(replace(metric, resource=replace(source, relative_to=Capacity.LIMIT)), Samples(), 0.0)
-    most = []
-    for pod in pods:
-        limit, size = limited.basis(pod)[0], reader.basis(pod)[0]
-        if limit is None or size is None:
-            return None
-        most.append(
-            Fraction(NANO * limit.larger, size.smaller) if metric.relative_to is not None else Fraction(limit.larger)
-        )
-    return max(most, default=None)
-
-
-def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
-    able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
-    unready = counts.get(PodState.UNREADY, 0)
+def _undersized(groups: PodGroups, metrics: Sequence[MetricAssessment], now: float) -> str:
+    """That fewer pods can serve than are needed, because others in the count do not start or are not Ready."""
+    starting = [each.pod for each in groups.assessed if each.state is PodState.STARTING]
+    stuck = [pod for pod in starting if pod.uid not in groups.young]
+    serving, soon, unready = len(groups.serving), len(starting) - len(stuck), groups.counts.get(PodState.UNREADY, 0)
     needed = max((metric.lower[0].needed or 0 for metric in metrics if metric.lower), default=0)
-    if not unready or needed <= able:
+    if needed <= serving + soon or not (stuck or unready):
         return ""
-    return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"
+    parts = [f"{serving + soon} serve or start" if soon else f"{serving} serve"]
+    if unready:
+        parts.append(f"{unready} unready pod{' fills' if unready == 1 else 's fill'} the count")
+    if stuck:
+        minutes = int(now - max(pod.created_at for pod in stuck)) // 60
+        # No finer: each change of the sentence is a write.
+        age = f"{minutes // 60} h" if minutes >= 60 else "more than 5 min"
+        reason = next((f": {pod.waits_for}" for pod in stuck if pod.waits_for), "")
+        parts.append(f"{len(stuck)} {'has' if len(stuck) == 1 else 'have'} not started for {age}{reason}")
+    return f"{needed} serving pods are needed, {', '.join(parts[:-1])}, and {parts[-1]}"

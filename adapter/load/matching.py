@@ -59,11 +59,27 @@ def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Re
 def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:
     """Every registration with its pod, or with the reason why it counts for no pod."""
     index = _Index(pods, registry)
-    matches = [index.match(instance) for instance in roster.instances]
-    renewed = {match.pod.uid for match in matches if match.pod is not None and _is_after_restart(match) is True}
-    for match in matches:
-        is_replaced = match.pod is not None and match.pod.uid in renewed and _is_after_restart(match) is False
-        yield match._replace(mismatch=Mismatch.REPLACED) if is_replaced else match
+    matched = [(instance, index.pod_of(instance)) for instance in roster.instances]
+    renewed = {
+        pod.uid
+        for instance, pod in matched
+        if isinstance(pod, Pod) and pod.restarted_at is not None and _is_since(instance, pod.restarted_at) is True
+    }
+    for instance, pod in matched:
+        if isinstance(pod, Mismatch):
+            yield RegistrationMatch(instance, None, pod)
+            continue
+        mismatch = None
+        if _is_since(instance, pod.created_at if pod.started_at is None else pod.started_at) is False:
+            mismatch = Mismatch.OLDER
+        elif pod.uid in renewed and _is_since(instance, pod.restarted_at or 0.0) is False:
+            mismatch = Mismatch.REPLACED
+        yield RegistrationMatch(instance, pod, mismatch)
+
+
+def _is_since(instance: Instance, at: float) -> bool | None:
+    """Whether a registration was made after this time, by a clock that may be behind; None where that is not known."""
+    return None if instance.registered_at is None else instance.registered_at >= at - CLOCK_SLACK_SECONDS
 
 
 def named_pod(instance: Instance, registry: Registry) -> str:
@@ -82,18 +98,10 @@ class _Index:
         self._by_name = {pod.name: pod for pod in self._by_uid.values()}
         self._by_ip: dict[str, list[Pod]] = defaultdict(list)
         for pod in self._by_uid.values():
-            # A finished pod's status keeps an address that another pod may have by now.
-            for ip in {canonical_ip(ip) for ip in pod.ips} if pod.phase not in FINISHED_PHASES else ():
+            # The status of a pod that ends keeps an address that another pod may have by now.
+            ends = pod.deleting or pod.phase in FINISHED_PHASES
+            for ip in {canonical_ip(ip) for ip in pod.ips} if not ends else ():
                 self._by_ip[ip].append(pod)
-
-    def match(self, instance: Instance) -> RegistrationMatch:
-        """A registration with its pod, or with the reason why it counts for no pod."""
-        pod = self.pod_of(instance)
-        if isinstance(pod, Mismatch):
-            return RegistrationMatch(instance, None, pod)
-        started = (pod.started_at if pod.started_at is not None else pod.created_at) - CLOCK_SLACK_SECONDS
-        is_older = instance.registered_at is not None and instance.registered_at < started
-        return RegistrationMatch(instance, pod, Mismatch.OLDER if is_older else None)
 
     def pod_of(self, instance: Instance) -> Pod | Mismatch:
         """The pod of a registration. UID and name take precedence over the address, which has to fit them."""
@@ -146,11 +154,3 @@ def _has_address(pod: Pod, text: str) -> bool:
     except ValueError:
         return True
     return canonical_ip(text) in {canonical_ip(ip) for ip in (*pod.ips, pod.host_ip)}
-
-
-def _is_after_restart(match: RegistrationMatch) -> bool | None:
-    """Whether a registration that counts was made after a container of its pod restarted; None where nobody knows."""
-    pod, at = match.pod, match.instance.registered_at
-    if match.mismatch is not None or pod is None or pod.restarted_at is None or at is None:
-        return None
-    return at >= pod.restarted_at - CLOCK_SLACK_SECONDS

@@ -19,14 +19,24 @@ DEPARTED_SECONDS = 300.0
 """Departed pods are remembered for this much longer than the longest window, whose samples may be that old."""
 MEDIANS_SECONDS = 3600.0
 """The largest median of this time is the number of samples that a full window holds."""
+GAP_POLLS = 2.2
+"""Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class LastSample(NamedTuple):
-    """A pod's newest sample of one metric that counted: its time and its bound (nano-units)."""
+    """A pod's newest sample of one metric that counted: its time and its bound (nano-units).
+
+    `gap_at`: when samples came again after the last gap (seconds; 0: never).
+    """
 
     at: float
     bound: int
+    gap_at: float = 0.0
+
+    def gap_before(self, at: float, interval: float) -> float:
+        """When samples came again after the last gap before a sample of `at`, by their dates."""
+        return at if at - self.at > GAP_POLLS * interval else self.gap_at
 
 
 class PodMemory(NamedTuple):
@@ -46,6 +56,10 @@ class PodMemory(NamedTuple):
     turned_at: float | None = None
     back_since: float | None = None
 
+    def has_turned(self, since: float) -> bool:
+        """Whether the pod turned pulled out or doubtful since then."""
+        return self.turned_at is not None and self.turned_at >= since
+
 
 NEW_POD = PodMemory()
 
@@ -57,19 +71,26 @@ class Departed(NamedTuple):
     last: Mapping[str, int] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MetricMemory:
     """The memory of one metric: pods' last samples by UID, and since when usage is beyond a watermark.
 
-    `medians`: the time and the median number of samples in the windows of the pods in service, of an hour.
-    `gap_at`: by UID, when samples came again after a gap, where the windows cannot be counted.
+    `medians`: the median number of samples in the windows of the pods in service, of an hour, with their times.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
     medians: tuple[tuple[float, int], ...] = ()
-    gap_at: Mapping[str, float] = field(default_factory=dict)
     above_since: float | None = None
     below_since: float | None = None
+
+    def with_median(self, median: int | None, now: float) -> tuple[tuple[float, int], ...]:
+        """The medians of the last hour with the current one (None: not known); of equal ones the first and the last."""
+        medians = [each for each in self.medians if now - each[0] <= MEDIANS_SECONDS]
+        if median is not None:
+            if [each[1] for each in medians[-2:]] == [median, median]:
+                medians.pop()
+            medians.append((now, median))
+        return tuple(medians)
 
 
 NEW_METRIC = MetricMemory()
@@ -102,6 +123,10 @@ class Memory:
         """The memory of a metric."""
         return self.metrics.get(name, NEW_METRIC)
 
+    def left_since(self, since: float) -> list[Departed]:
+        """The pods that left since then: others carry their load now."""
+        return [departed for departed in self.departed.values() if departed.at >= since]
+
 
 def after_instances(
     memory: Memory, pods: Iterable[Pod], roster: Roster | None, listed: Mapping[str, Any], now: float
@@ -114,7 +139,7 @@ def after_instances(
         return memory
     at, after = min(roster.at, now), dict(memory.pods)
     for pod in pods:
-        remembered = memory.pod(pod.uid)
+        remembered = after.get(pod.uid, NEW_POD)
         if pod.uid in listed and remembered.registered and remembered.absent_since is None:
             continue
         if pod.uid in listed:
@@ -130,28 +155,23 @@ def after_instances(
 
 
 def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, longest_window: float) -> Memory:
-    """The memory after classifying the pods. Pods that are gone have departed, and are forgotten after a while.
-
-    A pod that was pulled out before it left carried load until then; one that only started never did.
-    """
+    """The memory after classifying the pods. Pods that are gone have departed, and are forgotten after a while."""
     pods: dict[str, PodMemory] = {}
-    for each in assessed:
-        if each.state in GONE:
+    for pod, state, *_ in assessed:
+        if state in GONE:
             continue
-        was = memory.pod(each.pod.uid)
-        if was.state is each.state is PodState.SERVING and not was.was_out:
-            pods[each.pod.uid] = was
+        was = memory.pod(pod.uid)
+        if was.state is state is PodState.SERVING and not was.was_out:
+            pods[pod.uid] = was
             continue
-        was_out = each.state is PodState.PULLED_OUT or (was.was_out and each.state is PodState.DOUBTFUL)
-        turned_at = was.turned_at if each.state in AWAY else None
-        if each.state in AWAY and was.state is not None and was.state not in AWAY:
-            turned_at = now
+        was_out = state is PodState.PULLED_OUT or (was.was_out and state is PodState.DOUBTFUL)
+        is_away, was_away = state in AWAY, was.state in AWAY
         is_back = (was.was_out or was.state is PodState.PULLED_OUT) and not was_out
-        pods[each.pod.uid] = was._replace(
-            state=each.state,
-            since=was.since if was.state is each.state or {was.state, each.state} <= AWAY else now,
+        pods[pod.uid] = was._replace(
+            state=state,
+            since=was.since if was.state is state or (is_away and was_away) else now,
             was_out=was_out,
-            turned_at=turned_at,
+            turned_at=None if not is_away else was.turned_at if was.state is None or was_away else now,
             back_since=now if is_back else was.back_since,
         )
     departed = {
@@ -160,16 +180,13 @@ def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, 
         if uid not in pods and now - left.at <= longest_window + DEPARTED_SECONDS
     }
     for uid, was in memory.pods.items():
+        # One that only started never carried load; a pulled-out or unready pod did until it turned so.
         if uid not in pods and was.state is not None and was.state is not PodState.STARTING:
-            # A pulled-out or unready pod carried load until it turned so.
             until = now if was.state in {PodState.SERVING, PodState.DOUBTFUL} else was.turned_at or was.since
-            departed[uid] = Departed(until, _last_bounds(memory, uid, now))
+            lasts = {name: metric.last[uid] for name, metric in memory.metrics.items() if uid in metric.last}
+            recent = {name: last.bound for name, last in lasts.items() if now - last.at <= LAST_SAMPLE_SECONDS}
+            departed[uid] = Departed(until, recent)
     return replace(memory, pods=pods, departed=departed)
-
-
-def _last_bounds(memory: Memory, uid: str, now: float) -> dict[str, int]:
-    lasts = {name: metric.last[uid] for name, metric in memory.metrics.items() if uid in metric.last}
-    return {name: last.bound for name, last in lasts.items() if now - last.at <= LAST_SAMPLE_SECONDS}
 
 
 def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:

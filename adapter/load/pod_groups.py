@@ -21,6 +21,7 @@ _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodStat
 class PodGroups:
     """The pods of a target. `idle` ones start or are not Ready, `out` are pulled out. `young` has UIDs.
 
+    `in_service`: by UID, when a pod started, turned Ready, was last seen back from being out, or registered late.
     `replaceable` counts the pulled-out pods that may be replaced, `doubt_replaceable` has the UIDs of doubtful ones.
     `deletes_out_first`: a scale-down deletes the pulled-out pods first. `may_shrink` is False where too few pods serve
     (`minServingPercent`).
@@ -33,6 +34,7 @@ class PodGroups:
     idle: Sequence[Pod]
     out: Sequence[Pod]
     young: frozenset[str]
+    in_service: Mapping[str, float]
     replaceable: int
     doubt_replaceable: frozenset[str]
     deletes_out_first: bool
@@ -43,19 +45,18 @@ class PodGroups:
         """How many pods are neither terminating nor finished."""
         return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
 
-    @property
-    def starting(self) -> int:
-        """How many pods start: they already count as replacements."""
-        return self.counts.get(PodState.STARTING, 0)
-
 
 def group_pods(
     policy: Policy, target: Target | None, assessed: Sequence[PodAssessment], memory: Memory, now: float
 ) -> PodGroups:
     """Group the pods. The memory knows their states already."""
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
+    in_service = {}
     for each in assessed:
-        by_state[each.state].append(each.pod)
+        pod = each.pod
+        by_state[each.state].append(pod)
+        ready_since = pod.ready.since if pod.ready is not None else None
+        in_service[pod.uid] = max(pod.started_at or 0.0, ready_since or 0.0, memory.pod(pod.uid).back_since or 0.0)
     pulled_out = policy.pulled_out
     may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
 
@@ -72,6 +73,7 @@ def group_pods(
         idle=by_state[PodState.STARTING] + by_state[PodState.UNREADY],
         out=out,
         young=frozenset(each.pod.uid for each in assessed if is_young(each, memory.pod(each.pod.uid), now)),
+        in_service=in_service,
         replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
         doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
         deletes_out_first=_deletes_out_first(target, assessed),

@@ -10,8 +10,7 @@ class Instance:
 
     `status` is the registry's own status where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
     critical, maintenance). `registered_at` is None where the registry does not tell. `pod_uid` and `pod_name` come from
-    metadata and take precedence over the address; with a `pod_namespace` the instance is of a pod there. Until
-    `doubtful_until` it is no sufficient evidence of being out.
+    metadata and take precedence over the address; with a `pod_namespace` the instance is of a pod there.
     """
 
     ip: str = ""
@@ -25,7 +24,6 @@ class Instance:
     pod_name: str = ""
     pod_namespace: str = ""
     registered_at: float | None = None
-    doubtful_until: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Algorithm, Mode, Policy, Strategy
+from adapter.policy.behavior import DISABLED
 from adapter.policy.conditions import Reason
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, MetricSourceType, MetricTargetType, ScalingRules
 from adapter.policy.linking import Neighbours
@@ -62,6 +63,11 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
             Reason.STUCK_AT_ZERO,
             f"HPA {hpa.name} has minReplicas 0 and only Percent policies in scaleUp: any percentage of 0 is 0; add a "
             "Pods policy",
+        )
+    if hpa.scale_up.select == DISABLED:
+        yield Flaw(
+            Reason.SCALE_UP_DISABLED,
+            f"HPA {hpa.name} does not scale up at all: its scaleUp.selectPolicy is Disabled; remove it",
         )
 
 

@@ -21,7 +21,6 @@ class _Instance(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     pod_name: str = ""
     pod_namespace: str = ""
     registered_at: str | None = None
-    doubtful_until: str | None = None
     metadata: dict[str, str] = {}
 
 
@@ -41,11 +40,9 @@ class InstanceList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             Instance(
                 **msgspec.structs.asdict(instance)
                 | {
-                    name: None if text is None else time(text, "instances", index, key)
-                    for name, key, text in (
-                        ("registered_at", "registeredAt", instance.registered_at),
-                        ("doubtful_until", "doubtfulUntil", instance.doubtful_until),
-                    )
+                    "registered_at": None
+                    if instance.registered_at is None
+                    else time(instance.registered_at, "instances", index, "registeredAt")
                 }
             )
             for index, instance in enumerate(self.instances)
@@ -70,8 +67,7 @@ def list_object(roster: Roster) -> dict[str, Any]:
 def instance_object(instance: Instance, pod_name_key: str) -> dict[str, Any]:
     """An instance as JSON data without empty fields; of its metadata only what names its pod, which is no secret."""
     fields = {name: getattr(instance, name) for name in _Instance.__struct_fields__}
-    for name in ("registered_at", "doubtful_until"):
-        fields[name] = None if fields[name] is None else format_micro_time(fields[name])
+    fields["registered_at"] = None if instance.registered_at is None else format_micro_time(instance.registered_at)
     fields["metadata"] = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
     data = msgspec.to_builtins(_Instance(**fields))
     return {key: value for key, value in data.items() if value not in (None, "", {})}

@@ -48,6 +48,8 @@ _KIND = re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _BY_REPLICA_SET = {"Deployment", "Rollout"}
 _OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
 _REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
+_UNSCALED = {"Job", "DaemonSet"}
+"""Controllers whose pods no other kind of target owns. StatefulSets are not among them: operators scale by theirs."""
 
 
 class TargetRef(NamedTuple):
@@ -239,11 +241,14 @@ def selector_fault(selector: PodSelector) -> str:
 def target_pods(pods: Iterable[Pod], selector: PodSelector, target: Target, *, partial: bool = False) -> Iterator[Pod]:
     """The pods that a target's selector matches and that it owns; a selector alone may match another workload's pods.
 
-    Where the pods are `partial`, labels or an owner that a pod lacks do not exclude it.
+    Where a target of another kind than Kubernetes' own is the controller of some of these pods, those with another
+    controller are not its. Where the pods are `partial`, labels or an owner that a pod lacks do not exclude it.
     """
-    for pod in pods:
-        matches = selector.matches(pod.labels) or (partial and not pod.labels)
-        if matches and (owned_by(pod, target) or (partial and pod.owner is None)):
+    matching = [pod for pod in pods if selector.matches(pod.labels) or (partial and not pod.labels)]
+    controls = any(_controls(target, pod) for pod in matching) and not owns_its_pods(target.kind)
+    for pod in matching:
+        is_its = _controls(target, pod) if controls and pod.owner is not None else owned_by(pod, target)
+        if is_its or (partial and pod.owner is None):
             yield pod
 
 
@@ -255,15 +260,24 @@ def owns_its_pods(kind: str) -> bool:
 def owned_by(pod: Pod, target: Target) -> bool:
     """Whether the pod's controller is the target, or the target's ReplicaSet of the pod's own template.
 
-    True for kinds with an unknown way of owning pods: there the selector alone decides, which callers check as well.
+    True for kinds with an unknown way of owning pods, but not for a Job's or DaemonSet's pods: there the selector
+    alone decides, which callers check as well.
     """
     if pod.owner is None:
         return not owns_its_pods(target.kind)
     if pod.owner.name == target.name and pod.owner.kind == target.kind:
-        return not (pod.owner.uid and target.uid) or pod.owner.uid == target.uid
+        return _controls(target, pod)
     if pod.owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
         return pod.owner.name == f"{target.name}-{pod.template_hash}"
-    return not owns_its_pods(target.kind)
+    return not owns_its_pods(target.kind) and pod.owner.kind not in _UNSCALED
+
+
+def _controls(target: Target, pod: Pod) -> bool:
+    """Whether the target itself is the pod's controller."""
+    owner = pod.owner
+    if owner is None or (owner.kind, owner.name) != (target.kind, target.name):
+        return False
+    return not (owner.uid and target.uid) or owner.uid == target.uid
 
 
 def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:

@@ -113,8 +113,6 @@ class Kubernetes(Section):
     """Namespaces to watch; empty: all of them."""
     hpa_tolerance: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.1
     """The kube-controller-manager's `--horizontal-pod-autoscaler-tolerance` (0.1: 10 %), for HPAs without their own."""
-    max_policies_per_namespace: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """The most WatermarkPolicies of one namespace. The ones created after those are refused with reason `Conflict`."""
     watch_silence_seconds: Annotated[float, Field(ge=3, le=600, allow_inf_nan=False)] = 90
     """How long a watch is used without proof that it is alive. Raise it for slow or proxied API servers."""
 

@@ -1,7 +1,7 @@
 """The times and the numbers of the samples that a query reads, from the answer to `promql.question`. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from statistics import median_low
 from typing import Generic, TypeVar
@@ -47,17 +47,36 @@ class _ByPlace(Generic[N]):
         return self._by_namespace.get(namespace if len(self._by_namespace) > 1 else "")
 
 
+def _names_only_others(times: Mapping[Place, float], pods: Collection[str]) -> bool:
+    """Whether every series has a pod label, and none of them the pod of a value."""
+    return bool(times) and all(pod and pod not in pods for _, pod in times)
+
+
 class SampleTimes:
     """The times of the samples that an expression reads.
 
     A value has the time of the oldest of its selectors' newest samples. Every selector must have one, or any of them if
-    the expression has alternatives (`or`). A value without selectors (`vector(1)`) has the time of its evaluation.
+    the expression has alternatives (`or`). A selector that reads only pods without a value (exporters) has its newest
+    sample's time, if another one has a sample of the pod. A value without selectors (`vector(1)`) has the time of its
+    evaluation.
     """
 
-    def __init__(self, inputs: QueryInputs, times: Sequence[Mapping[Place, float]], evaluated_at: float) -> None:
-        """`times` are those of the newest samples (epoch seconds) of each selector."""
+    def __init__(
+        self,
+        inputs: QueryInputs,
+        times: Sequence[Mapping[Place, float]],
+        evaluated_at: float,
+        places: Collection[Place] = (),
+    ) -> None:
+        """`times` are those of the newest samples (epoch seconds) of each selector, `places` those of the values."""
         self._inputs = inputs
         self._times = times
+        # Series with the pod labels of an exporter alone (a factor, a count of replicas) go into every value.
+        pods = {pod for _, pod in places if pod}
+        self._foreign = [
+            max(of_selector.values()) if pods and _names_only_others(of_selector, pods) else None
+            for of_selector in times
+        ]
         self._newest = [_ByPlace(of_selector, max) for of_selector in times]
         self._evaluated_at = evaluated_at
 
@@ -77,8 +96,12 @@ class SampleTimes:
         """The time of a value; None if no series with a sample went into it."""
         if not self._times:
             return self._evaluated_at
-        found = [at for newest in self._newest if (at := newest.of(place)) is not None]
-        return min(found, default=None) if len(found) == len(self._times) or self._inputs.alternatives else None
+        own = [at for newest in self._newest if (at := newest.of(place)) is not None]
+        is_named = any(newest.reads_pods and newest.of(place) is not None for newest in self._newest)
+        foreign = [at for at in self._foreign if at is not None] if is_named else []
+        if len(own) + len(foreign) == len(self._times) or self._inputs.alternatives:
+            return min(own + foreign, default=None)
+        return None
 
     def pods(self, seconds: float) -> dict[str, frozenset[str]]:
         """The pods with a sample of the last so many seconds, by namespace.

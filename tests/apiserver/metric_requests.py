@@ -16,7 +16,6 @@ from tests.apiserver.conftest import StubScales
 from tests.apiserver.snapshots import NOW
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
-CUSTOM_V1BETA1 = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/shop"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/checkout"
 EVERY_POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/%2A"

@@ -11,14 +11,12 @@ from adapter.load.samples import Point
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
 from adapter.snapshot import (
     Key,
-    OwnersByLabels,
     PodsMetricTarget,
     PodStore,
     PolicyView,
     Problem,
     Snapshot,
     TargetKey,
-    distinct_labels,
 )
 from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
@@ -51,7 +49,7 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
     """A metric's assessment; `usage` in milli-units."""
     nano = None if usage is None else Fraction(usage) * NANO / 1000
     fields: dict[str, object] = {"raw": nano, "sampled_at": SAMPLED, "window": 30.0, **more}
-    return MetricAssessment(name=name, usage=nano, **fields)  # type: ignore[arg-type]
+    return MetricAssessment(metric=Metric(name=name), usage=nano, **fields)  # type: ignore[arg-type]
 
 
 def metric(name: str = "cpu", *, relative_to: Capacity | None = None) -> Metric:
@@ -150,14 +148,7 @@ def snapshot(
         for each in views
         if each.target
     }
-    by_pods: dict[str, OwnersByLabels[Key]] = {}
-    for one in views:
-        key = Key(one.policy.namespace, one.policy.name)
-        readings = one.assessment.pods if one.assessment else ()
-        labels = distinct_labels(reading.pod.labels for reading in readings)
-        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, labels)
     return Snapshot(
-        by_pods=by_pods,
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},
         by_target=targets,
         queries={each.name: each for each in queries},

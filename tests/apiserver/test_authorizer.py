@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from adapter.apiserver.authentication import Identity
-from adapter.apiserver.authorization import Authorizer, forbidden
+from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.request_info import Attributes, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
@@ -112,11 +112,6 @@ async def test_a_deny_is_cached_for_ten_seconds_and_never_used_stale(
     await authorizer.check(USER, PODS)
 
 
-async def test_a_review_that_allows_and_denies_is_a_deny(authorizer: Authorizer, cluster: Cluster) -> None:
-    cluster.answered = lambda review: {**review, "status": {"allowed": True, "denied": True}}
-    assert (await refusal(authorizer)).code == 403
-
-
 @pytest.mark.parametrize("other", [{"user": "admin"}, {"resourceAttributes": {"verb": "get"}}, {}], ids=str)
 async def test_an_answer_to_another_review_allows_nothing(
     authorizer: Authorizer, cluster: Cluster, other: dict[str, object]
@@ -145,37 +140,3 @@ async def test_a_review_has_a_deadline(session: Session, cluster: Cluster, clock
     error = await refusal(Authorizer(session, metrics, clock, deadline=0.05))
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()
-
-
-async def test_concurrent_identical_requests_share_one_review(authorizer: Authorizer, cluster: Cluster) -> None:
-    cluster.faults[REVIEWS] = hold = asyncio.Event()
-    asking = [asyncio.create_task(authorizer.check(USER, PODS)) for _ in range(20)]
-    await cluster.waiting.wait()
-    hold.set()
-    await asyncio.gather(*asking)
-    assert cluster.reviews() == 1
-
-
-@pytest.mark.parametrize(
-    ("attributes", "name", "asked"),
-    [
-        (PODS, 'pods.custom.metrics.k8s.io "*"', 'resource "pods/m" in API group "custom.metrics.k8s.io" {}'),
-        (
-            Attributes("list", "external.metrics.k8s.io", "v1beta1", "m", namespace="ns"),
-            "m.external.metrics.k8s.io",
-            'resource "m" in API group "external.metrics.k8s.io" {}',
-        ),
-        (
-            PODS._replace(namespace=""),
-            'pods.custom.metrics.k8s.io "*"',
-            'resource "pods/m" in API group "custom.metrics.k8s.io" at the cluster scope',
-        ),
-    ],
-)
-def test_a_403_has_the_message_of_the_go_servers(attributes: Attributes, name: str, asked: str) -> None:
-    error = forbidden(USER, attributes, "no rule")
-    what = asked.format('in the namespace "ns"')
-    assert error.message == f'{name} is forbidden: User "u" cannot {attributes.verb} {what}: no rule'
-    assert (error.code, error.reason, error.details["kind"]) == (403, "Forbidden", attributes.resource)
-    on_path = forbidden(USER, Attributes(path="/apis"), "no rule")
-    assert on_path.message == 'forbidden: User "u" cannot get path "/apis": no rule'

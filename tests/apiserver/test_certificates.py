@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from adapter.apiserver import certificates as cs
 from adapter.apiserver.certificates import DAY, CertificateBundle, CertificateManager, KeyPair
 from adapter.apiserver.door import server_context
 from adapter.apiserver.status import CertificateError
-from adapter.kube.errors import Conflict, Forbidden
+from adapter.kube.errors import Conflict
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings, Tls
 from adapter.telemetry.metrics import Metrics
@@ -37,7 +36,12 @@ SETTINGS = ServerSettings(tls=Tls(namespace="adapter"))
 
 @pytest.fixture(scope="module")
 def bundle() -> CertificateBundle:
-    return cs.create_bundle(NAMES, NOW)
+    return cs.renewed(None, NAMES, NOW)
+
+
+def names_of(bundle: CertificateBundle) -> list[str]:
+    found = bundle.serving.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return found.value.get_values_for_type(x509.DNSName)
 
 
 def span(certificate: x509.Certificate) -> tuple[float, float]:
@@ -47,25 +51,16 @@ def span(certificate: x509.Certificate) -> tuple[float, float]:
 # --- the certificates themselves
 
 
-def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(bundle: CertificateBundle) -> None:
-    for certificate, life in ((bundle.authority.leaf, 3650 * DAY), (bundle.serving.leaf, 90 * DAY)):
-        key = certificate.public_key()
-        assert isinstance(key, ec.EllipticCurvePublicKey)
-        assert key.curve.name == "secp256r1"
-        begin, end = span(certificate)
-        assert (NOW - begin, end - NOW) == (3600, life)
-
-
 def test_leaf_is_for_every_name_of_the_service_and_for_servers_only(bundle: CertificateBundle) -> None:
     leaf = bundle.serving.leaf
-    assert cs.dns_names(leaf) == ["svc.ns.svc", "svc.ns", "svc", "svc.ns.svc.cluster.local"]
+    assert names_of(bundle) == ["svc.ns.svc", "svc.ns", "svc", "svc.ns.svc.cluster.local"]
     assert leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
     usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
 def test_strict_client_that_trusts_the_ca_trusts_the_server() -> None:
-    bundle = cs.create_bundle(NAMES, dt.datetime.now(dt.UTC).timestamp())
+    bundle = cs.renewed(None, NAMES, dt.datetime.now(dt.UTC).timestamp())
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     client.load_verify_locations(cadata=bundle.authority.certificate)
@@ -102,28 +97,24 @@ def test_served_certificate_is_valid_at_any_time_and_ends_before_its_ca(
     bundle: CertificateBundle, later: float
 ) -> None:
     now = NOW + later
-    try:
-        known = cs.validated(bundle, now)
-    except CertificateError:
-        known = cs.create_bundle(NAMES, now)
-    after = cs.with_new_leaf(known, NAMES, now)
+    after = cs.renewed(bundle, NAMES, now)
     begin, end = span(after.serving.leaf)
     assert begin <= now < end <= span(after.authority.leaf)[1]
-    assert cs.validated(after, now) == after
+    assert cs.renewed(after, NAMES, now) == after
 
 
 def test_leaf_is_renewed_after_two_thirds_of_its_life_or_for_another_name(bundle: CertificateBundle) -> None:
     due = NOW + 60 * DAY
-    assert cs.with_new_leaf(bundle, NAMES, due - 7200) is bundle
-    after = cs.with_new_leaf(bundle, NAMES, due + 1)
+    assert cs.renewed(bundle, NAMES, due - 7200) is bundle
+    after = cs.renewed(bundle, NAMES, due + 1)
     assert after.authority == bundle.authority
     assert after.serving.key != bundle.serving.key
-    assert cs.dns_names(cs.with_new_leaf(bundle, ["other"], NOW).serving.leaf) == ["other"]
-    assert cs.with_new_leaf(bundle, ["svc"], NOW) is bundle
+    assert names_of(cs.renewed(bundle, ["other"], NOW)) == ["other"]
+    assert cs.renewed(bundle, ["svc"], NOW) is bundle
 
 
-def test_invalid_bundle_is_rejected(bundle: CertificateBundle) -> None:
-    (certificate, key), other = (bundle.serving.certificate, bundle.serving.key), cs.create_bundle(NAMES, NOW)
+def test_invalid_bundle_is_replaced_with_its_ca(bundle: CertificateBundle) -> None:
+    (certificate, key), other = (bundle.serving.certificate, bundle.serving.key), cs.renewed(None, NAMES, NOW)
     for broken in (
         replace(bundle, serving=KeyPair("", key)),
         replace(bundle, serving=KeyPair(certificate, "x")),
@@ -131,26 +122,8 @@ def test_invalid_bundle_is_rejected(bundle: CertificateBundle) -> None:
         replace(bundle, authority=replace(bundle.authority, key=other.authority.key)),
         replace(bundle, serving=other.serving),
     ):
-        with pytest.raises(CertificateError):
-            cs.validated(broken, NOW)
-    with pytest.raises(CertificateError, match="ends before"):
-        cs.validated(bundle, NOW + 3561 * DAY)
-
-
-@pytest.mark.parametrize("kind", [trustme.KeyType.RSA, trustme.KeyType.ECDSA])
-def test_given_pair_may_have_any_kind_of_key(kind: trustme.KeyType) -> None:
-    leaf = trustme.CA().issue_cert("a.test", key_type=kind)
-    pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
-    server_context(pair, pair.certificate)
-
-
-def test_context_requires_a_certificate_and_offers_no_tickets(bundle: CertificateBundle) -> None:
-    context = server_context(bundle.serving, bundle.authority.certificate)
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-    assert (context.num_tickets, bool(context.options & ssl.OP_NO_TICKET)) == (0, True)
-    with pytest.raises(CertificateError):
-        server_context(bundle.serving, "no pem")
+        assert cs.renewed(broken, NAMES, NOW).authority not in (bundle.authority, other.authority)
+    assert cs.renewed(bundle, NAMES, NOW + 3561 * DAY).authority != bundle.authority
 
 
 # --- one Secret for all replicas
@@ -164,10 +137,6 @@ class Replica:
         self.metrics = Metrics()
         self.manager = CertificateManager(session, settings, self.metrics, self.published.append)
 
-    def expiry(self, certificate: str) -> float:
-        name = "effective_load_certificate_expiry_timestamp_seconds"
-        return self.metrics.registry.get_sample_value(name, {"certificate": certificate}) or 0
-
 
 @pytest.fixture
 def replica(session: Session) -> Replica:
@@ -178,17 +147,6 @@ def later(session: Session, seconds: float) -> None:
     """Move the API server's clock."""
     shown = session.now() + seconds
     session.now = lambda: shown  # type: ignore[method-assign]
-
-
-async def test_first_replica_creates_the_secret_and_publishes_ca_and_expiry(replica: Replica, cluster: Cluster) -> None:
-    cluster.register(V2)
-    cluster.register(V1)
-    await replica.manager.sync_secret()
-    [pair] = replica.published
-    assert (pair.certificate, pair.key) == (cluster.secret("tls.crt"), cluster.secret("tls.key"))
-    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
-    assert cluster.objects[SECRET]["type"] == "Opaque"  # as the manifests have it: a type cannot be changed later
-    assert replica.expiry("serving") == pair.expires_at < replica.expiry("authority")
 
 
 async def test_nothing_is_written_while_nothing_is_due(session: Session, cluster: Cluster) -> None:
@@ -243,17 +201,6 @@ async def test_due_certificate_is_renewed_by_the_same_ca(
     old, new = replica.published
     assert new.expires_at > max(old.expires_at, session.now())
     assert (cluster.secret("tls.crt"), cluster.bundle(V2)) == (new.certificate, authority)
-
-
-async def test_certificate_is_renewed_while_api_services_cannot_be_written(
-    replica: Replica, cluster: Cluster, session: Session
-) -> None:
-    await replica.manager.sync_secret()
-    later(session, 61 * DAY)
-    cluster.faults[f"{SERVICES}/{V2}"] = 403
-    with pytest.raises(Forbidden):
-        await replica.manager.sync_secret()
-    assert len(replica.published) == 2
 
 
 # --- the CA in the APIServices
@@ -344,15 +291,3 @@ async def test_changed_files_are_served_once_the_key_fits(given_files: Replica, 
     await given_files.manager.sync_files()
     assert given_files.published == [first, second]
     assert not cluster.asked
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no pem", None], ids=["empty", "bytes", "text", "gone"])
-async def test_broken_files_change_nothing(given_files: Replica, files: Files, content: bytes | None) -> None:
-    pair = files.write()
-    await given_files.manager.sync_files()
-    files.certificate.unlink()
-    if content is not None:
-        files.certificate.write_bytes(content)
-    with pytest.raises((CertificateError, OSError, ValueError)):
-        await given_files.manager.sync_files()
-    assert given_files.manager.current == pair

@@ -1,45 +1,21 @@
 """Sockets, TLS and connections of the metrics API."""
 
 import asyncio
-import socket
 import ssl
 from pathlib import Path
 
 import aiohttp
-import pytest
 import trustme
 
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings, Tls
 from tests.apiserver.cluster import SECRET, Cluster
-from tests.apiserver.conftest import Ask, Service, as_user, made, pem, running
-from tests.security.connections import Streams, asked, connected, drop, opened
-from tests.security.raw_requests import METRIC, as_proxy, head, statuses
+from tests.apiserver.conftest import Service, as_user, made, pem, running
+from tests.apiserver.raw import METRIC, Streams, as_proxy, asked, drop, head, opened, statuses
 from tests.waiting import eventually
 
 REQUEST = head(METRIC, *as_proxy())
 LAST = head(METRIC, *as_proxy("Connection: close"))
-
-
-async def test_requests_of_many_users_on_one_connection_are_answered_in_order(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    service.cluster.may = lambda spec: spec["user"] != "eve"
-    users = b"".join(head(METRIC, *as_proxy(user=user)) for user in ("bob", "eve", "ann"))
-    unknown = REQUEST.replace(b"effective_cpu", b"nope")
-    assert await statuses(service, proxy, users + unknown + LAST) == [200, 403, 200, 404, 200]
-
-
-async def test_a_name_removed_from_allowed_names_is_rejected_on_open_connections(
-    service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA
-) -> None:
-    wire = await opened(service, proxy)
-    assert (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200")
-    cluster.trust(pem(front_proxy), allowed=["somebody-else"])
-    async with asyncio.timeout(30):
-        while not (answer := await asked(wire, REQUEST)).startswith(b"HTTP/1.1 401"):
-            assert answer.startswith(b"HTTP/1.1 200")
-    drop(wire)
 
 
 async def test_a_user_of_another_alphabet_is_reviewed_by_name_and_one_that_is_not_utf8_is_a_401(
@@ -49,22 +25,6 @@ async def test_a_user_of_another_alphabet_is_reviewed_by_name_and_one_that_is_no
     assert await statuses(service, proxy, named) == [200]
     assert service.cluster.bodies[-1][1]["spec"]["user"] == "王小明"
     assert await statuses(service, proxy, LAST.replace(b"bob", b"\xff\xfe")) == [401]
-
-
-async def test_only_http_1_1_is_offered(service: Service, proxy: trustme.LeafCert) -> None:
-    context = service.context(proxy)
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    wire = await connected(service.server.port, context)
-    assert wire[1].get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-    drop(wire)
-
-
-async def test_plain_http_on_the_tls_port_disturbs_no_other_connection(service: Service, ask: Ask) -> None:
-    for _ in range(5):
-        wire = await connected(service.server.port)
-        assert not (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200")
-        drop(wire)
-    assert (await ask(METRIC)).status == 200
 
 
 def shown(wire: Streams) -> bytes:
@@ -131,27 +91,3 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20
     assert lost == []
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_no_session_outlives_its_context(
-    service: Service, proxy: trustme.LeafCert, version: ssl.TLSVersion
-) -> None:
-    context = service.context(proxy)
-    context.maximum_version = context.minimum_version = version
-    session, _ = await asyncio.to_thread(connect, service.server.port, context, None)
-    served = service.server.door.in_use
-    del service.cluster.objects[SECRET]
-    await eventually(lambda: service.server.door.in_use != served)
-    _, reused = await asyncio.to_thread(connect, service.server.port, context, session)
-    assert not reused
-
-
-def connect(
-    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
-) -> tuple[ssl.SSLSession | None, bool | None]:
-    """The TLS session of a connection that offers another one's, and whether it was resumed."""
-    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
-        tls.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nX-Remote-User: bob\r\n\r\n")
-        assert tls.recv(100).startswith(b"HTTP/1.1 200")
-        return tls.session, tls.session_reused

@@ -10,22 +10,16 @@ from adapter.apiserver import decision_document
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
-from adapter.commands.decide.decision import decided
 from adapter.commands.decide.reader import read_document
 from adapter.evaluation.object_index import decode_policy
-from adapter.load.assessment import Decision
-from adapter.load.decide import decide
-from adapter.load.explanation import explain
-from adapter.load.roster import Instance, Roster
-from adapter.load.samples import Point, QuerySamples
-from adapter.load.spec import Query, Scale
+from adapter.load.spec import Scale
 from adapter.snapshot import PolicyView, SnapshotStore
 from tests.apiserver import snapshots
 from tests.apiserver.conftest import Ask, Service, StubScales
 from tests.apiserver.metric_requests import FILLING
-from tests.evaluation.kit import FakeInputs, deployment, hpa, loads, web_pods
+from tests.evaluation.kit import deployment, hpa, loads, web_pods
 from tests.evaluation.test_evaluator import Stand
-from tests.load.kit import NOW, usage
+from tests.load.kit import NOW
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
 POLICY = {
@@ -84,64 +78,6 @@ async def test_the_answer_names_the_policy_and_its_decision_from_the_live_scale(
     assert {key: envelope["decision"][key] for key in expected} == expected
     case = read_document(json.dumps(envelope["document"]))
     assert (case.inputs.now, case.now, case.inputs.scale.replicas) == (NOW, NOW + 4, 5)
-
-
-class Backlog(FakeInputs):
-    """Answers every query with one number for the service."""
-
-    def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
-        return QuerySamples(total=Point(NOW - 20, 90 * 10**9), window=60.0, by_pod=False, fetched_at=NOW - 3)
-
-
-CPU = {"name": "cpu", "resource": {"name": "cpu"}}
-BAND = {**CPU, "highWatermark": "1200m", "lowWatermark": "400m"}
-QUEUE = {"name": "queue", "query": {"name": "backlog"}, "highWatermark": "10"}
-SPECS: dict[str, dict[str, Any]] = {
-    "velocity": POLICY["spec"],
-    "Ratio": {"strategy": "Ratio", "metrics": [{**CPU, "target": "800m"}]},
-    "Step": {"strategy": "Step", "step": {"toleranceUnit": "Percent"}, "metrics": [{**CPU, "target": "2"}]},
-    "registry": {"metrics": [BAND], "registry": {"name": "prod-nacos", "service": "web-service"}},
-    "total": {"metrics": [BAND, QUEUE]},
-    "floor": {"metrics": [BAND, {**QUEUE, "floor": True}]},
-    "schedule": {
-        "metrics": [BAND],
-        "schedules": [{"name": "day", "cron": "0 * * * *", "durationSeconds": 3600, "minReplicas": 9}],
-    },
-    "fallback": {"metrics": [{**BAND, "delay": {"scaleUpSeconds": 60}}], "fallback": {"replicas": 8}},
-    "paused": {"metrics": [BAND], "mode": "Paused"},
-}
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("rounds", [1, 4])
-async def test_whatever_the_policy_its_document_decides_as_the_server_does(name: str, rounds: int) -> None:
-    """Over several assessments, so that the policy has a memory."""
-    stand = Stand(inputs=Backlog)
-    stand.inputs.listed = Roster(
-        at=NOW - 2,
-        instances=tuple(Instance(ip=f"10.0.0.{index}", port=80, enabled=index != 1) for index in range(5)),
-    )
-    seen = view(stand=stand, spec=SPECS[name])
-    for step in range(1, rounds):
-        stand.now = NOW + 20 * step
-        stand.inputs.samples = usage(
-            {f"web-{index}": f"{900 + 300 * step}m" for index in range(5)}, at=stand.now - 4
-        ).resources
-        stand.inputs.listed = replace(stand.inputs.listed, at=stand.now - 2)
-        seen = stand.view()
-    scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
-    envelope = await answer(documents(seen, scales=scales, now=stand.now + 3))
-    assessment, decision = decided(case := read_document(json.dumps(envelope["document"])))
-    assert (seen.assessment, seen.bounds) != (None, None)
-    mine = decide(seen.assessment, scales.scale, seen.bounds, stand.now + 3)
-    assert decision_of(decision) == decision_of(mine)
-    assert envelope["decision"]["desiredReplicas"] == decision.desired
-    sentences = explain(assessment, decision, case.inputs.bounds, case.now)
-    assert sentences == explain(seen.assessment, mine, seen.bounds, stand.now + 3)
-
-
-def decision_of(decision: Decision) -> tuple[Any, ...]:
-    return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by
 
 
 async def refused(served: MetricsProvider, path: str = PATH) -> StatusError:

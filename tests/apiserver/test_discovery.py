@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from adapter.apiserver.discovery import COMMON_METRICS, MOST_NAMES, Discovery
+from adapter.apiserver.discovery import COMMON_METRICS, MOST_NAMES, document
 from adapter.apiserver.request_info import parse_target
 from adapter.snapshot import PolicyView, Snapshot, SnapshotIndex
 from tests.apiserver.snapshots import measured, metric, query, snapshot, view
@@ -12,13 +12,13 @@ from tests.apiserver.snapshots import measured, metric, query, snapshot, view
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 
 
-def read(discovery: Discovery, target: str, picture: Snapshot = Snapshot()) -> Any:  # noqa: B008  it is frozen
-    document = discovery.document(parse_target(target), SnapshotIndex(picture))
-    return None if document is None else json.loads(document)
+def read(target: str, picture: Snapshot = Snapshot()) -> Any:  # noqa: B008  it is frozen
+    found = document(parse_target(target), SnapshotIndex(picture), {})
+    return None if found is None else json.loads(found)
 
 
 def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> list[str]:
-    found = read(Discovery(), f"/apis/{group}/{version}", picture)
+    found = read(f"/apis/{group}/{version}", picture)
     return [resource["name"] for resource in found["resources"]]
 
 
@@ -52,13 +52,6 @@ def test_a_tenant_with_thousands_of_metrics_and_many_kinds_makes_no_document_tha
         assert sum("desired_replicas" in name for name in found) == (1 if group == EXTERNAL else 203)
 
 
-def test_no_name_is_listed_twice() -> None:
-    picture = snapshot(view(), queries=[query("effective_cpu"), query("desired_replicas", by_pod=False)])
-    for group, version in ((CUSTOM, "v1beta2"), (EXTERNAL, "v1beta1")):
-        found = names(picture, group, version)
-        assert len(found) == len(set(found))
-
-
 def test_what_is_not_served_is_not_found() -> None:
     for target in (
         f"/apis/{EXTERNAL}/v1beta2",
@@ -67,19 +60,12 @@ def test_what_is_not_served_is_not_found() -> None:
         "/openapi/v2",
         "/nowhere",
     ):
-        assert read(Discovery(), target) is None
-    assert [group["name"] for group in read(Discovery(), "/apis")["groups"]] == [CUSTOM, EXTERNAL]
+        assert read(target) is None
+    assert [group["name"] for group in read("/apis")["groups"]] == [CUSTOM, EXTERNAL]
 
 
 def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
-    found = read(Discovery(), f"/apis/{CUSTOM}")
+    found = read(f"/apis/{CUSTOM}")
     assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", CUSTOM)
     assert [version["version"] for version in found["versions"]] == ["v1beta2", "v1beta1"]
     assert found["preferredVersion"] == {"groupVersion": f"{CUSTOM}/v1beta2", "version": "v1beta2"}
-
-
-def test_a_list_follows_the_names_of_policies() -> None:
-    discovery, target = Discovery(), f"/apis/{CUSTOM}/v1beta2"
-    first = read(discovery, target, snapshot(view()))
-    assert read(discovery, target, snapshot(view(assessments=[measured(usage=1)]))) == first
-    assert read(discovery, target, snapshot(view(metrics=[metric("mem")], assessments=[]))) != first

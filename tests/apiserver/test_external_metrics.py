@@ -12,7 +12,7 @@ from adapter.load.samples import time_text
 from adapter.snapshot import Problem, Snapshot
 from adapter.usage.series import Series
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.metric_requests import EXTERNAL, items, refused, value
+from tests.apiserver.metric_requests import EXTERNAL, items, refused
 from tests.apiserver.snapshots import NOW, measured, query, series, snapshot, view
 
 
@@ -128,9 +128,3 @@ async def test_any_selector_serves_exactly_the_series_that_it_selects(
         assert [item["value"] for item in await items(depth(*found), target)] == wanted
     else:
         assert (await refused(depth(*found), target)).code == 404
-
-
-async def test_a_query_needs_no_watch_and_a_policy_does() -> None:
-    assert await value(depth(series(100)), f"{EXTERNAL}/depth", stale="silent") == "100m"
-    error = await refused(depth(series(100)), f"{EXTERNAL}/desired_replicas", stale="silent")
-    assert (error.code, error.message) == (503, "silent")

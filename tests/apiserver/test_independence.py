@@ -1,6 +1,5 @@
 """Requests with selectors return what a full scan finds."""
 
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -10,9 +9,8 @@ from hypothesis import strategies as st
 
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
-from adapter.load.pods import PodState
 from tests.apiserver.metric_requests import PODS, ask
-from tests.apiserver.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
+from tests.apiserver.snapshots import NOW, pod, query, series, snapshot
 
 keys = st.sampled_from(["code", "zone"])
 some = st.sampled_from(["a", "b"])
@@ -66,31 +64,3 @@ async def test_a_query_on_pods_is_answered_as_by_a_scan_of_all_series_and_pods(
     refused = caught.value
     said = any(f"several series of pod {name};" in refused.message for name in expected)
     assert (refused.code, said) == ((503, True) if expected else (404, False))
-
-
-rows_of_policies = st.lists(
-    st.lists(st.tuples(st.dictionaries(keys, some), st.sampled_from(PodState)), max_size=3), max_size=3
-)
-
-
-@given(rows_of_policies, selector, st.integers(0, 3))
-async def test_a_policys_metric_on_pods_is_answered_as_by_a_scan_of_all_policies(
-    rows: list[list[tuple[dict[str, str], PodState]]], wanted: str, broken: int
-) -> None:
-    views = []
-    for number, readings in enumerate(rows):
-        pods = [
-            reading(f"p{number}-{index}", state, cpu=100)._replace(pod=pod(f"p{number}-{index}", labels=labels))
-            for index, (labels, state) in enumerate(readings)
-        ]
-        error = {"usage": None, "error": "refused"} if number == broken else {"usage": 100}
-        views.append(view(f"v{number}", target=f"v{number}", pods=pods, assessments=[measured(**error)]))
-    picture = snapshot(*views)
-    target = f"{PODS}/effective_cpu?labelSelector={quote_plus(wanted)}"
-    outcomes = []
-    for asked in (picture, replace(picture, by_pods={})):
-        try:
-            outcomes.append(await ask(asked, target))
-        except StatusError as refusal:
-            outcomes.append((refusal.code, refusal.message))
-    assert outcomes[0] == outcomes[1]

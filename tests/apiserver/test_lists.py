@@ -6,9 +6,8 @@ import trustme
 from tests.apiserver import snapshots
 from tests.apiserver.conftest import Ask, Service
 from tests.apiserver.metric_requests import CUSTOM
+from tests.apiserver.raw import as_proxy, drop, head, opened
 from tests.effort import steps
-from tests.security.connections import drop, opened
-from tests.security.raw_requests import as_proxy, head
 
 PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
 
@@ -38,12 +37,3 @@ async def test_client_that_leaves_in_the_middle_of_a_list_is_no_error(
     drop(wire)
     assert (await ask(PODS)).status == 200
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-async def test_selecting_from_ten_thousand_pods_yields_to_others(ask: Ask, many: int) -> None:
-    few, most = (",".join(f"%21k{number}" for number in range(count)) for count in (32, 33))
-    with steps() as longest:
-        answer = await ask(f"{PODS}?labelSelector={few}")
-    assert (answer.status, longest.calls < 8 * many) == (200, True)
-    answer = await ask(f"{PODS}?labelSelector={most}")
-    assert (answer.status, answer.message) == (400, "invalid labelSelector: it has more than 32 requirements")

@@ -1,6 +1,5 @@
 """Pods metrics: measured values, values for pulled-out pods, and the settings' queries."""
 
-import asyncio
 import math
 from fractions import Fraction
 from typing import Any
@@ -130,14 +129,6 @@ async def test_the_pods_that_are_asked_for_and_have_a_value_are_served(
     assert await values(picture, f"{CUSTOM}/pods/{target}") == found
 
 
-async def test_a_pod_is_described_as_a_pod_with_the_time_of_its_samples() -> None:
-    [found, *_] = await items(four(), f"{PODS}/effective_cpu")
-    assert found["describedObject"] == {"kind": "Pod", "namespace": "shop", "name": "p1", "apiVersion": "v1"}
-    assert (found["timestamp"], found["windowSeconds"]) == ("2027-01-15T07:59:48Z", 30)
-    [found] = await items(asked(series(100, at=NOW - 30, pod="p1")), f"{PODS}/requests")
-    assert (found["timestamp"], "windowSeconds" in found) == ("2027-01-15T07:59:30Z", False)
-
-
 TOTAL = view(metrics=[rps()], assessments=[measured("rps", total=True)], pods=[reading("p1")])
 BOTH = snapshot(view(), queries=[query("requests"), query("depth", by_pod=False)])
 
@@ -186,14 +177,3 @@ async def test_an_error_names_a_few_of_a_tenants_thousands_of_metrics() -> None:
     for path in (f"{PODS}/nope", "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/nope"):
         error = await refused(snapshot(*crowd), path)
         assert (error.code, len(error.message) < 2048, "effective_m000-0, " in error.message) == (404, True, True)
-
-
-async def test_pods_that_come_while_a_querys_values_are_read_change_none_of_them() -> None:
-    found = [series(number + 1, pod=f"p{number}") for number in range(3000)]
-    picture = snapshot(queries=[query("requests", *found)], pods=[pod(f"p{number}") for number in range(3000)])
-    reading, number = asyncio.ensure_future(values(picture, f"{PODS}/requests")), 0
-    while not reading.done():
-        picture.pods["shop"].put(pod(f"new-{number}"))  # type: ignore[attr-defined]
-        number += 1
-        await asyncio.sleep(0)
-    assert (len(await reading), number > 1) == (3000, True)

@@ -28,7 +28,6 @@ from tests.apiserver.metric_requests import (
     ask,
     items,
     refused,
-    respond,
     seven,
     value,
 )
@@ -52,24 +51,6 @@ def shop() -> Snapshot:
 )
 async def test_a_metric_is_served_on_the_policy_and_on_its_target(path: str, metric: str, expected: str) -> None:
     assert await value(shop(), f"{path}/{metric}") == expected
-
-
-@pytest.mark.parametrize("path", [POLICY, TARGET])
-async def test_each_assessment_s_own_value_is_served_while_the_pods_stay_the_same(path: str) -> None:
-    first = view(assessments=[measured(usage=1500)])
-    assert first.assessment is not None
-    # An assessment keeps the counts of the last census.
-    second = replace(first, assessment=replace(first.assessment, metrics=(measured(usage=2000),)))
-    store = SnapshotStore()
-    provider = MetricsProvider(store, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
-    served = []
-    for known in (first, first, second, second, replace(second, problem=Problem(503, "ServiceUnavailable", "gone"))):
-        store.swap(snapshot(known))
-        try:
-            served.append((await respond(provider, f"{path}/effective_cpu"))["items"][0]["value"])
-        except StatusError as error:
-            served.append(error.message)
-    assert served == ["1500m", "1500m", "2", "2", "gone"]
 
 
 async def test_a_value_that_was_served_before_is_refused_once_a_watch_is_silent_or_its_assessment_old() -> None:
@@ -102,11 +83,6 @@ async def test_a_metric_carries_the_object_asked_for_with_the_time_and_window_of
     assert on_target["describedObject"] == deployment
     [count] = await items(shop(), f"{POLICY}/effective_pods")
     assert (count["timestamp"], "windowSeconds" in count) == ("2027-01-15T07:59:59Z", False)
-
-
-async def test_a_third_of_a_unit_is_rounded_down_to_nano() -> None:
-    picture = snapshot(view(assessments=[measured(usage=Fraction(1000, 3))]))
-    assert await value(picture, f"{POLICY}/effective_cpu") == "333333333n"
 
 
 async def test_desired_replicas_alone_reads_the_live_scale_and_serves_the_shaped_count() -> None:
@@ -229,16 +205,6 @@ async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(
     assert says in error.message
 
 
-async def test_a_metric_label_selector_has_to_select_the_series() -> None:
-    cpu, count = (f"{POLICY}/{metric}?metricLabelSelector=" for metric in ("effective_cpu", "desired_replicas"))
-    assert await value(shop(), f"{cpu}metric%3Dcpu%2Cpolicy%3Dcheckout") == "1500m"
-    assert await value(shop(), f"{count}policy+in+%28checkout%29") == "7"
-    for query in ("policy%3Dother", "metric%3Dmemory", "!policy"):
-        error = await refused(shop(), cpu + query)
-        assert (error.code, "policy=checkout, metric=cpu" in error.message) == (404, True)
-    assert (await refused(shop(), f"{count}metric")).code == 404
-
-
 def several() -> Snapshot:
     return snapshot(
         view("a", target="a", labels={"team": "red"}, target_labels={"tier": "1"}),
@@ -254,18 +220,3 @@ async def test_a_listing_has_what_the_label_selector_selects_and_leaves_out_what
     assert [(item["describedObject"]["name"], item["value"]) for item in found] == [("a", "1500m")]
     found = await items(several(), f"{EVERY_POLICY}/effective_cpu")
     assert [item["value"] for item in found] == ["1500m", "250m"]
-
-
-async def test_a_listing_of_targets_selects_by_the_targets_labels() -> None:
-    found = await items(several(), f"{CUSTOM}/deployments.apps/%2A/effective_pods?labelSelector=tier%3D1")
-    assert [item["describedObject"]["name"] for item in found] == ["a", "b"]
-    assert await items(several(), f"{CUSTOM}/statefulsets.apps/%2A/effective_pods") == []
-
-
-async def test_a_listing_of_counts_reads_every_scale() -> None:
-    scales = StubScales()
-    found = await items(
-        several(), f"{EVERY_POLICY}/desired_replicas?metricLabelSelector=policy+notin+%28b%29", scales=scales
-    )
-    assert [item["describedObject"]["name"] for item in found] == ["a", "d"]
-    assert len(scales.reads) == 2

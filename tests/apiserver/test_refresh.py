@@ -65,11 +65,3 @@ async def test_failure_is_retried_long_before_the_usual_time() -> None:
     action.fault = CertificateError("no key")
     async with repeated(action, NEVER):
         await action.until(lambda: action.calls >= 2)
-
-
-async def test_wake_calls_the_action_at_once() -> None:
-    action = Action()
-    async with repeated(action, NEVER) as refresher:
-        await action.until(lambda: action.calls == 1)
-        refresher.wake()
-        await action.until(lambda: action.calls == 2)

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-import email.utils
 import json
-import time
 
 import pytest
 import trustme
@@ -14,11 +12,10 @@ from adapter.apiserver.authentication import Authenticator
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
-from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
-from tests.apiserver.conftest import HPA, TIMING, Answer, Ask, Service, as_user, made, pem, running
+from tests.apiserver.cluster import REVIEWS, Cluster
+from tests.apiserver.conftest import HPA, TIMING, Answer, Ask, Service, as_user, made, pem
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
-from tests.security.connections import connected, drop, opened
-from tests.security.raw_requests import as_proxy, exchanged, head, statuses
+from tests.apiserver.raw import as_proxy, connected, drop, head, opened, statuses
 
 KCM = {
     "Accept": "application/vnd.kubernetes.protobuf, */*",
@@ -48,30 +45,6 @@ async def test_the_hpas_request_is_answered_as_json_with_kind_and_version(hpa: A
     body = answer.json()
     assert (body["kind"], body["apiVersion"]) == ("MetricValueList", "custom.metrics.k8s.io/v1beta2")
     assert len(body["items"]) == 1
-
-
-async def test_an_answer_tells_its_length_and_time_and_announces_the_end_that_the_client_asked_for(hpa: Ask) -> None:
-    kept = await hpa(EFFECTIVE)
-    last = await hpa(EFFECTIVE, Connection="close")
-    for answer in (kept, last):
-        sent = email.utils.parsedate_to_datetime(answer.headers["Date"]).timestamp()
-        assert abs(sent - time.time()) < 30
-        assert answer.headers["Server"] == "effective-load"
-        assert int(answer.headers["Content-Length"]) == len(answer.body)
-    assert last.body == kept.body
-    assert (kept.headers.get("Connection"), last.headers.get("Connection")) == (None, "close")
-
-
-async def test_a_star_that_comes_encoded_is_a_star(service: Service, hpa: Ask) -> None:
-    view = snapshots.view(at=service.session.now(), pods=[snapshots.reading("p1", cpu=100)])
-    service.snapshot_store.swap(snapshots.snapshot(view))
-    target = f"{CUSTOM}/pods/%2A/effective_cpu?labelSelector=app%3Dweb%2Ctier+notin+%28b%29"
-    answer = await hpa(target)
-    assert [item["value"] for item in answer.json()["items"]] == ["100m"]
-    assert (await hpa(target.replace("%2A", "*"))).body == answer.body
-    assert {body["spec"]["resourceAttributes"]["name"] for path, body in service.cluster.bodies if path == REVIEWS} == {
-        "*"
-    }
 
 
 def refused(answer: Answer, code: int, reason: str) -> str:
@@ -104,12 +77,6 @@ async def test_every_error_is_a_status(hpa: Ask, target: str, code: int, reason:
     refused(await hpa(target), code, reason)
 
 
-async def test_a_decision_in_error_is_a_status_without_retry_after(service: Service, hpa: Ask) -> None:
-    service.sentence = "the watch of pods has been silent for 95 s"
-    for target in (f"{POLICY}/desired_replicas", f"{TARGET}/desired_replicas", EFFECTIVE):
-        assert refused(await hpa(target), 503, "ServiceUnavailable") == service.sentence
-
-
 async def test_an_internal_error_is_a_status_without_details(
     service: Service, hpa: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +85,7 @@ async def test_an_internal_error_is_a_status_without_details(
     assert "s3cr3t" not in refused(answer, 500, "InternalError")
     monkeypatch.setattr(Authenticator, "identity", lambda *_: 1 / 0)
     assert "zero" not in refused(await hpa(EFFECTIVE), 500, "InternalError")
-    assert (await hpa("/version")).status == 500
+    assert (await hpa("/apis")).status == 500
     monkeypatch.undo()
     assert (await hpa(EFFECTIVE)).status == 200
 
@@ -129,20 +96,6 @@ async def test_other_methods_are_not_allowed(hpa: Ask, method: str) -> None:
     assert answer.status == 405
     if method != "HEAD":
         assert method in refused(answer, 405, "MethodNotAllowed")
-
-
-async def test_an_unread_body_does_not_affect_later_requests(
-    service: Service, hpa: Ask, proxy: trustme.LeafCert
-) -> None:
-    for _ in range(2):
-        answer = await service.ask(EFFECTIVE, leaf=proxy, headers=KCM, method="POST", body=b"x" * 300_000)
-        assert answer.status == 405
-    assert (await hpa(EFFECTIVE)).status == 200
-
-
-async def test_a_probe_without_accept_is_answered(service: Service, proxy: trustme.LeafCert) -> None:
-    probe = head("/apis/custom.metrics.k8s.io/v1beta2", *as_proxy("Connection: close"))
-    assert await statuses(service, proxy, probe) == [200]
 
 
 @pytest.mark.parametrize(
@@ -183,30 +136,6 @@ async def test_probes_are_answered_while_the_snapshot_is_empty(service: Service,
     ):
         answer = await hpa(f"/apis/{version}")
         assert (answer.status, bool(answer.json()["resources"])) == (200, True)
-
-
-async def test_the_version_is_served(hpa: Ask) -> None:
-    assert (await hpa("/version")).json()["gitVersion"].startswith("v")
-
-
-async def test_five_probes_at_once_that_never_read_are_all_answered(service: Service, proxy: trustme.LeafCert) -> None:
-    masters = as_proxy("X-Remote-Group: system:masters", user="system:kube-aggregator")
-    request = head("/apis/custom.metrics.k8s.io/v1beta2", "User-Agent: Go-http-client/1.1", *masters)
-
-    async def probe() -> bytes:
-        reader, writer = await opened(service, proxy)
-        writer.write(request)
-        line = await reader.readline()
-        writer.transport.abort()
-        return line
-
-    for _ in range(3):
-        assert await asyncio.gather(*(probe() for _ in range(5))) == [b"HTTP/1.1 200 OK\r\n"] * 5
-    assert service.cluster.reviews() == 0
-
-
-async def test_a_request_that_is_not_http_is_a_400(service: Service, proxy: trustme.LeafCert) -> None:
-    assert (await exchanged(service, proxy, b"NONSENSE\r\n\r\n")).startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
 
 
 async def test_a_user_of_hundreds_of_groups_with_a_long_selector_is_served(
@@ -290,24 +219,6 @@ async def test_made_up_paths_make_no_new_series(service: Service, hpa: Ask) -> N
     assert groups <= {"", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
 
-async def test_a_client_that_prefers_the_aggregated_form_gets_the_list_that_the_aggregator_falls_back_to(
-    hpa: Ask,
-) -> None:
-    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-    answer = await hpa("/apis", Accept=accept)
-    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
-    assert answer.json()["kind"] == "APIGroupList"
-
-
-async def test_a_server_that_knows_nothing_yet_is_not_ready(
-    cluster: Cluster, session: Session, options: ServerSettings
-) -> None:
-    cluster.faults[CONFIG_MAP] = cluster.faults[SECRET] = 503
-    service = Service(cluster, session, options)
-    async with running(service):
-        assert service.unready().keys() == {"caches", "certificate", "authentication", "tls"}
-
-
 async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(service: Service, hpa: Ask) -> None:
     service.cluster.faults[REVIEWS] = 403
     sentence = refused(await hpa(EFFECTIVE), 503, "ServiceUnavailable")
@@ -319,23 +230,6 @@ async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
     del service.cluster.faults[REVIEWS]
     assert (await hpa(EFFECTIVE)).status == 200
     assert service.server.warnings["authorization"]() is None
-
-
-async def test_readiness_follows_the_caches_and_the_context_in_use(service: Service) -> None:
-    service.snapshot_store.swap(snapshots.snapshot(synced=False))
-    assert service.unready().keys() == {"caches"}
-    service.server.door.in_use = None
-    assert service.unready().keys() == {"caches", "tls"}
-
-
-async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Service, hpa: Ask) -> None:
-    assert (await hpa(EFFECTIVE)).status == 200
-    for path in (CONFIG_MAP, SECRET, REVIEWS):
-        service.cluster.faults[path] = 503
-    seen = service.cluster.asked[f"GET {SECRET}"]
-    await service.cluster.until(lambda: service.cluster.asked[f"GET {SECRET}"] > seen)
-    assert service.unready() == {}
-    assert (await hpa(EFFECTIVE)).status == 200
 
 
 PODS = f"{CUSTOM}/pods/%2A/effective_cpu"

@@ -111,31 +111,6 @@ async def test_no_header_of_a_client_arrives_there(ask: Ask, upstream: FakeUpstr
     assert sent.keys() <= {"host", "authorization", "via", "accept", "accept-encoding", "user-agent"}
 
 
-async def test_a_list_of_many_items_of_the_namespace_or_of_none_passes_whole(ask: Ask, upstream: FakeUpstream) -> None:
-    many = [*(item(str(number)) for number in range(5000)), item(namespace=None), item(namespace="")]
-    upstream.answering(listing(*many))
-    assert (await ask(f"{SHOP}/pods/%2A/rps")).body == listing(*many)
-    upstream.answering(listing(*many, item(namespace="other")))
-    assert code_of(await ask(f"{SHOP}/pods/%2A/rps")) == 503
-
-
-async def test_a_new_token_is_used_with_the_next_request_and_without_one_none_is_sent(
-    ask: Ask, upstream: FakeUpstream
-) -> None:
-    await ask(RPS)
-    staged = upstream.folder / "token.new"
-    staged.write_text("rotated")
-    staged.replace(upstream.folder / "token")
-    await ask(RPS)
-    sent = [one.headers["authorization"] for one in upstream.metrics_seen]
-    assert sent == ["Bearer low-privilege", "Bearer rotated"]
-    (upstream.folder / "token").unlink()
-    answer = await ask(RPS)
-    assert code_of(answer) == 503
-    assert "the adapter's credentials for it cannot be read" in answer.message
-    assert len(upstream.metrics_seen) == 2
-
-
 async def test_no_header_of_the_upstream_comes_back(ask: Ask, upstream: FakeUpstream) -> None:
     odd = {"Retry-After": "9", "Set-Cookie": "a=b", "Warning": "299 - x", "Audit-Id": "1", "X-Remote-User": "admin"}
     upstream.answering(listing(item()), **odd)
@@ -150,12 +125,6 @@ async def test_nothing_arrives_there_for_a_stranger(
     cluster.may = lambda _: False
     for headers, code in (({}, 401), (as_user("eve"), 403), ({"Authorization": "Bearer x"}, 401)):
         assert (await service.ask(RPS, leaf=proxy, headers=headers)).status == code
-    assert upstream.metrics_seen == []
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-async def test_metrics_are_only_read(ask: Ask, upstream: FakeUpstream, method: str) -> None:
-    assert (await ask(RPS, method=method)).status == 405
     assert upstream.metrics_seen == []
 
 
@@ -183,7 +152,7 @@ async def test_a_metric_of_ours_is_never_asked_from_the_upstream(
 
 @pytest.mark.parametrize(
     ("status", "reason", "passes"),
-    [(404, "NotFound", 404), (429, "TooManyRequests", 429), (500, "InternalError", 500), (418, "BadRequest", 400)],
+    [(404, "NotFound", 404), (429, "TooManyRequests", 429), (500, "InternalError", 500)],
 )
 async def test_an_error_of_the_upstream_comes_back_as_a_status_without_retry_after(
     ask: Ask, upstream: FakeUpstream, status: int, reason: str, passes: int
@@ -220,7 +189,8 @@ GOOD = listing(item())
         (GOOD, 302, {"Location": "/elsewhere"}, "HTTP 302, and no Kubernetes Status"),
         (GOOD, 206, {}, "HTTP 206"),
         (b"who are you", 401, {}, "does not accept the adapter's credentials"),
-        (b"no", 403, {}, "lacks the right"),
+        (b"no", 403, {}, "does not let the adapter read"),
+        (b'{"kind": "Status", "message": "odd"}', 418, {}, "HTTP 418, and no Kubernetes Status"),
     ],
 )  # fmt: skip
 async def test_what_is_no_answer_becomes_an_error_with_its_cause(
@@ -280,52 +250,8 @@ async def test_an_upstream_that_is_gone_is_an_error_with_its_cause_until_it_is_b
     assert (await ask(RPS)).status == 200
 
 
-async def test_an_untrusted_certificate_is_an_error(service: Service, ask: Ask, upstream: FakeUpstream) -> None:
-    trustme.CA().cert_pem.write_to_path(str(upstream.folder / "ca.crt"))
-    service.upstreams.apply_settings(upstream.settings(timeout_seconds=1.5), ())
-    answer = await ask(RPS)
-    assert code_of(answer) == 503
-    assert "its certificate is not trusted" in answer.message
-    assert upstream.metrics_seen == []
-    bundle = pem(upstream.authority)
-    service.upstreams.apply_settings(upstream.settings(ca_file="", ca_bundle=bundle), ())
-    assert (await ask(RPS)).status == 200
-
-
 async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Ask, upstream: FakeUpstream) -> None:
     answer = await ask(RPS, Via="1.1 gateway, 1.1 effective-load")
     assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
     assert upstream.metrics_seen == []
     assert (await ask(RPS, Via="1.1 gateway")).status == 200
-
-
-async def test_a_loop_is_named_to_who_asked_first(ask: Ask, upstream: FakeUpstream) -> None:
-    async def back_to_us(request: web.BaseRequest) -> web.Response:
-        answer = await ask(request.raw_path, Via=request.headers["Via"])
-        return web.Response(body=answer.body, status=answer.status)
-
-    upstream.respond = back_to_us
-    answer = await ask(RPS)
-    assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
-    assert "check upstreams" in answer.message
-    assert len(upstream.metrics_seen) == 1
-
-
-async def test_requests_are_counted_by_group_and_code(service: Service, ask: Ask, upstream: FakeUpstream) -> None:
-    await ask(RPS)
-    upstream.answering(b"<html>", 502)
-    await ask(f"{DEEP}/deep")
-    text = (await service.metrics.exposition()).decode()
-    name = "effective_load_upstream"
-    assert f'{name}_request_duration_seconds_count{{code="200",group="{CUSTOM}"}} 1.0' in text
-    assert f'{name}_request_duration_seconds_count{{code="503",group="{EXTERNAL}"}} 1.0' in text
-    assert f'{name}_errors_total{{group="{EXTERNAL}",reason="failing"}} 1.0' in text
-    assert f'group="{CUSTOM}",resource_kind="upstream"' in text
-    assert 'resource_kind="target"' not in text
-
-
-async def test_without_an_upstream_nothing_changes(service: Service, ask: Ask, upstream: FakeUpstream) -> None:
-    service.upstreams.apply_settings(upstream.settings("external"), ())
-    answer = await ask(RPS)
-    assert (code_of(answer), upstream.metrics_seen) == (404, [])
-    assert (await ask(f"{DEEP}/deep")).status == 200

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver.discovery import MOST_NAMES, Discovery
+from adapter.apiserver.discovery import document
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
-from adapter.apiserver.upstream import UpstreamAdapter, Upstreams, scopes_of
+from adapter.apiserver.upstream import Upstream, Upstreams
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import SnapshotIndex
@@ -25,23 +25,25 @@ QUERIES = (
     NamedQuery(name="waiting", server="main", query='x{namespace="$namespace"}'),
 )
 
+SCOPES = {"requests": "Pods", "depth": "Service"}
+"""The scopes of those that are served: `waiting` has a variable."""
+
 
 @pytest.fixture
-async def custom(upstream: FakeUpstream) -> AsyncIterator[UpstreamAdapter]:
+async def custom(upstream: FakeUpstream) -> AsyncIterator[Upstream]:
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
-    settings = upstream.settings("custom").custom
-    assert settings is not None
-    made = UpstreamAdapter(CUSTOM, settings, scopes_of(QUERIES), Metrics())
+    made = Upstream(CUSTOM, Metrics(), 30)
+    made.apply(upstream.settings("custom").custom, SCOPES)
     yield made
     await made.close()
 
 
-def listed(upstream: UpstreamAdapter, version: str = "v1beta2") -> list[str]:
+def listed(upstream: Upstream, version: str = "v1beta2") -> list[str]:
     return list(upstream.names.get(version, {}))
 
 
 async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
-    custom: UpstreamAdapter, upstream: FakeUpstream
+    custom: Upstream, upstream: FakeUpstream
 ) -> None:
     for listed_v2 in ([], ["pods/rps", "services/rps"]):
         if listed_v2:
@@ -52,7 +54,16 @@ async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
-async def test_a_version_that_is_not_answered_keeps_its_names(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
+async def test_upstream_removed_while_its_names_are_read_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
+    reading = asyncio.create_task(custom.refresh())
+    await asyncio.sleep(0)
+    custom.apply(None, SCOPES)
+    await reading
+    assert (listed(custom), listed(custom, "v1beta1")) == ([], [])
+
+
+async def test_a_version_that_is_not_answered_keeps_its_names(custom: Upstream, upstream: FakeUpstream) -> None:
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
     await custom.refresh()
     upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/depth")}
@@ -63,61 +74,21 @@ async def test_a_version_that_is_not_answered_keeps_its_names(custom: UpstreamAd
     assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
 
 
-async def test_a_very_long_list_is_cut_and_an_upstream_without_a_metric_any_more_lists_none(
-    custom: UpstreamAdapter, upstream: FakeUpstream
-) -> None:
-    many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", *many)}
-    await custom.refresh()
-    assert listed(custom) == many[:MOST_NAMES]
-    upstream.documents = {V2: {**names(CUSTOM, "v1beta2"), "resources": None}}
-    await custom.refresh()
-    assert listed(custom) == []
-
-
-async def test_names_of_ours_and_names_that_are_none_are_not_listed(
-    custom: UpstreamAdapter, upstream: FakeUpstream
-) -> None:
+async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
     ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
-    document = names(CUSTOM, "v1beta2", *ours, *none, *others)
-    upstream.documents = {V2: document}
+    found = names(CUSTOM, "v1beta2", *ours, *none, *others)
+    upstream.documents = {V2: found}
     await custom.refresh()
     assert listed(custom) == sorted(others)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        [],
-        {"kind": "APIResourceList"},
-        {**names(CUSTOM, "v1beta1", "pods/x"), "kind": "Secret"},
-        names(CUSTOM, "v1beta1", "pods/wrong-version"),
-        {**names(CUSTOM, "v1beta2"), "resources": [{"name": 3}]},
-        {**names(CUSTOM, "v1beta2", "pods/x"), "padding": "x" * (5 << 20)},
-    ],
-    ids=lambda _: "",
-)
-async def test_a_document_that_cannot_be_read_keeps_the_names(
-    custom: UpstreamAdapter, upstream: FakeUpstream, document: Any
-) -> None:
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
-    await custom.refresh()
-    upstream.documents = {V2: document}
-    with pytest.raises(SourceError, match="does not answer discovery: v1beta2: "):
-        await custom.refresh()
-    assert listed(custom) == ["pods/rps"]
-
-
-def merged(theirs: dict[str, bool], group: str = CUSTOM) -> list[dict[str, Any]]:
+def merged(theirs: dict[str, bool]) -> list[dict[str, Any]]:
     """The resources of the list."""
-    index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
-    discovery = Discovery(lambda asked, _: theirs if asked == group else {})
-    version = {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group]
-    document = discovery.document(parse_target(f"/apis/{group}/{version}"), index)
-    assert document is not None
-    found: list[dict[str, Any]] = json.loads(document)["resources"]
+    made = document(parse_target(f"/apis/{V2}"), SnapshotIndex(snapshots.snapshot(snapshots.view())), theirs)
+    assert made is not None
+    found: list[dict[str, Any]] = json.loads(made)["resources"]
     return found
 
 
@@ -135,19 +106,6 @@ def test_each_parent_has_one_scope() -> None:
     scopes = {(one["name"].partition("/")[0], one["namespaced"]) for one in resources}
     assert {("pods", True), ("namespaces", False)} <= scopes
     assert len({parent for parent, _ in scopes}) == len(scopes)
-
-
-def test_external_names_are_listed_beside_ours() -> None:
-    every = [one["name"] for one in merged({"externalmetrics": True}, group=EXTERNAL)]
-    assert every[-1] == "externalmetrics"
-    assert "desired_replicas" in every
-
-
-def test_a_list_follows_the_upstream() -> None:
-    theirs: dict[str, bool] = {}
-    assert not any(one["name"] == "services/rps" for one in merged(theirs))
-    theirs["services/rps"] = True
-    assert merged(theirs)[-1]["name"] == "services/rps"
 
 
 async def test_names_are_refreshed_in_the_background_and_follow_the_settings(upstream: FakeUpstream) -> None:

@@ -98,22 +98,6 @@ async def test_a_broken_input_is_reported_in_the_status_of_policies_that_use_it(
     told.stand.cluster.mend()
 
 
-@pytest.mark.parametrize("plural", ["pods", "horizontalpodautoscalers"])
-async def test_a_companion_that_may_not_list_reports_it_in_every_status(
-    monkeypatch: pytest.MonkeyPatch, plural: str
-) -> None:
-    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    async with standing(*SERVICES[:3]) as stand:
-        stand.cluster.refused.add(plural)
-        async with running(stand), accompanied(stand) as told:
-            await told.until(
-                list(SERVICES[:3]), "InputsFresh", "False", f"{plural} have not been listed yet: {plural} is"
-            )
-            assert stand.silent(plural) == 1
-            stand.cluster.mend()
-            await stand.until_answered()
-
-
 async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: Told) -> None:
     await told.until(list(SERVICES), "Ready", "True")
     told.stand.cluster.break_watches(told.stand.cluster.muted, "pods")
@@ -123,11 +107,3 @@ async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: T
     writes = [one for one in told.stand.cluster.asked if not one.startswith("GET")]
     assert [one for one in writes if not one.endswith("/status")] == []
     told.stand.cluster.mend()
-
-
-async def test_a_namespace_that_may_not_be_read_does_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    async with standing(*SERVICES, kubernetes={"namespaces": ["cart", "shop"]}) as stand:
-        stand.cluster.refused |= {"watermarkpolicies in cart"}
-        async with running(stand), accompanied(stand) as told:
-            await told.until([one for one in SERVICES if one.namespace == "shop"], "Ready", "True")

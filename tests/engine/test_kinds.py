@@ -9,6 +9,7 @@ from prometheus_client.exposition import generate_latest
 from adapter.evaluation import targets
 from adapter.runtime.backoff import Backoff
 from tests.engine.kit import SILENCE_SECONDS, Service, Stand, running, standing, until
+from tests.waiting import eventually
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
@@ -35,7 +36,7 @@ async def until_dropped(stand: Stand) -> None:
 
 @pytest.mark.parametrize("plural", ["watermarkpolicies", "horizontalpodautoscalers"])
 async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(stand: Stand, plural: str) -> None:
-    assert stand.silent("widgets.example.com") == 0
+    await eventually(lambda: stand.silent("widgets.example.com") == 0)
     drop(stand, plural)
     await until_dropped(stand)
     stand.cluster.asked.clear()
@@ -47,19 +48,10 @@ async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(
     assert [one for one in stand.cluster.asked if "example.com" in one] == []
 
 
-async def test_a_kind_that_comes_back_is_watched_again(stand: Stand) -> None:
-    drop(stand)
-    await until_dropped(stand)
-    stand.cluster.remove("widgets", "shop/thing")
-    stand.services.remove(THING)
-    stand.add(THING)
-    await stand.until_answered()
-
-
 async def test_a_kind_whose_definition_was_deleted_and_created_again_is_watched_again(stand: Stand) -> None:
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
     await stand.until_refused(["thing"], "serves no")
-    assert stand.silent("widgets.example.com") is None
+    await eventually(lambda: stand.silent("widgets.example.com") is None)
     assert await stand.answer(WEB) == "5"
     stand.cluster.mend()
     await stand.until_answered()
@@ -76,58 +68,6 @@ async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(monkeyp
         await stand.until_refused(["thing"], "has no selector")
         stand.cluster.selector_path = ".status.podsBy"
         await stand.until_answered()
-
-
-async def test_an_unchanged_kind_keeps_its_watch_while_discovery_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.02)
-    async with standing(THING) as stand, running(stand):
-        await stand.until_answered()
-        stand.cluster.asked.clear()
-
-        async def looked_up() -> bool:
-            return sum("customresourcedefinitions" in one for one in stand.cluster.asked) >= 3
-
-        await until(looked_up, 5, stand.all_answers)
-        stand.cluster.refused.add("definitions")
-        stand.cluster.asked.clear()
-        await until(looked_up, 5, stand.all_answers)
-        assert [one for one in stand.cluster.asked if one.endswith("/widgets")] == []
-        assert await stand.answer(THING) == "5"
-
-
-@pytest.mark.parametrize(
-    ("how", "says"), [("gone", "serves no"), ("withdrawn", "serves no widgets.example.com any more")]
-)
-async def test_a_kind_that_is_not_served_is_looked_up_with_back_off_as_long_as_it_is_needed(
-    monkeypatch: pytest.MonkeyPatch, how: str, says: str
-) -> None:
-    """Whether discovery knows nothing of it, or still tells of it."""
-    waits: list[float] = []
-
-    def wait(_: float, bound: float) -> float:
-        waits.append(bound)
-        return 0.05
-
-    async def waited() -> bool:
-        return len(waits) >= 8
-
-    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(wait))
-    async with standing(WEB, THING) as stand:
-        getattr(stand.cluster, how).add("widgets")
-        async with running(stand):
-            await stand.until_answered(["web"])
-            await stand.until_refused(["thing"], says)
-            await until(waited, 10, stand.all_answers)
-            assert waits[:8] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-            drop(stand)
-            await asyncio.sleep(0.5)
-            count = len(waits)
-            await asyncio.sleep(0.5)
-            assert len(waits) == count
-            getattr(stand.cluster, how).clear()
-            stand.services.remove(THING)
-            stand.add(THING)
-            await stand.until_answered()
 
 
 @pytest.mark.parametrize(

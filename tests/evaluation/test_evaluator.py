@@ -1,7 +1,5 @@
-import gc
 import json
 from dataclasses import replace
-from types import FunctionType, ModuleType
 
 import pytest
 
@@ -204,11 +202,6 @@ def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stan
     assert states == {PodState.DOUBTFUL}
 
 
-def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:
-    stand.world.policy_changed(None, entry(registry=Registry(name="kubernetes")))
-    assert desired(stand.view()) == 7
-
-
 @pytest.mark.parametrize(
     ("now", "remembered"), [(entry(), True), (entry(uid="another"), False)], ids=["the same", "created again"]
 )
@@ -232,37 +225,6 @@ def test_the_thread_assesses_only_policies_with_more_than_few_pods(few_pods: int
     assert desired(view) == 7
 
 
-def test_what_changes_while_a_policy_is_evaluated_is_part_of_the_next_evaluation() -> None:
-    stand = Stand(few_pods=0)
-    stand.world.policy_changed(entry(), entry(registry=NACOS))
-    stand.inputs.listed = first = Roster(at=NOW - 9)
-    evaluation = stand.evaluator.begin(KEY)
-    assert callable(evaluation)
-    before, stand.inputs.listed = stand.inputs.samples, Roster(at=NOW + 1)
-    stand.inputs.samples, stand.now = loads(5, "3"), NOW + 5
-    view = evaluation()
-    assert view.inputs is not None
-    assert (view.inputs.now, view.inputs.roster, view.inputs.samples.resources) == (NOW, first, before)
-    assert stand.view().inputs != view.inputs
-
-
-def test_the_kept_inputs_keep_no_pods_that_are_gone(stand: Stand) -> None:
-    stand.view()
-    for old in web_pods(5):
-        stand.world.pod_changed(old, replace(old, host_ip="10.9.9.9"))
-    stand.now += 1
-    view = stand.view()
-    kept, stack = set[int](), [view.inputs, view.assessment]
-    nodes = set()
-    while stack:
-        one = stack.pop()
-        if id(one) not in kept and not isinstance(one, type | ModuleType | FunctionType):  # these lead everywhere
-            kept.add(id(one))
-            stack += gc.get_referents(one)
-            nodes |= {one.host_ip} if isinstance(one, Pod) else set()
-    assert nodes == {"10.9.9.9"}
-
-
 def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> None:
     row = stand.row(NOW + 3)
     assert (row.desired, row.current, row.decision_age, row.verdict) == (7.0, 5.0, 3.0, "Above")
@@ -270,21 +232,6 @@ def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> No
     assert row.pods["serving"] == 5.0
     (metric,) = row.metrics
     assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
-
-
-def test_the_metrics_of_a_policy_have_the_bounds_of_its_hpa_also_without_a_decision(stand: Stand) -> None:
-    (row,) = policy_rows(Snapshot(policies={KEY: replace(stand.view(), assessment=None)}), NOW)
-    assert (row.minimum, row.maximum, row.error) == (1.0, 100.0, "NotAssessed")
-
-
-def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample_if_there_is_any(stand: Stand) -> None:
-    snapshot = Snapshot(policies={KEY: stand.view()})
-    first, later = [row.metrics[0].sample_age for at in (NOW, NOW + 30) for row in policy_rows(snapshot, at)]
-    assert first is not None
-    assert later == first + 30
-    nothing = Stand()
-    nothing.inputs.samples = loads(0, "1500m")
-    assert [metric.sample_age for metric in nothing.row().metrics] == [None]
 
 
 def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
@@ -301,17 +248,6 @@ def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand:
     stand.now += 91
     stand.inputs.samples = loads(4, "1500m", at=stand.now)
     assert stand.row(stand.now).conditions == fine | {"InputsFresh": False}
-
-
-def test_the_metrics_of_a_policy_with_a_registry_say_whether_the_registry_is_trusted(stand: Stand) -> None:
-    stand.world.policy_changed(None, entry(registry=NACOS))
-    assert stand.row().conditions["RegistryDataValid"] is False, "it has not given an answer yet"
-
-
-def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
-    stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
-    snapshot = Snapshot(policies={KEY: stand.view()})
-    assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(snapshot, at)] == ["Held", "Active"]
 
 
 FOLLOWS = replace(hpa(), metrics=ASKS)

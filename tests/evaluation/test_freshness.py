@@ -74,14 +74,6 @@ def test_a_silent_watch_of_a_kind_affects_the_policies_of_that_kind() -> None:
     assert checked.count("widgets.example.com") == 1
 
 
-def test_a_silent_watch_of_one_namespace_affects_that_namespace() -> None:
-    checked = Checked(FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart"))
-    assert "pods in namespace shop" in (checked.policy() or "")
-    assert (checked.policy("cart"), checked.freshness.unready()) == (None, None)
-    assert checked.freshness.warning() == checked.policy()
-    assert checked.namespaces == ["shop"]
-
-
 def test_a_replica_whose_watches_are_all_silent_is_unready() -> None:
     watches = [FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart")]
     checked = Checked(*watches)
@@ -128,18 +120,6 @@ def test_a_change_is_reported_once() -> None:
     checked.freshness.check()
     checked.freshness.check()
     assert checked.namespaces == [""] * 3
-
-
-def test_a_dropped_kind_leaves_no_series_behind() -> None:
-    checked = Checked(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
-    checked.metrics.watch_proof.labels("widgets.example.com").set(1)
-    checked.metrics.watch_restarts.labels("widgets.example.com", "refused").inc()
-    checked.kinds.clear()
-    checked.freshness.check()
-    assert checked.count("widgets.example.com") is None
-    assert checked.count("pods") == 0
-    for metric in (checked.metrics.watch_proof, checked.metrics.watch_restarts):
-        assert not [one for family in metric.collect() for one in family.samples if "widgets" in str(one.labels)]
 
 
 def test_the_sentence_has_the_time_of_the_last_proof_and_stays_the_same() -> None:

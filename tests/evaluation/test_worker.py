@@ -1,18 +1,15 @@
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.worker import MAX_BATCH, Worker
-from adapter.kube.selectors import parse_selector
+from adapter.evaluation.worker import Worker
 from adapter.load.spec import Target
-from adapter.runtime.concurrency import PASSES, Slices
+from adapter.runtime.concurrency import PASSES
 from adapter.runtime.work_queue import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.series import NamedQueryResult
 from tests.apiserver import snapshots
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
@@ -91,7 +88,7 @@ async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old(b
 
 
 async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy(bench: Bench) -> None:
-    bench.worker.publish({A: with_pods(A, "web")})
+    bench.worker.publish({A: snapshots.view(A.name)})
     assert bench.snapshots.current.policies[A].assessment is not None
     bench.views |= {A: ValueError("broken"), B: view(B)}
     bench.run(A, B)
@@ -111,37 +108,6 @@ async def test_every_policy_is_evaluated_again_without_a_change(bench: Bench, mo
     assert set(bench.seen) == {A}
 
 
-async def test_views_of_policies_that_are_due_together_share_a_few_snapshots(bench: Bench) -> None:
-    keys = [Key("shop", f"policy-{index}") for index in range(3 * MAX_BATCH)]
-    bench.views |= {key: view(key) for key in keys}
-    swapped: list[int] = []
-    complete = asyncio.Event()
-
-    def swap(_changed: object) -> None:
-        swapped.append(len(bench.snapshots.current.policies))
-        if swapped[-1] == len(keys):
-            complete.set()
-
-    bench.snapshots.subscribe(swap)
-    bench.run(*keys)
-    await asyncio.wait_for(complete.wait(), 5)
-    assert len(swapped) <= 4
-
-
-async def test_a_batch_is_published_in_another_pass_of_the_loop_than_its_last_evaluation(bench: Bench) -> None:
-    published = list[bool]()
-
-    def begin(key: Key) -> PolicyView:
-        asyncio.get_running_loop().call_soon(lambda: published.append(key in bench.snapshots.current.policies))
-        bench.evaluate(key)
-        return view(key, "web")
-
-    bench.run(A, begin=begin)
-    await until(bench, 1)
-    assert published == [False], "a request would wait for both"
-    assert A in bench.snapshots.current.policies
-
-
 async def test_pending_policies_are_published_at_once_until_each_was_evaluated_or_deleted(bench: Bench) -> None:
     bench.views[A] = view(A)
     bench.worker.publish_pending({A: view(A), B: view(B)})
@@ -154,13 +120,6 @@ async def test_pending_policies_are_published_at_once_until_each_was_evaluated_o
     bench.queue.add(B)
     await asyncio.wait_for(evaluated, 5)
     assert {key: found.pending for key, found in bench.snapshots.current.policies.items()} == {A: False}
-
-
-async def test_an_evaluated_policy_is_not_pending_again(bench: Bench) -> None:
-    bench.worker.publish({A: view(A, "web")})
-    bench.worker.publish_pending({A: view(A)})
-    assert bench.snapshots.current.policies == {A: view(A, "web")}
-    assert not bench.worker.pending
 
 
 async def test_a_policy_whose_first_evaluation_fails_is_still_published(bench: Bench) -> None:
@@ -184,69 +143,3 @@ async def test_a_policy_that_is_deleted_or_has_another_target_frees_its_first_un
     bench.worker.publish({A: None})
     assert bench.snapshots.current.by_target == {web: B}
     assert bench.snapshots.current.policies.keys() == {B}
-
-
-async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others(bench: Bench) -> None:
-    before = bench.snapshots.current
-    bench.worker.publish({A: view(A)})
-    bench.worker.publish_objects({}, {"shop": {}}, synced=True)
-    bench.worker.publish_queries({"load": NamedQueryResult(name="load", by_pod=True)})
-    current = bench.snapshots.current
-    assert (set(current.policies), current.synced, set(current.queries)) == ({A}, True, {"load"})
-    assert not before.policies
-
-
-def with_pods(key: Key, *apps: str) -> PolicyView:
-    return snapshots.view(
-        key.name,
-        target=key.name,
-        pods=[snapshots.reading(app)._replace(pod=snapshots.pod(app, labels={"app": app})) for app in apps],
-    )
-
-
-async def test_a_policy_is_found_by_the_pods_of_its_last_assessment(bench: Bench) -> None:
-
-    async def found(app: str) -> set[Key]:
-        of_namespace = bench.snapshots.current.by_pods.get("shop")
-        return set() if of_namespace is None else await of_namespace.select(parse_selector(f"app={app}"), Slices())
-
-    bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
-    assert (await found("web"), await found("old")) == ({A, B}, {A})
-    bench.worker.publish({A: with_pods(A, "web")})
-    assert (await found("web"), await found("old")) == ({A, B}, set())
-    bench.worker.publish({A: None})
-    assert await found("web") == {B}
-    bench.worker.publish({B: view(B)})
-    assert bench.snapshots.current.by_pods == {}
-
-
-async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished_view_waiting(bench: Bench) -> None:
-    bench.views[A] = view(A)
-    finished = threading.Event()
-    passes = 0
-
-    def begin(key: Key) -> Callable[[], PolicyView]:
-        def evaluate() -> PolicyView:
-            if key == B:
-                finished.wait(10)
-            return view(key)
-
-        return evaluate
-
-    async def count_passes() -> None:
-        nonlocal passes
-        while A not in bench.snapshots.current.policies or passes < 100:
-            passes += 1
-            await asyncio.sleep(0)
-        assert bench.snapshots.current.policies.keys() == {A}
-        finished.set()
-
-    def published(_changed: object) -> None:
-        if B in bench.snapshots.current.policies:
-            complete.set()
-
-    complete = asyncio.Event()
-    bench.snapshots.subscribe(published)
-    bench.run(A, B, begin=begin)
-    await asyncio.wait_for(count_passes(), 5)
-    await asyncio.wait_for(complete.wait(), 5)

@@ -1,19 +1,16 @@
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, PodIndex
 from adapter.load.pods import Owner
-from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds
-from adapter.policy.hpa import CrossVersionReference, ScalingRules
+from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.linking import Neighbours, TargetRef
 from adapter.registries.source import ServiceKey
-from adapter.snapshot import Key, PodsMetricTarget, TargetKey
-from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
-from tests.load.kit import REGISTRY, cpu, pod, queue
+from adapter.snapshot import Key
+from tests.evaluation.kit import KEY, REF, entry, hpa, web_pods
+from tests.load.kit import REGISTRY, pod, queue
 
 CART = Key("cart", "web")
 
@@ -31,8 +28,9 @@ class Told:
         self.links += 1
 
     def since(self) -> set[Key]:
-        found = set(self.marked)
+        found = {*self.marked, *self.soon}
         self.marked.clear()
+        self.soon.clear()
         return found
 
 
@@ -131,7 +129,7 @@ class TestMarks:
         told.world.policy_changed(None, entry("other", registry=REGISTRY))
         told.since()
         told.world.roster_changed(ServiceKey(REGISTRY.name, REGISTRY.service))
-        assert (told.since(), told.soon) == (set(), [Key("shop", "other")])
+        assert (told.marked, told.soon) == ([], [Key("shop", "other")])
 
     def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
         told.world.policy_changed(entry(), None)
@@ -164,12 +162,6 @@ class TestRivals:
         assert told.world.link(KEY) is not None
         assert told.world.neighbours(KEY).policies == ""
 
-    def test_a_policy_that_turns_to_another_hpa_is_nobodys_rival_any_more(self, told: Told, second: Key) -> None:
-        told.world.hpa_changed(None, hpa("other", "other"))
-        told.world.policy_changed(entry(second.name, hpa="web"), entry(second.name, hpa="other"))
-        assert told.world.link(KEY) is not None
-        assert told.world.neighbours(KEY).policies == ""
-
     def test_a_policy_that_becomes_invalid_has_no_link(self, told: Told) -> None:
         told.world.policy_changed(entry(), DecodedPolicy(namespace="shop", name="web", fault="spec.metrics: none"))
         assert told.world.link(KEY) is None
@@ -190,45 +182,3 @@ class TestNeeds:
         before = told.links
         told.world.hpa_changed(hpa(), hpa(target="other"))
         assert told.links > before
-
-    def test_an_hpa_that_scaled_marks_its_policy_and_needs_nothing_new(self, told: Told) -> None:
-        before = told.links
-        told.world.hpa_changed(hpa(), replace(hpa(), bounds=Bounds(minimum=1, maximum=100, last_scale=1.0)))
-        assert (told.since(), told.links) == ({KEY}, before)
-        assert told.world.link(KEY) is not None
-
-    def test_hpas_that_ask_for_pods_metrics_are_known_with_their_aim(self, told: Told) -> None:
-        told.world.hpa_changed(hpa(), hpa("web", "web", "Deployment", pods_metric("effective_cpu", 12 * NANO // 10)))
-        found = told.world.pods_metric_targets(lambda version, kind: f"{kind.lower()}s.{version.partition('/')[0]}")
-        assert found == {
-            "shop": (
-                PodsMetricTarget(
-                    hpa="web",
-                    target=TargetKey("shop", "deployments.apps", "web"),
-                    metric="effective_cpu",
-                    average=12 * NANO // 10,
-                ),
-            )
-        }
-
-    def test_links_are_all_policies_with_an_hpa(self, told: Told) -> None:
-        told.world.policy_changed(None, entry("orphan"))
-        assert [link.policy.name for link in told.world.links()] == ["web"]
-        assert told.world.policies[Key("shop", "orphan")].policy == entry("orphan", metrics=(cpu(),)).policy
-
-
-class TestNeighbours:
-    def test_other_hpas_of_the_target_are_known_in_whatever_version_they_name_it(self, told: Told) -> None:
-        old = replace(hpa("spare"), target=CrossVersionReference("apps/v1beta2", "Deployment", "web"))
-        told.world.hpa_changed(None, old)
-        told.world.hpa_changed(None, hpa("other", target="api"))
-        assert told.world.neighbours(KEY) == Neighbours(hpas="spare")
-        told.world.hpa_changed(old, None)
-        assert told.world.neighbours(KEY) == Neighbours()
-
-    def test_an_hpa_with_a_tolerance_is_counted_as_long_as_it_has_one(self, told: Told) -> None:
-        exact = replace(hpa(), scale_down=ScalingRules(tolerance=Fraction(0)))
-        told.world.hpa_changed(hpa(), exact)
-        assert told.world.tolerances == 1
-        told.world.hpa_changed(exact, hpa())
-        assert told.world.tolerances == 0

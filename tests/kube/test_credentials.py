@@ -88,46 +88,12 @@ class TestKubeconfig:
         assert (found.server, found.authorization, found.lifetime) == (SERVER, authorization, 300.0)
         assert authorization.split()[1] not in repr(found)
 
-    async def test_authority_without_key_identifiers_is_trusted(self, access: Access, ca_file: Path) -> None:
-        tls = (await access({}, **{"certificate-authority": str(ca_file)})).tls
-        assert tls is not None
-        assert len(tls.get_ca_certs()) == 1
-        assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
-        assert not tls.verify_flags & ssl.VERIFY_X509_STRICT
-
-    async def test_certificates_in_the_file_itself_are_used(self, access: Access, authority: trustme.CA) -> None:
-        pair = authority.issue_cert("somebody@example.com")
-        encoded = base64.b64encode(pair.cert_chain_pems[0].bytes()).decode()
-        key = base64.b64encode(pair.private_key_pem.bytes()).decode()
-        trusted = base64.b64encode(authority.cert_pem.bytes()).decode()
-        user = {"client-certificate-data": encoded, "client-key-data": key}
-        found = await access(user, **{"certificate-authority-data": trusted})
-        assert found.tls is not None
-        assert found.authorization == ""
-
     async def test_server_name_proxy_and_verification_are_read(self, access: Access) -> None:
         more = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
         found = await access({}, **more)
         assert found.tls is not None
         assert found.tls.verify_mode is ssl.CERT_NONE
         assert (found.server_name, found.proxy) == ("kubernetes", "http://proxy:3128")
-
-    async def test_plain_http_has_no_tls(self, access: Access) -> None:
-        found = await access({}, server="http://127.0.0.1:8001/")
-        assert (found.server, found.tls) == ("http://127.0.0.1:8001", None)
-
-    async def test_several_files_are_merged(
-        self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        first = kubeconfig({"token": "first"}, name="first")
-        second = kubeconfig({"token": "second"}, name="second")
-        monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{first}:{second}")
-        assert (await choose_credentials(None)()).authorization == "Bearer first"
-
-    async def test_config_of_the_home_is_the_last_resort(self, kubeconfig: Write, tmp_path: Path) -> None:
-        (tmp_path / ".kube").mkdir()
-        kubeconfig({"token": "home"}, name=".kube/config")
-        assert (await choose_credentials(None)()).authorization == "Bearer home"
 
     @pytest.mark.parametrize(
         "content",
@@ -172,10 +138,6 @@ class TestInCluster:
         assert (access.server, access.authorization) == ("https://[fd00::1]:443", "Bearer first")
         assert access.lifetime == 60.0
 
-    async def test_unchanged_files_keep_the_connections(self) -> None:
-        load = choose_credentials(None)
-        assert (await load()).tls is (await load()).tls
-
     async def test_new_token_and_authority_are_read(self, tmp_path: Path, ca_file: Path) -> None:
         load = choose_credentials(None)
         before = await load()
@@ -186,9 +148,6 @@ class TestInCluster:
         assert before.tls is not None
         assert after.tls is not None
         assert after.tls.get_ca_certs() != before.tls.get_ca_certs()
-
-    async def test_named_kubeconfig_comes_first(self, access: Access) -> None:
-        assert (await access({"token": "named"})).authorization == "Bearer named"
 
     async def test_service_account_comes_before_kubeconfig_of_environment(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch
@@ -259,13 +218,6 @@ class TestKeeper:
         with pytest.raises(CredentialsError, match="nothing there"):
             await keeper.current()
         assert await keeper.current() is ONE
-
-    async def test_refusal_of_replaced_credentials_loads_nothing(self, clock: Clock) -> None:
-        keeper = self.keeper(clock, ONE, TWO, ONE)
-        await keeper.current()
-        assert await keeper.current(refused=ONE) is TWO
-        clock.pass_(5)
-        assert await keeper.current(refused=ONE) is TWO
 
     async def test_refusals_load_at_most_every_5_s(self, clock: Clock) -> None:
         keeper = self.keeper(clock, ONE, TWO, ONE)

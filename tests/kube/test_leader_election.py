@@ -4,16 +4,13 @@ import asyncio
 import random
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
 from tests.kube.lease_kit import (
     Candidate,
     Server,
-    empty,
     in_own_time,
     leader,
     moment,
@@ -54,18 +51,6 @@ async def test_when_the_leader_is_killed_another_one_acts_within_15_s(after: flo
 
 
 @in_own_time
-async def test_a_longer_lease_of_a_killed_leader_is_taken_after_its_own_duration() -> None:
-    server = Server()
-    first, second = (Candidate(name, server, duration=30) for name in "ab")
-    await first.start(5)
-    await second.start(40)
-    await first.kill()
-    killed = moment()
-    await asyncio.sleep(40)
-    assert 30 - RETRY_SECONDS <= second.acts[0][0] - killed < 30 + RETRY_SECONDS + 1
-
-
-@in_own_time
 async def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
     server = Server()
     first, second = await one_and_another(server)
@@ -76,27 +61,6 @@ async def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
     await asyncio.sleep(RETRY_SECONDS + 1)
     assert second.acts
     assert second.acts[0][0] - ended <= RETRY_SECONDS + 0.1
-
-
-@in_own_time
-async def test_a_leader_that_ends_while_its_renewal_is_under_way_gives_the_lease_back_all_the_same() -> None:
-    one, server = await leader(
-        2.9, trouble=lambda _: (0.0, 0.5)
-    )  # it was told at 1 s that it leads, and renews 2 s later
-    written = len(server.writes)
-    await asyncio.sleep(0.3)
-    assert len(server.writes) == written + 1  # that is granted, and its answer still on the way
-    await one.stop()
-    assert server.holder is None
-
-
-@in_own_time
-async def test_whoever_never_led_leaves_the_lease_alone_when_it_ends() -> None:
-    server = Server()
-    _, second = await one_and_another(server)
-    await asyncio.sleep(5)
-    await second.stop()
-    assert server.holder == "first"
 
 
 @in_own_time
@@ -125,75 +89,6 @@ async def test_a_lease_is_believed_from_its_request_on_however_late_the_answer_c
     await asyncio.sleep(FAILOVER_SECONDS)
     last_grant, _ = server.writes[-1]
     assert last_grant < one.acts[-1][0] <= last_grant + BELIEVED_SECONDS
-
-
-@in_own_time
-async def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
-    one, server = await leader(5)
-    assert server.lease is not None
-    server.lease["metadata"]["resourceVersion"] = "touched"
-    await asyncio.sleep(10)
-    assert one.spells == 1
-    assert server.lease["spec"]["leaseTransitions"] == 1
-
-
-@in_own_time
-async def test_a_lease_keeps_the_metadata_of_who_applied_it() -> None:
-    # Helm uninstalls only what still has its annotations.
-    owned = {
-        "labels": {"app.kubernetes.io/managed-by": "Helm"},
-        "annotations": {"meta.helm.sh/release-name": "effective-load"},
-        "finalizers": ["example.com/kept"],
-        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}],
-    }
-    lease = empty()
-    lease["metadata"] |= owned
-    one, server = await leader(30, lease=lease)
-    assert server.holder == "one"
-    assert server.lease is not None
-    assert server.lease["metadata"].items() >= owned.items()
-    await one.stop()
-    assert server.holder is None
-    assert server.lease["metadata"].items() >= owned.items()
-
-
-@in_own_time
-async def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_holder() -> None:
-    asked = 0
-
-    def hangs_once(_: str) -> tuple[float, float]:
-        nonlocal asked
-        asked += 1
-        return (4.0, 0.01) if asked == 6 else (0.01, 0.01)
-
-    one, _ = await leader(5, trouble=hangs_once)
-    while moment() < 30:
-        assert one.lease.leads
-        await asyncio.sleep(0.05)
-    assert asked > 10
-    assert one.spells == 1
-
-
-@in_own_time
-async def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
-    one, server = await leader(10)
-    server.trouble = lambda _: (0.01, -0.01)
-    await asyncio.sleep(3)
-    cut_off(server, "nobody")
-    again = moment()
-    await asyncio.sleep(6)
-    assert [begin for begin, _ in one.acts if begin > again]
-
-
-@in_own_time
-async def test_whoever_is_told_to_end_while_it_loses_the_lease_still_waits_for_what_it_began() -> None:
-    one, server = await leader(10, acting=2.0)
-    server.lease = empty() | {"spec": {"holderIdentity": "usurper"}}
-    while one.lease.leads:  # noqa: ASYNC110  nobody tells
-        await asyncio.sleep(0.05)
-    assert one.acts[-1][1] > moment() + 0.2
-    await one.stop()
-    assert moment() >= one.acts[-1][1]
 
 
 @in_own_time
@@ -230,19 +125,6 @@ async def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may
     await newcomer.start(FAILOVER_SECONDS)
     assert newcomer.acts
     assert overlaps([first, newcomer]) == []
-
-
-@in_own_time
-async def test_a_right_that_lacks_is_complained_of_once() -> None:
-    structlog.reset_defaults()
-    with capture_logs() as logs:
-        one, server = await leader(60, lease=None, forbids={"POST"})
-        assert not one.acts
-        server.forbids.clear()
-        await asyncio.sleep(5)
-    assert one.acts
-    said = [entry["error"] for entry in logs if entry["event"] == "lease_request_failed"]
-    assert said == ["403 Forbidden: may not POST"]
 
 
 @in_own_time

@@ -50,7 +50,3 @@ class TestEndpointSlice:
         found = read({"endpoints": [{"addresses": [], "conditions": conditions}]})
         assert found.endpoints is not None
         assert found.endpoints[0].is_serving is serving
-
-    def test_a_slice_without_endpoints_is_one(self) -> None:
-        assert read({"metadata": {"name": "x"}, "endpoints": None}).endpoints is None
-        assert read({"metadata": {"name": "x"}}).endpoints is None

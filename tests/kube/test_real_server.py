@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import json
-import stat
-import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import msgspec
 import pytest
 
 from adapter.kube import credentials
-from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, NotFound, Unauthorized, UnknownKind
+from adapter.kube.errors import Forbidden, UnknownKind
 from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -116,25 +114,6 @@ def restarts(metrics: Metrics, reason: str) -> float:
 
 
 class TestReflector:
-    async def test_lists_and_watches(self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics) -> None:
-        for index in range(7):
-            cluster.client.create(config_map(space, f"m{index}", v="1"))
-        watched = Watched(admin, space, metrics, page=3)
-        async with watched.running():
-            assert sorted(watched.reflector.items) == [f"{space}/m{index}" for index in range(7)]
-            for _ in range(7):
-                await watched.next()
-            cluster.client.create(config_map(space, "new", v="1"))
-            assert await watched.next() == (None, "new 1")
-            cluster.client.patch(f"{maps(space)}/new", {"data": {"v": "2"}})
-            assert await watched.next() == ("new 1", "new 2")
-            cluster.client.delete(f"{maps(space)}/new")
-            assert await watched.next() == ("new 2", None)
-            proven = watched.reflector.confirmed_at
-            assert proven is not None
-            assert admin.now() - proven < 30
-            assert abs(admin.skew) < 2  # one machine, one clock
-
     async def test_goes_on_after_the_api_server_was_killed(
         self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
     ) -> None:
@@ -235,18 +214,6 @@ class TestRights:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def test_refusals_are_what_the_api_calls_them(
-        self, cluster: ControlPlane, admin: Session, space: str
-    ) -> None:
-        body = json.dumps(config_map(space, "a")).encode()
-        assert (await admin.request("POST", maps(space), body=body)).status == 201
-        with pytest.raises(Conflict, match="AlreadyExists"):
-            await admin.request("POST", maps(space), body=body)
-        with pytest.raises(NotFound, match='configmaps "b" not found'):
-            await admin.get(f"{maps(space)}/b")
-        with pytest.raises(ApiStatusError, match="Not A Name"):
-            await admin.request("POST", maps(space), body=json.dumps(config_map(space, "Not A Name")).encode())
-
 
 def _may_read_maps(cluster: ControlPlane, space: str, account: str) -> None:
     meta = {"name": "maps", "namespace": space}
@@ -272,38 +239,6 @@ async def who_am_i(session: Session) -> str:
     return str(json.loads(response.body)["status"]["userInfo"]["username"])
 
 
-@pytest.fixture
-def plugin_config(cluster: ControlPlane, tmp_path: Path) -> Callable[[Path], str]:
-    """A kubeconfig whose exec plugin shows the token that stands in a file."""
-
-    def write(token: Path) -> str:
-        version = "client.authentication.k8s.io/v1"
-        plugin = tmp_path / "plugin"
-        plugin.write_text(
-            f"#!{sys.executable} -IS\nimport json\n"
-            f"token = open({str(token)!r}).read()\n"
-            f"said = {{'apiVersion': {version!r}, 'kind': 'ExecCredential', 'status': {{'token': token}}}}\n"
-            "print(json.dumps(said))\n"
-        )
-        plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-        config = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [
-                {
-                    "name": "k",
-                    "cluster": {"server": cluster.server, "certificate-authority": str(cluster.pki.cluster.file)},
-                }
-            ],
-            "users": [{"name": "u", "user": {"exec": {"apiVersion": version, "command": str(plugin)}}}],
-        }
-        path = tmp_path / "kubeconfig-plugin"
-        path.write_text(json.dumps(config))
-        return str(path)
-
-    return write
-
-
 class TestIdentity:
     async def test_a_client_certificate(self, cluster: ControlPlane, metrics: Metrics) -> None:
         path = cluster.kubeconfig_for("someone", "some-group")
@@ -314,29 +249,6 @@ class TestIdentity:
         path = cluster.kubeconfig_with_token(cluster.token(space, "robot"))
         async with await Session.open(str(path), metrics=metrics) as session:
             assert await who_am_i(session) == f"system:serviceaccount:{space}:robot"
-
-    async def test_an_exec_plugin_and_a_refused_token_runs_it_again(
-        self,
-        cluster: ControlPlane,
-        space: str,
-        metrics: Metrics,
-        tmp_path: Path,
-        plugin_config: Callable[[Path], str],
-    ) -> None:
-        token = tmp_path / "token"
-        token.write_text("what no server accepts")
-        async with await Session.open(plugin_config(token), metrics=metrics) as session:
-            token.write_text(cluster.token(space, "robot"))
-            assert await who_am_i(session) == f"system:serviceaccount:{space}:robot"
-
-    async def test_a_token_that_stays_wrong_is_unauthorized(
-        self, metrics: Metrics, tmp_path: Path, plugin_config: Callable[[Path], str]
-    ) -> None:
-        token = tmp_path / "token"
-        token.write_text("what no server accepts")
-        async with await Session.open(plugin_config(token), metrics=metrics) as session:
-            with pytest.raises(Unauthorized):
-                await who_am_i(session)
 
     async def test_a_pod_s_service_account(
         self, cluster: ControlPlane, space: str, metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,11 +10,9 @@ import pytest
 import structlog
 from aiohttp import web
 
-from adapter.kube.credentials import ClusterAccess
-from adapter.kube.errors import CredentialsError, NotFound
+from adapter.kube.errors import NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
-from adapter.runtime.backoff import Backoff
 from adapter.telemetry.metrics import Metrics
 from tests.kube.conftest import Clock
 from tests.kube.fake import COLLECTION, Answer, FakeApi, Watch, cut_short, status, text
@@ -169,19 +167,6 @@ class TestList:
         await watched.synced()
         assert [query["limit"] for query in api.queries("list")] == ["4", "2", "2"]
 
-    async def test_lists_are_compressed_and_watches_are_not(self, api: FakeApi, make: Make) -> None:
-        api.put("a", color="red", padding="x" * 10_000)
-        watched = make()
-        await watched.synced()
-        await api.watch()
-        assert watched.colors() == {"shop/a": "red"}
-        assert [request.headers["Accept-Encoding"] for request in api.seen] == ["gzip", "identity"]
-
-    async def test_empty_collection_is_synced(self, api: FakeApi, make: Make) -> None:
-        api.lists.append(text('{"metadata":{"resourceVersion":"5"},"items":null}'))
-        await make().synced()
-        assert (await api.watch()).query["resourceVersion"] == "5"
-
     async def test_unreadable_object_leaves_the_others(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
         api.put("a", color=5)
         api.put("b", color="blue")
@@ -282,28 +267,6 @@ class TestWatch:
         assert await watched.next() == ("a blue", None)
         assert watched.colors() == {"shop/b": ""}
 
-    async def test_change_without_a_difference_is_no_event(self, api: FakeApi, make: Make) -> None:
-        api.put("a", color="red")
-        watched = make()
-        watch = await api.watch()
-        assert await watched.next() == (None, "a red")
-        watch.send("MODIFIED", api.put("a", color="red"))
-        api.put("ghost")
-        watch.send("DELETED", api.remove("ghost"))
-        watch.send("ADDED", api.put("b"))
-        assert await watched.next() == (None, "b ")
-
-    async def test_unreadable_change_keeps_the_last_known_form(self, api: FakeApi, make: Make) -> None:
-        api.put("a", color="red")
-        watched = make()
-        watch = await api.watch()
-        watch.send("MODIFIED", api.put("a", color=5))
-        watch.send("ADDED", api.put("b"))
-        assert [await watched.next(), await watched.next()] == [(None, "a red"), (None, "b ")]
-        assert watched.colors()["shop/a"] == "red"
-        watch.send("MODIFIED", api.put("a", color="blue"))
-        assert await watched.next() == ("a red", "a blue")
-
     @pytest.mark.parametrize("bookmark", [False, True])
     async def test_ended_watch_resumes_from_the_last_event(self, api: FakeApi, make: Make, *, bookmark: bool) -> None:
         watched = make()
@@ -315,29 +278,11 @@ class TestWatch:
         assert watched.slept.empty()
         assert watched.events.qsize() == (not bookmark)
 
-    async def test_error_of_the_callback_ends_the_reflector(
-        self, api: FakeApi, session: Session, metrics: Metrics
-    ) -> None:
-        def fail(_old: Thing | None, _new: Thing | None) -> None:
-            raise LookupError("a fault of ours")
-
-        api.put("a")
-        broken = Reflector(session, COLLECTION, _DECODER.decode, name="things", on_event=fail, metrics=metrics)
-        with pytest.raises(LookupError):
-            await asyncio.wait_for(broken.run(), 30)
-
     async def test_chosen_errors_end_the_reflector(self, api: FakeApi, session: Session, metrics: Metrics) -> None:
         reflector = Reflector(session, COLLECTION, _DECODER.decode, name="things", metrics=metrics)
         api.lists.append(status(404, "NotFound"))
         with pytest.raises(NotFound):
             await asyncio.wait_for(reflector.run(until=(NotFound,)), 30)
-
-    async def test_cancelled_reflector_leaves_no_task(self, api: FakeApi, make: Make) -> None:
-        watched = make()
-        await api.watch()
-        await watched.stop()
-        assert watched.task.cancelled()
-        assert [task for task in asyncio.all_tasks() if "Reflector" in repr(task)] == []
 
 
 class TestTrouble:
@@ -381,28 +326,6 @@ class TestTrouble:
         assert 0 <= await watched.nap() <= 0.5
         assert restarts(metrics, "unreachable") == 1
 
-    async def test_line_cut_off_by_the_end_is_read_again(self, api: FakeApi, make: Make) -> None:
-        watched, watch = await begun(api, make)
-        whole = msgspec.json.encode({"type": "ADDED", "object": api.put("b")})
-        watch.write(whole[: len(whole) // 2])
-        watch.end()
-        again = await api.watch()
-        assert int(again.query["resourceVersion"]) == api.version - 1
-        again.write(whole + b"\n")
-        assert await watched.next() == (None, "b ")
-
-    @pytest.mark.parametrize(
-        "line", [b"nonsense", b"{}", b'{"type":"ADDED","object":5}', b'{"type":"ADDED","object":{"metadata":{}}}']
-    )
-    async def test_malformed_line_starts_a_fresh_list(
-        self, api: FakeApi, make: Make, metrics: Metrics, line: bytes
-    ) -> None:
-        make()
-        (await api.watch()).write(line + b"\n")
-        await api.watch()
-        assert len(api.queries("list")) == 2
-        assert restarts(metrics, "malformed") == 1
-
     async def test_too_many_requests_are_waited_out_for_30_s_at_most(self, api: FakeApi, make: Make) -> None:
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4"}))
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4000"}))
@@ -411,49 +334,6 @@ class TestTrouble:
         assert 4 <= await watched.nap() <= 4.5
         assert await watched.nap() == 30
         assert len(api.queries("list")) == 1
-
-    async def test_waits_grow_and_start_again_after_a_success(self, api: FakeApi, make: Make) -> None:
-        api.lists.extend([cut_short] * 4)
-        watched = make()
-        watched.reflector.backoff = Backoff(uniform=lambda _low, high: high)
-        watch = await api.watch()
-        assert [await watched.nap() for _ in range(4)] == [0.5, 1.0, 2.0, 4.0]
-        watch.send("ADDED", api.put("a"))
-        await watched.next()
-        watch.cut()
-        assert await watched.nap() == 0.5
-
-    async def test_forbidden_watch_is_logged_once_and_tried_again(self, api: FakeApi, make: Make) -> None:
-        api.put("a")
-        api.watches.extend([status(403, "Forbidden", "user x cannot watch pods")] * 5)
-        with structlog.testing.capture_logs() as logs:
-            watched = make()
-            watch = await api.watch()
-            watch.send("ADDED", api.put("b"))
-            while (await watched.next())[1] != "b ":
-                pass
-        said = [(one["log_level"], one["event"]) for one in logs if one["event"] != "resource_listed"]
-        assert said == [("warning", "watch_failed"), ("info", "watch_recovered")]
-        assert "user x cannot watch pods" in logs[1]["error"]
-        assert len(api.queries("list")) == 1
-
-    async def test_failing_credentials_are_logged_once(self, metrics: Metrics) -> None:
-        tries, enough = 0, asyncio.Event()
-
-        async def load() -> ClusterAccess:
-            nonlocal tries
-            tries += 1
-            if tries == 5:
-                enough.set()
-            raise CredentialsError("the plugin is gone")
-
-        async with Session(load, metrics=metrics) as session:
-            with structlog.testing.capture_logs() as logs:
-                watched = Watched(session, metrics)
-                await asyncio.wait_for(enough.wait(), 30)
-                await watched.stop()
-        assert [one["event"] for one in logs] == ["credentials_unusable", "watch_failed"]
-        assert restarts(metrics, "credentials") >= 4
 
 
 class TestProof:
@@ -498,31 +378,6 @@ class TestProof:
         assert metrics.registry.get_sample_value("effective_load_watch_objects", labels) == 2
         again.end()
 
-    async def test_failures_are_no_proof(self, api: FakeApi, make_timed: Make, clock: Clock) -> None:
-        watched, watch = await begun(api, make_timed)
-        clock.pass_(80)
-        api.watches.append(status(500, "InternalError"))
-        watched.wake.clear()
-        watch.cut()
-        await watched.nap()
-        assert watched.reflector.confirmed_at == 1000.0
-        watched.wake.set()
-        await until(lambda: watched.reflector.confirmed_at == 1080.0)
-
-    @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-    async def test_clock_that_is_set_makes_no_copy_older_or_younger(
-        self, api: FakeApi, make_timed: Make, clock: Clock, step: float
-    ) -> None:
-        """Set back, a lost watch would be believed for an hour; set forward, every watch would be silent at once."""
-        watched = make_timed()
-        await api.watch()
-        await until(lambda: watched.reflector.confirmed_at == 1000.0)
-        clock.wall += step
-        clock.pass_(90)
-        assert not watched.reflector.silent
-        clock.pass_(0.1)
-        assert watched.reflector.silent
-
     async def test_silent_watch_reconnects_from_its_version(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
         make(silence=0.9)
         watch = await api.watch()
@@ -542,18 +397,6 @@ class TestProof:
         await api.watch()
         assert len(api.queries("list")) == 2
         assert not watched.reflector.silent
-
-    async def test_trouble_lasts_until_the_next_proof(self, api: FakeApi, make: Make) -> None:
-        api.lists.append(status(403, "Forbidden", "may not list"))
-        watched = make()
-        watched.wake.clear()
-        await watched.nap()
-        reflector = watched.reflector
-        assert "may not list" in str(reflector.trouble)
-        assert (reflector.silent, reflector.synced.is_set(), reflector.confirmed_at) == (True, False, None)
-        watched.wake.set()
-        await watched.synced()
-        assert (reflector.trouble, reflector.silent) == (None, False)
 
     @pytest.mark.parametrize(("code", "answered"), [(403, True), (404, True), (503, False)])
     async def test_refused_list_is_an_answer(self, api: FakeApi, make: Make, code: int, *, answered: bool) -> None:

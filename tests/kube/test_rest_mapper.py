@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.kube.errors import ServerError, UnknownKind
+from adapter.kube.errors import UnknownKind
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
@@ -92,10 +92,6 @@ async def test_kind_is_found_with_its_paths(
     assert found.scale_path("shop", "web") == f"{root}/namespaces/shop/{found.plural}/web/scale"
 
 
-async def test_cluster_wide_kind_has_no_namespace_in_its_path(resources: RestMapper) -> None:
-    assert (await resources.find("v1", "Node")).path("shop", "n") == "/api/v1/nodes/n"
-
-
 @pytest.mark.parametrize(
     ("answer", "hint"),
     [(status(404, "NotFound"), ""), (status(403, "Forbidden", "no right"), "may not be read: no right")],
@@ -132,16 +128,6 @@ async def test_kind_that_is_not_served_is_named(
         await resources.find(api_version, kind)
 
 
-async def test_found_kind_is_looked_up_again_after_600_s(api: FakeApi, resources: RestMapper, clock: Clock) -> None:
-    await resources.find(*DEPLOYMENT)
-    api.answers[APPS] = status(503, "ServiceUnavailable")
-    clock.pass_(599)
-    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
-    clock.pass_(1)
-    with pytest.raises(ServerError):
-        await resources.find(*DEPLOYMENT)
-
-
 async def test_unknown_kind_is_looked_up_again_after_30_s(api: FakeApi, resources: RestMapper, clock: Clock) -> None:
     found = api.answers.pop("/apis/argoproj.io/v1alpha1")
     with pytest.raises(UnknownKind):
@@ -160,20 +146,3 @@ async def test_invented_group_is_not_requested_by_its_name(api: FakeApi, resourc
         with pytest.raises(UnknownKind, match="serves no"):
             await resources.find(f"invented{number}.example.org/v1", "Thing")
     assert [path for path, _ in api.asked] == ["/apis"]
-
-
-async def test_failing_server_is_no_missing_kind(api: FakeApi, resources: RestMapper) -> None:
-    answer = api.answers[APPS]
-    api.answers[APPS] = status(503, "ServiceUnavailable")
-    with pytest.raises(ServerError):
-        await resources.find(*DEPLOYMENT)
-    api.answers[APPS] = answer
-    assert (await resources.find(*DEPLOYMENT)).plural == "deployments"
-
-
-async def test_forgotten_kind_is_looked_up_again(api: FakeApi, resources: RestMapper) -> None:
-    await resources.find(*DEPLOYMENT)
-    api.answers[APPS] = status(404, "NotFound")
-    resources.forget(*DEPLOYMENT)
-    with pytest.raises(UnknownKind, match="serves no apps/v1"):
-        await resources.find(*DEPLOYMENT)

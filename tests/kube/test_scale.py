@@ -12,7 +12,7 @@ from adapter.kube.scale import ScaleReader, decode_scale
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.telemetry.metrics import Metrics
-from tests.kube.fake import FakeApi, status, text
+from tests.kube.fake import FakeApi, status
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 OTHER = "/apis/apps/v1/namespaces/shop/deployments/db/scale"
@@ -133,12 +133,6 @@ async def test_read_under_way_is_not_shared_after_another_watched_count(reader: 
     assert (await reader.read(PATH, THIRTEEN, None)).replicas == 13
 
 
-async def test_watch_that_catches_up_with_the_answer_keeps_it(reader: ScaleReader, server: Server) -> None:
-    for watched in (WATCHED, FIVE):
-        assert (await reader.read(PATH, watched, None)).replicas == 5
-    assert server.asked == 1
-
-
 async def test_failed_read_uses_the_count_watched_within_5_s(
     api: FakeApi, reader: ScaleReader, session: Session, metrics: Metrics
 ) -> None:
@@ -159,22 +153,6 @@ async def test_older_watched_count_is_an_error_with_target_and_cause(
     assert reads(metrics, "failed") == 1
 
 
-@pytest.mark.parametrize(("watched", "proven"), [(None, True), (WATCHED, False)])
-async def test_failed_read_without_a_proven_count_is_an_error(
-    api: FakeApi, reader: ScaleReader, session: Session, watched: Scale | None, proven: bool
-) -> None:
-    api.answers[PATH] = status(500, "InternalError")
-    with pytest.raises(ScaleUnread):
-        await reader.read(PATH, watched, session.monotonic() if proven else None)
-
-
-@pytest.mark.parametrize("body", ["", "{}", '{"spec":{"replicas":"5"}}', '{"kind":"Status"}', "[1]"])
-async def test_answer_without_a_scale_is_a_failure(api: FakeApi, reader: ScaleReader, body: str) -> None:
-    api.answers[PATH] = text(body)
-    with pytest.raises(ScaleUnread):
-        await reader.read(PATH, None, None)
-
-
 async def test_slow_answer_is_given_up_after_half_a_second(
     reader: ScaleReader, server: Server, session: Session
 ) -> None:
@@ -184,15 +162,3 @@ async def test_slow_answer_is_given_up_after_half_a_second(
     assert isinstance(caught.value.__cause__, TimedOut)
     assert "no answer within 0.5 s" in str(caught.value)
     assert await reader.read(PATH, WATCHED, session.monotonic()) == WATCHED
-
-
-async def test_failed_read_is_repeated_after_a_second(
-    api: FakeApi, reader: ScaleReader, session: Session, timer: Timer
-) -> None:
-    api.answers[PATH] = status(503, "ServiceUnavailable")
-    for _ in range(5):
-        assert await reader.read(PATH, WATCHED, session.monotonic()) == WATCHED
-    assert len(api.asked) == 1
-    timer.seconds = 1.01
-    Server(api)
-    assert (await reader.read(PATH, WATCHED, session.monotonic())).replicas == 5

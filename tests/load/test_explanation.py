@@ -6,12 +6,22 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import Decision
+from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Algorithm, Bounds, Cooldown, Fallback, Mode, Policy, ResourceMetric, Schedule, Velocity
+from adapter.load.spec import (
+    Algorithm,
+    Bounds,
+    Cooldown,
+    Fallback,
+    Mode,
+    Policy,
+    Query,
+    Schedule,
+    Velocity,
+)
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -131,11 +141,6 @@ def test_each_stage_after_the_strategy_is_explained(
     assert words in told(replace(BAND, **changes), pods, samples, **given)[0]  # type: ignore[arg-type]
 
 
-def test_too_few_serving_pods_are_explained() -> None:
-    unready = [pod(f"ill-{i}", ready=False, ready_for=900.0) for i in range(5)]
-    assert "fewer than 50 % of the pods serve: no scale-down" in service(4, "100m", *unready)[0]
-
-
 def test_an_error_is_the_reason_for_no_decision() -> None:
     text, head, decision = told(BAND, [pod()], Samples())
     assert text.endswith(f"nothing is decided: {decision.error}")
@@ -157,19 +162,34 @@ def test_usage_inside_the_band_is_told_with_the_tolerance_that_keeps_it_there() 
     assert "cpu: 5 pods use 1200m on average, inside the band 400m … 1200m\n" in text
 
 
-def test_a_container_that_no_pod_has_is_named_with_those_that_they_have() -> None:
-    named = cpu(resource=ResourceMetric(name="cpu", containers=("ap",)))
-    pods, loads = same(3, "800m")
-    _, decision = assess_and_decide(policy(named), pods, usage(loads))
-    assert decision.error == "metric cpu: no pod has a container ap; they have app"
-
-
 def test_waking_from_zero_is_explained() -> None:
     text, head, _ = told(policy(queue("85")), [], total("3"), bounds=Bounds(minimum=0, maximum=9))
     assert text.endswith("asks for 1 (now 0), served as 1")
     assert head.startswith("asks for 1, now 0")
     assert "queue: 3 for the whole service, and no pod" in text
     assert "queue allows any count: proposes 1 (now 0)" in text
+
+
+def test_a_count_of_0_by_hand_says_why_it_stays() -> None:
+    text, head, decision = told(policy(queue("10", "5")), [], total("35"), current=0)
+    assert (decision.desired, decision.held_by) == (0, HeldBy.BOUNDS)
+    assert "queue allows any count: proposes 1 (now 0)" in text
+    assert "0 by hand: an HPA with minReplicas 1 rests there until somebody scales it to 1" in text
+    assert head.endswith("(held by Bounds)")
+
+
+def test_a_fallback_is_the_reason_and_is_named_once_it_is_reached() -> None:
+    rule = replace(BAND, fallback=Fallback(after=300, replicas=8))
+    memory = Memory(error_since=NOW - 600)
+    text, head, _ = told(rule, same(4, "1")[0], BLIND, memory=memory)
+    assert "nothing could be decided for 300 s: the fallback is 8" in text
+    assert head == "asks for 8, now 4: nothing could be decided for 300 s: the fallback is 8"
+    assert told(rule, same(8, "1")[0], BLIND, memory=memory)[0].endswith("; the fallback after 300 s is 8")
+
+
+def test_an_inline_query_has_the_name_of_its_metric() -> None:
+    inline = replace(queue("10"), query=Query(prom_ql="sum(queue)", server="main"))
+    assert "query queue has no fresh sample" in told(policy(inline), [pod()], total("35", at=NOW - 600))[0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from adapter.load.explanation import decision_reason
 from adapter.load.findings import Finding
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import PodState
+from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Query
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, same, usage
@@ -46,6 +46,38 @@ def test_a_window_over_5_minutes_is_named_slow(window: float, is_slow: bool) -> 
     assert (Finding.QUERY_WINDOW_TOO_LONG in assessment.conditions) is is_slow
 
 
+class TestUndersized:
+    def told(self, *others: Pod, load: str = "1800m") -> str | None:
+        """Three overloaded pods and these."""
+        pods, loads = same(3, load)
+        assessment, _ = assess_and_decide(policy(), [*pods, *others], usage(loads))
+        return assessment.conditions.get(Finding.UNREADY_PODS_FILL_REPLICAS)
+
+    def pending(self, name: str, age: float, **changes: object) -> Pod:
+        return pod(name, age=age, ready=False, ready_for=age, phase="Pending", started_at=None, **changes)
+
+    def test_pods_that_never_start_are_named_with_the_schedulers_reason(self) -> None:
+        stuck = [self.pending(f"new-{i}", 7200, waits_for="0/3 nodes are available: insufficient cpu") for i in (1, 2)]
+        assert self.told(*stuck) == (
+            "5 serving pods are needed, 3 serve, and 2 have not started for 2 h: "
+            "0/3 nodes are available: insufficient cpu"
+        )
+        assert self.told(*stuck, load="1200m") is None
+
+    def test_a_pod_starts_for_300_s(self) -> None:
+        assert self.told(self.pending("a", 299), self.pending("b", 299)) is None
+        assert self.told(self.pending("a", 299), self.pending("b", 301)) == (
+            "5 serving pods are needed, 4 serve or start, and 1 has not started for more than 5 min"
+        )
+
+    def test_unready_and_stuck_pods_are_told_together(self) -> None:
+        ill = pod("ill", ready=False, ready_for=900)
+        assert self.told(ill, self.pending("a", 700)) == (
+            "5 serving pods are needed, 3 serve, 1 unready pod fills the count, "
+            "and 1 has not started for more than 5 min"
+        )
+
+
 class TestDoubt:
     """A service moved to another registry holds a too large count for ever, and the registry answers well."""
 
@@ -68,12 +100,3 @@ class TestDoubt:
             "web-0, web-1 are kept in the count, in doubt for over 15 min: never registered; "
             "check registry.service, register these pods again or replace them"
         )
-
-    def test_of_many_pods_it_names_five(self) -> None:
-        names = [f"web-{index}" for index in range(1, 9)]
-        told = self.told(self.doubtful(900, *names), "10.0.0.0", "10.0.0.9") or ""
-        assert told.startswith("web-1, web-2, web-3, web-4, web-5 and 3 more are kept in the count")
-
-    def test_a_pod_that_is_registered_again_is_none_of_them(self) -> None:
-        memory = self.doubtful(900, "web-0")
-        assert self.told(memory, *(f"10.0.0.{index}" for index in range(10))) is None

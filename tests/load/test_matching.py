@@ -35,11 +35,6 @@ class TestRegistrations:
     def test_addresses_are_compared_in_canonical_form(self, written: str, status: str) -> None:
         assert found(Instance(ip=written), pods=[pod(ip=status)])
 
-    def test_any_address_of_a_pod_will_do(self) -> None:
-        dual = pod(ips=("10.0.0.1", "fd00::1"))
-        assert found(Instance(ip="fd00::1"), pods=[dual])
-        assert found(Instance(ip="10.0.0.1"), pods=[dual])
-
     def test_a_text_that_is_no_address_is_compared_as_it_is(self) -> None:
         assert canonical_ip("web-0.web.shop.svc") == "web-0.web.shop.svc"
         assert canonical_ip("010.0.0.1") == "010.0.0.1"
@@ -49,11 +44,6 @@ class TestRegistrations:
     def test_a_named_port_leaves_the_other_ports_out(self) -> None:
         http, grpc, any_port = (Instance(ip="10.0.0.1", port=port) for port in (8080, 9090, None))
         assert found(http, grpc, any_port, registry=replace(REGISTRY, port=8080)) == {"uid-web-0": (http, any_port)}
-
-    @pytest.mark.parametrize("named", [{"pod_name": "web-0"}, {"pod_uid": "uid-web-0"}])
-    def test_a_named_port_filters_the_registrations_that_name_their_pod_as_well(self, named: dict[str, str]) -> None:
-        http, grpc = Instance(ip="10.0.0.1", port=8080, **named), Instance(ip="10.0.0.1", port=9090, **named)  # type: ignore[arg-type]
-        assert found(http, grpc, registry=replace(REGISTRY, port=9090)) == {"uid-web-0": (grpc,)}
 
     @pytest.mark.parametrize("named", [{"pod_name": "web-0"}, {"pod_uid": "uid-web-0"}])
     def test_a_registration_that_names_its_pod_counts_only_at_its_address(self, named: dict[str, str]) -> None:
@@ -109,15 +99,6 @@ class TestRegistrations:
         assert bool(found(Instance(ip="192.168.0.1", port=port), pods=[hosted], registry=registry)) is known
         assert found(Instance(ip="192.168.0.1", pod_name="a"), pods=[hosted])
 
-    def test_two_pods_of_one_node_are_distinguished_by_their_ports_and_never_by_address_alone(self) -> None:
-        pods = [
-            pod(name, ip="192.168.0.1", host_network=True, containers=(Container("app", ports=(port,)),))
-            for name, port in (("a", 8080), ("b", 8081))
-        ]
-        record = Instance(ip="192.168.0.1", port=8081)
-        assert set(found(record, pods=pods)) == {"uid-b"}
-        assert found(record, pods=pods, registry=replace(REGISTRY, match=Match.IP)) == {}
-
     def test_metadata_under_the_policys_key_names_the_pod_and_without_it_the_address_does(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")]
@@ -139,6 +120,10 @@ class TestRegistrations:
     @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
     def test_an_address_reused_after_a_pod_finished_is_the_new_pods(self, phase: str) -> None:
         pods = [pod("old", ip="10.0.0.1", phase=phase, ready=False), pod("new", ip="10.0.0.1")]
+        assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
+
+    def test_address_of_deleting_pod_is_the_new_pods(self) -> None:
+        pods = [replace(pod("old", ip="10.0.0.1"), deleting=True), pod("new", ip="10.0.0.1")]
         assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
 
     @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodSt
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
-from tests.load.registering import REGISTERED, Registering, classify_with, names_in_state, service, states
+from tests.load.registering import REGISTERED, Registering, classified, in_state, service
 
 POLICY = policy()
 S = PodState
@@ -18,7 +18,7 @@ S = PodState
 def state(one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None) -> PodAssessment:
     """The classification of one pod among a serving one, so that believing is never the question."""
     other = pod("other", ip="10.0.0.99")
-    return classify_with(rule, [one, other], listed, memory)[one.uid]
+    return classified(rule, [one, other], listed, memory)[one.name]
 
 
 HERE, OTHER = "10.0.0.1", "10.0.0.99"
@@ -88,10 +88,6 @@ def test_without_another_registry_an_endpoint_that_does_not_serve_is_evidence(ru
     assert state(pod(endpoints_silent=True), rule, memory=was_out).state is S.DOUBTFUL
 
 
-def test_the_evidence_names_the_gate_that_is_shut() -> None:
-    assert state(GATED).evidence == "readiness gate b"
-
-
 class TestExplicitEvidence:
     @pytest.mark.parametrize(
         "word",
@@ -147,14 +143,14 @@ class TestExplicitEvidence:
     def test_explicit_evidence_is_doubtful_where_it_would_leave_no_pod(self, others: list[Pod]) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
         listed = roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"))
-        found = classify_with(REGISTERED, [*pods, *others], listed)
-        assert names_in_state(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
-        assert "every pod would be out" in found["uid-p0"].reason
+        found = classified(REGISTERED, [*pods, *others], listed)
+        assert [found[name].state for name in ("p0", "p1", "p2")] == [S.DOUBTFUL] * 3
+        assert "every pod would be out" in found["p0"].reason
 
     def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
-        found = classify_with(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
-        assert states(found) == {"p0": S.PULLED_OUT, "p1": S.PULLED_OUT, "p2": S.DOUBTFUL}
+        found = classified(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
+        assert [each.state for each in found.values()] == [S.PULLED_OUT, S.PULLED_OUT, S.DOUBTFUL]
 
 
 class TestAbsence:
@@ -162,14 +158,9 @@ class TestAbsence:
         shop = service()
         assert shop.answer("p9", after=0)["p9"] is S.DOUBTFUL
         assert shop.answer("p9", after=44)["p9"] is S.DOUBTFUL
-        assert shop.reason("p9") == "no longer registered, not confirmed yet"
+        assert shop.found["p9"].reason == "no longer registered, not confirmed yet"
         assert shop.answer("p9", after=1)["p9"] is S.PULLED_OUT
-        assert shop.membership["uid-p9"].evidence == "confirmed absence"
-
-    def test_silence_confirms_no_absence(self) -> None:
-        shop = service()
-        shop.answer("p9")
-        assert shop.wait(200)["p9"] is S.DOUBTFUL
+        assert shop.found["p9"].evidence == "confirmed absence"
 
     @pytest.mark.parametrize(
         ("count", "absent", "is_out"), [(10, 4, True), (10, 5, False), (3, 1, True), (1, 1, False)]
@@ -180,7 +171,7 @@ class TestAbsence:
         shop = service(count)
         names = [f"p{index}" for index in range(absent)]
         found = shop.absent(*names)
-        assert names_in_state(found, S.PULLED_OUT if is_out else S.DOUBTFUL) == names
+        assert in_state(found, S.PULLED_OUT if is_out else S.DOUBTFUL) == names
 
     def test_it_is_believed_for_5_min_after_the_last_list(self) -> None:
         shop = service()
@@ -193,9 +184,6 @@ class TestAbsence:
         assert shop.answer("web-0", after=1)["web-0"] is S.STARTING
         assert shop.answer("web-0", after=168)["web-0"] is S.STARTING
         assert shop.answer("web-0", after=1)["web-0"] is S.DOUBTFUL
-
-    def test_a_list_from_before_it_was_ready_says_nothing_of_a_pod(self) -> None:
-        assert state(young(10), REGISTERED, roster(OTHER, at=NOW - 20)).state is S.DOUBTFUL
 
     def test_a_registry_that_lists_only_pods_that_are_out_has_the_others_serve(self) -> None:
         listed = roster(disabled=(OTHER,), absence_counts=False)

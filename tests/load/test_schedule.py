@@ -91,11 +91,3 @@ def test_frequent_schedules_go_on_when_clocks_are_put_back(minutes: int) -> None
 @given(st.integers(0, 2_000_000_000), st.floats(0, 0.999), st.sampled_from([BERLIN, SHANGHAI]))
 def test_every_moment_is_in_an_hourly_window_of_an_hour(second: int, part: float, zone: ZoneInfo) -> None:
     assert floor(second + part, schedule("0 * * * *", hours=1, zone=zone)) == 20
-
-
-@given(st.integers(0, 2_000_000_000))
-def test_the_next_window_known_before_is_the_one_that_opens(second: int) -> None:
-    half = schedule("*/30 * * * *", hours=0.2, zone=BERLIN)
-    known = schedule_windows([half], second)
-    for later in range(0, 1800, 97):
-        assert limits_at(known, second + later) == limits_at(schedule_windows([half], second + later), second + later)

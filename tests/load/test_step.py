@@ -17,7 +17,6 @@ from adapter.load.spec import (
     Cooldown,
     Metric,
     Policy,
-    Query,
     ResourceMetric,
     Step,
     Strategy,
@@ -32,9 +31,7 @@ from tests.load.kit import (
     nano,
     pod,
     policy,
-    same,
     scale,
-    total,
 )
 from tests.load.kit import usage as samples_of
 
@@ -124,20 +121,6 @@ def test_a_step_down_leaves_pods_that_carry_the_load_within_the_bound(
         assert min(loads) < 45
 
 
-@given(LOADS, st.data())
-def test_losing_samples_never_lowers_the_count(loads: list[int], data: st.DataObject) -> None:
-    lost = data.draw(st.sets(st.integers(0, len(loads) - 1), min_size=1, max_size=len(loads)))
-    known = [None if i in lost else load for i, load in enumerate(loads)]
-    with_all, without = decided(list(loads)), decided(list(known))
-    assert without.desired is None or without.desired >= min(len(loads), with_all.desired or 0)
-
-
-@pytest.mark.parametrize("step", [DEFAULT, AVERAGE])
-def test_the_load_of_departed_pods_may_bring_all_back_above_the_bound(step: Step) -> None:
-    held = decided([40, 40, 40, 40], rule(step), memory=departed("80m"))
-    assert (held.desired, held.held_by) == (4, HeldBy.DEPARTED)
-
-
 @pytest.mark.parametrize(
     ("loads", "memory", "words"),
     [
@@ -171,11 +154,3 @@ def test_one_assessment_takes_one_step_however_often_it_is_asked() -> None:
     assert "pods left, turned out or were added since these samples began" in "\n".join(
         explain(assessment, later, BOUNDS, NOW + 15)
     )
-
-
-@pytest.mark.parametrize(("age", "desired"), [(299, 10), (300, 7)])
-def test_a_service_total_shrinks_nothing_while_a_pod_may_serve_soon(age: int, desired: int) -> None:
-    queue = Metric(name="queue", query=Query(name="queue"), target=Fraction(nano("60")))
-    rule = policy(queue, strategy=Strategy.STEP, step=Step(tolerance=15, down=3))
-    pods = [*same(9, None)[0], pod("new", age=age, ready=False, ready_for=age)]
-    assert assess_and_decide(rule, pods, total("180"))[1].desired == desired

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,11 +86,6 @@ def test_a_suppressed_step_is_held_and_explained() -> None:
     assert "the HPA's tolerance of 10 % suppresses the step from 20 to 21" in told
 
 
-def test_with_as_much_tolerance_in_the_policy_nothing_is_suppressed() -> None:
-    for milli in range(300, 1600, 7):
-        assert decision(20, f"{milli}m", tolerance=Fraction(1, 10)).suppressed == 0
-
-
 def test_a_rollout_that_would_ratchet_has_no_answer_even_while_the_policy_rests() -> None:
     for mode in Mode:
         found = decision(100, "800m", status=110, mode=mode)
@@ -115,23 +109,6 @@ class TestFloats:
         )
         bounds = replace(BOUNDS, tolerance=HpaTolerance(tolerance, tolerance))
         assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 118 * 0.001, 118 * 0.001)
-
-    @pytest.mark.parametrize("milli", range(1, 1000))
-    def test_every_milli_tolerance_is_that_of_the_hpa(self, milli: int) -> None:
-        tolerance = Fraction(milli, 1000)
-        bounds = replace(BOUNDS, tolerance=HpaTolerance(tolerance, tolerance))
-        for current in (100, 500, 1000):
-            for wanted in (current * (1000 + milli) // 1000, -(-current * (1000 - milli) // 1000)):
-                if 1 <= wanted <= BOUNDS.maximum and wanted != current:
-                    theirs = stock_hpa(
-                        served_value(wanted, current), scale(current), bounds, milli * 0.001, milli * 0.001
-                    )
-                    assert settled(wanted, current, bounds=bounds) == theirs
-
-    def test_a_flag_of_the_controller_is_exactly_its_float(self) -> None:
-        flag = Fraction(0.118)
-        bounds = replace(BOUNDS, tolerance=HpaTolerance(flag, flag))
-        assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 0.118, 0.118)
 
 
 def test_outside_its_bounds_the_hpa_does_not_ask() -> None:

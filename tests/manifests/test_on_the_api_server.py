@@ -15,8 +15,8 @@ from adapter.telemetry.metrics import Metrics
 from lab.harness.client import ApiError, Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import until
+from tests.apiserver.certs import root
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
-from tests.security.certs import root
 
 pytestmark = pytest.mark.integration
 

@@ -92,6 +92,17 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "StuckAtZero",
         "add a Pods policy",
     ),
+    "no scale-up": (on(scale_up=replace(EXACT, select="Disabled")), "ScaleUpDisabled", "does not scale up at all"),
+    "no scale-up, with a policy": (
+        on(scale_up=replace(EXACT, select="Disabled", policies=(PERCENT,))),
+        "ScaleUpDisabled",
+        "scaleUp.selectPolicy is Disabled",
+    ),
+    "no scale-up from zero": (
+        on(FROM_ZERO, scale_up=replace(EXACT, select="Disabled")),
+        "ScaleUpDisabled",
+        "remove it",
+    ),
     "other HPAs of the target": (beside(hpas="spare, web-2"), "SharedTarget", "(spare, web-2)"),
     "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
     "other policies of the target": (beside(policies="old"), "PolicyConflict", "(old)"),

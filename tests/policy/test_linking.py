@@ -109,6 +109,19 @@ class TestTargetPods:
         pods = (ours, other_labels, other_owner)
         assert [one.name for one in target_pods(pods, parse_selector("app=web"), WEB)] == ["web-0"]
 
+    def test_custom_target_that_controls_pods_has_only_those(self) -> None:
+        clone_set = Target(api_version="apps.kruise.io/v1alpha1", kind="CloneSet", name="web", uid="u1")
+        own = pod("own", labels={"app": "web"}, owner=Owner("CloneSet", "web", "u1"))
+        foreign = [
+            replace(own, name=f"foreign{number}", owner=owner)
+            for number, owner in enumerate(
+                (Owner("ReplicaSet", "api-abc"), Owner("StatefulSet", "web"), Owner("CloneSet", "web", "u0"))
+            )
+        ]
+        job = replace(own, name="job", owner=Owner("Job", "web"))
+        assert [one.name for one in target_pods([*foreign, job, own], parse_selector("app=web"), clone_set)] == ["own"]
+        assert list(target_pods([*foreign, job], parse_selector("app=web"), clone_set)) == foreign[:2]
+
     def test_of_partial_pods_only_what_they_state_excludes_them(self) -> None:
         bare = pod("bare", labels={}, owner=None)
         other = replace(bare, name="other", labels={"app": "api"})

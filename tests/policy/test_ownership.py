@@ -35,6 +35,8 @@ SET = target("StatefulSet")
             Owner("StatefulSet", "web", "earlier"), "", target("StatefulSet", uid=""), True, id="its UID is not known"
         ),
         pytest.param(None, "abc", CUSTOM, True, id="an unknown kind: the selector alone"),
+        pytest.param(Owner("Job", "web"), "", CUSTOM, False, id="a job beside an unknown kind"),
+        pytest.param(Owner("DaemonSet", "web"), "", CUSTOM, False, id="a daemon set beside an unknown kind"),
         pytest.param(Owner("WorkerSet", "web-1"), "", CUSTOM, True, id="an unknown kind's own controller"),
         pytest.param(
             Owner("ReplicaSet", "web-main-abc"), "abc", CUSTOM, True, id="an unknown kind by a deployment of its own"

@@ -1,7 +1,6 @@
 """The reference model: the page of the decision as plain, slow, exact code that shares nothing with the adapter.
 
-`decide(document)` takes a `decide` document and returns the answer. The sections named are those of the page.
-README.md lists the keys of the document and where the page leaves a choice.
+`decide(document)` answers a document, whose keys README.md lists. The sections named are those of the page.
 """
 
 from dataclasses import dataclass, field
@@ -46,7 +45,6 @@ class Samples:  # by UID
 class Result:
     lower: int = 0  # 0: no proposal
     upper: int | None = None  # None: unlimited
-    held: str | None = None
     error: str | None = None
 
 
@@ -202,7 +200,6 @@ def read(w: World, metric: Json) -> Samples:
             found[p.uid] = quantity(one["value"]), at, window, F(counts[p.name]) if p.name in counts else None
     sure = [p for p in w.of("serving", "doubtful", "pulledOut") if p.name in counts]
     usual = sorted(F(counts[p.name]) for p in sure if p.since <= found.get(p.uid, (0, total_at))[1] - window)
-    usual = [min(F(counts[p.name]) for p in sure)] if "total" in source and sure else usual
     medians = [(seconds(t), F(m)) for t, m in w.memory.get("medians", {}).get(name, []) if now - seconds(t) <= 3600]
     medians += [(now, usual[(len(usual) - 1) // 2])] if usual else []
     full = max((m for _, m in medians), default=ZERO)
@@ -225,12 +222,8 @@ def read(w: World, metric: Json) -> Samples:
             s.small[p.uid], s.large[p.uid] = caps
         value, at, width, c = found.get(p.uid, (ZERO, ZERO, ZERO, None))
         windowed = width or (resource and what["name"] == "cpu")
-        if (
-            p.uid not in found
-            or now - at > max_age
-            or at - (width if windowed else 0) < p.since
-            or (c is not None and c < 2)
-        ):
+        is_late = now - at > max_age or at - (width if windowed else 0) < p.since
+        if p.uid not in found or is_late or (c is not None and c < 2):
             continue
         doubted = value == 0 and not w.spec.get("acceptZeroUsage", False) and s.last.get(p.uid, (0, 0))[1] > 0
         if not doubted and (caps or not of):
@@ -294,19 +287,17 @@ def lower(w: World, s: Samples, limits: Limits, metric: Json) -> tuple[int, bool
     return best, above
 
 
-def hold(w: World, s: Samples) -> str | None:
-    """Why nothing goes down, whatever the sum says."""
+def is_held(w: World, s: Samples) -> bool:
+    """Whether nothing goes down, whatever the sum says."""
     active, serving = w.of("serving", "doubtful"), w.of("serving")
     seen = active + w.of("unready", "pulledOut")
     if w.started > s.begun or w.rose >= s.begun or (s.total is not None and any(p.since >= s.begun for p in active)):
-        return "WarmingUp"
-    if not s.steady:
-        return "Windows"
+        return True
     unread = bool(s.reads) and any(p.name not in (s.reads or []) for p in active)
     unread = unread and not (len(active) > 2 and sum(p.name in (s.reads or []) for p in active) == 1)  # a leader
     if unread or (s.total_bound is None if s.total is not None else not any(p.uid in s.value for p in serving)):
-        return "Missing"
-    return "MinServing" if len(serving) * 100 < w.spec.get("minServingPercent", 50) * len(seen) else None
+        return True
+    return not s.steady or len(serving) * 100 < w.spec.get("minServingPercent", 50) * len(seen)
 
 
 def departed(w: World, s: Samples) -> list[F]:
@@ -315,17 +306,18 @@ def departed(w: World, s: Samples) -> list[F]:
     return [s.last.get(uid, (0, ZERO))[1] for uid in sorted(left)]
 
 
-def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None, bool]:
-    """The upper bound, what holds it, and whether the possible load is below the low watermark."""
+def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, bool]:
+    """The upper bound, and whether the possible load is below the low watermark."""
     serving, doubtful, out = w.of("serving"), w.of("doubtful"), w.of("pulledOut")
     if limits.low is None:
-        return None, None, False
-    held, left, b = hold(w, s), departed(w, s), s.begun
+        return None, False
+    left, b = departed(w, s), s.begun
     kept = [] if w.delete_first else out
     least = 1 + len(doubtful) + len(kept)
     known = sum((s.value.get(p.uid, ZERO) for p in serving + doubtful), s.total or ZERO)
+    held = is_held(w, s)
     if held or (known == 0 and not limits.accept):
-        return w.current if held else None, held, False
+        return w.current if held else None, False
     if s.total is not None and s.total_bound is not None:
         filled, counted = [], serving + doubtful + kept
         load, scale = s.total_bound + (0 if w.absolute else limits.low * (len(doubtful) + len(kept))), F(1)
@@ -347,33 +339,32 @@ def upper(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None,
             load += own if p.shifted < b else max(bound, before[p.uid]) + (ZERO if is_first else one)
         load += sum(fills, ZERO) + max(ZERO, sum((max(mean, last) for last in left), ZERO) - came)  # D5
     if (filled and (w.absolute or limits.high is None)) or (w.absolute and doubtful):
-        return w.current if w.absolute else None, "Missing", False
+        return w.current if w.absolute else None, False
     n, low = len(counted), limits.low * (F(1) if w.absolute else scale)
     if (load if w.absolute else load / n) >= limits.bottom / limits.low * low:
-        why = "Missing" if filled else "Doubt" if doubtful or out else "Departed" if left else None
-        return None, why if known < low * len(serving) else None, False
+        return None, False
     gone = len(left) if s.total is None else 0
     needed = (len(serving) + gone) * load / low + len(kept) if w.absolute else load / low  # which it keeps as they are
-    return max(least, ceil(needed) if w.spec.get("strategy") == "Ratio" else floor(needed)), None, True
+    return max(least, ceil(needed) if w.spec.get("strategy") == "Ratio" else floor(needed)), True
 
 
-def step_down(w: World, s: Samples, limits: Limits) -> tuple[int | None, str | None, bool]:
-    serving, spec, held = w.of("serving"), w.spec.get("step", {}), hold(w, s)
-    if held:
-        return w.current, held, False
+def step_down(w: World, s: Samples, limits: Limits) -> tuple[int | None, bool]:
+    serving, spec = w.of("serving"), w.spec.get("step", {})
+    if is_held(w, s):
+        return w.current, False
     shown = [s.bound[p.uid] / s.small.get(p.uid, F(1)) for p in serving if p.uid in s.value]
     known = s.total_bound if s.total_bound is not None else sum((s.bound.get(p.uid, ZERO) for p in serving), ZERO)
     n, scale = len(serving), average(serving, s.small)
     beyond = n and (any(x < limits.bottom for x in shown) if limits.each else known / n < limits.bottom * scale)
     if not beyond or (known == 0 and not limits.accept):
-        return None, None, False
+        return None, False
     aim = max(spec.get("minPods", 2), w.current - spec.get("down", 2))
     left = n - (w.current - aim)
     unsure = any(p.young for p in w.pods) or w.of("doubtful") or (s.total is None and len(shown) < n)
     shifted = departed(w, s) or any(p.shifted >= s.begun for p in w.of("pulledOut"))
     if unsure or shifted or w.changed >= s.begun or left < 1 or known / left > limits.top * scale:
-        return w.current, "Missing" if unsure else "Departed" if shifted or w.changed >= s.begun else None, True
-    return aim, None, True
+        return w.current, True
+    return aim, True
 
 
 def converge(w: World, s: Samples, limits: Limits) -> tuple[int, int | None]:
@@ -394,7 +385,7 @@ def converge(w: World, s: Samples, limits: Limits) -> tuple[int, int | None]:
         return (to, None) if n > 0 and total / n >= bottom else (0, None)
     to = (-(-w.current // k) - 1) * k
     n = len(serving) + to - w.current
-    unsure = w.of("doubtful") or any(p.young for p in w.pods) or departed(w, s) or w.changed >= b or hold(w, s)
+    unsure = w.of("doubtful") or any(p.young for p in w.pods) or departed(w, s) or w.changed >= b or is_held(w, s)
     unsure = unsure or any(p.since >= b for p in serving) or any(p.shifted >= b for p in w.of("pulledOut"))
     unsure = unsure or (s.total is None and any(s.value.get(p.uid, -1) != s.bound.get(p.uid) for p in serving))
     if towards != "High" or limits.high is None or unsure or s.total != s.total_bound or n < 1 or to < 1:
@@ -426,12 +417,12 @@ def one_metric(w: World, metric: Json) -> tuple[Result, Samples]:
         limits.top, limits.bottom = target + margin, target - margin
         limits.each = s.total is None and step.get("trigger", "AnyPod") == "AnyPod"
     rise, above = lower(w, s, limits, metric)
-    fall, held, below = (upper if strategy != "Step" else step_down)(w, s, limits)
-    result, direction = Result(rise, fall, held), "up" if above else "down" if below else None
+    fall, below = (upper if strategy != "Step" else step_down)(w, s, limits)
+    result, direction = Result(rise, fall), "up" if above else "down" if below else None
     delay = (spec.get("delay") or {}) | (metric.get("delay") or {})
     since = seconds(w.memory.get("beyondSince", {}).get(metric["name"], {}).get(direction)) or s.newest
     if direction and max(s.newest - since, ZERO) < delay.get("scaleUpSeconds" if above else "scaleDownSeconds", 0):
-        result = Result(0, None, "Delay")
+        result = Result(0, None)
     k = spec.get("replicaMultiple", 1)
     if not direction and strategy == "Watermark" and spec.get("convergeTowards"):
         up, down = converge(w, s, limits)
@@ -464,9 +455,7 @@ def combined(w: World) -> Result:
         return Result(floors, error=None if floors > w.current else "; ".join(r.error or "" for r in results))
     uppers = [r.upper for r in good if r.upper is not None]
     result = Result(max(floors, *(r.lower for r in good)), max(uppers) if len(uppers) == len(good) else None)
-    result.held = next((r.held for r in good if r.held), None)
     if len(good) < len(results) and result.upper is not None:
-        result.held = "MetricError" if result.upper < w.current else result.held
         result.upper = max(w.current, result.upper)
     return result
 
@@ -474,55 +463,38 @@ def combined(w: World) -> Result:
 def decide(document: Json) -> Json:
     w = World(document)
     spec, hpa, now, current, result = w.spec, document["hpa"], w.now, w.current, combined(w)
-    failed, held = result.error is not None, result.held
+    failed = result.error is not None
     asked = None if failed else max(result.lower, current if result.upper is None else min(current, result.upper))
-
-    def stage(value: int, name: str) -> int:
-        nonlocal held
-        held = name if value != asked else held
-        return value
-
     # 2: schedules and the fallback; where the metrics are in error they only raise the count
     windows = [one for one in spec.get("schedules", []) if is_active(one, now)]
     caps = [one["maxReplicas"] for one in windows if "maxReplicas" in one]
     least = max((one["minReplicas"] for one in windows if "minReplicas" in one), default=0)
     if asked is not None:
-        asked = stage(max(min([asked, *caps]), least), "Schedule")
+        asked = max(min([asked, *caps]), least)
     elif least > current:
-        asked = stage(least, "Schedule")
+        asked = least
     fallback, since = spec.get("fallback"), min(seconds(w.memory.get("errorSince")) or now, now)
     if failed and fallback and result.error != "is scaled to zero" and now - since >= fallback.get("afterSeconds", 300):
         least = max(least, fallback["replicas"])  # which ignores both as well
-        asked = stage(least, "MetricError") if least > max(current, asked or 0) else asked
+        asked = least if least > max(current, asked or 0) else asked
     if asked is not None:
-        # 3: velocity
+        # 3 to 5: velocity, cooldown (a schedule's floor ignores both), the HPA's bounds
         velocity, cooldown, step = spec.get("velocity", {}), spec.get("cooldown", {}), spec.get("strategy") == "Step"
         up, down = (velocity.get(key) for key in ("scaleUpPercent", "scaleDownPercent"))
         if asked > current and up is not None:
-            asked = stage(min(asked, current + (max(1, current * up // 100) if up else 0)), "Velocity")
+            asked = min(asked, current + (max(1, current * up // 100) if up else 0))
         if asked < current and down is not None:
-            asked = stage(max(asked, current - (max(1, current * down // 100) if down else 0)), "Velocity")
-        # 4: cooldown
+            asked = max(asked, current - (max(1, current * down // 100) if down else 0))
         pause = cooldown.get("scaleDownSeconds", 300 if step else 0)
         pause = cooldown.get("scaleUpSeconds", 180 if step else 0) if asked > current else pause
         last = max(min(seconds(hpa.get("status", {}).get("lastScaleTime")), now), w.changed)
-        asked = stage(current if asked != current and last and now - last < pause else asked, "Cooldown")
-        asked = stage(max(asked, least), "Schedule")  # a schedule's floor ignores both
-        # 5: the HPA's bounds
-        asked = stage(min(max(asked, w.minimum), hpa["spec"]["maxReplicas"]), "Bounds")
+        asked = current if asked != current and last and now - last < pause else asked
+        asked = min(max(asked, least, w.minimum), hpa["spec"]["maxReplicas"])
     until = (document["policy"].get("metadata", {}).get("annotations") or {}).get("effective-load.io/hold-until")
     if spec.get("mode", "Active") != "Active" or now < seconds(until):  # 6
-        asked = stage(current, "Mode")
+        asked = current
     served, size = None, document["scale"]["status"].get("replicas", current)
     if asked is not None:  # §5
         served = 1000 * asked if asked >= size or not asked else 1000 * (asked - 1) + 1
-    return {
-        "desiredReplicas": asked,
-        "served": served,
-        "error": result.error if asked is None else None,
-        "heldBy": held if asked is not None else None,
-        "current": current,
-        "lowerBound": result.lower,
-        "upperBound": result.upper,
-        "pods": {p.name: p.state for p in w.all},
-    }
+    error, pods = result.error if asked is None else None, {p.name: p.state for p in w.all}
+    return {"desiredReplicas": asked, "served": served, "error": error, "pods": pods}

@@ -225,7 +225,7 @@ def test_a_policy_on_a_service_total_sees_one_number() -> None:
     run = simulate(history, Setup(replicas=10), [autoscaler], NOBODY)[0]
     assert counts(run) == [(0.0, 12)]
     assert autoscaler.assessment is not None
-    assert autoscaler.assessment.metrics[0].total_value == 12 * POD
+    assert autoscaler.assessment.metrics[0].total == (12 * POD, 12 * POD)
 
 
 class Load(dict[str, int]):

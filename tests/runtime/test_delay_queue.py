@@ -55,14 +55,6 @@ def test_key_is_popped_at_most_once_in_half_a_second(clock: Clock, queue: DelayQ
     assert queue.pop() == A
 
 
-def test_forgotten_key_has_no_spacing(queue: DelayQueue) -> None:
-    queue.add(A)
-    queue.pop()
-    queue.forget(A)
-    queue.add(A)
-    assert queue.pop() == A
-
-
 def test_expedited_key_replaces_its_later_time(clock: Clock, queue: DelayQueue) -> None:
     add_again(queue)
     queue.add(A, expedited=True)
@@ -80,17 +72,6 @@ def test_burst_of_expedited_additions_is_one_pop(clock: Clock, queue: DelayQueue
     clock.now += 0.04
     assert queue.pop() is None
     clock.now += 0.01
-    assert popped(queue) == [A]
-
-
-def test_key_added_again_at_a_replaced_time_is_popped_once(clock: Clock) -> None:
-    queue = DelayQueue(clock, spacing=0)
-    queue.add_after(A, 10)
-    queue.add_after(A, 5)
-    clock.now += 5
-    assert popped(queue) == [A]
-    queue.add_after(A, 5)
-    clock.now += 5
     assert popped(queue) == [A]
 
 

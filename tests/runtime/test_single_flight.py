@@ -35,14 +35,6 @@ async def test_concurrent_callers_share_one_flight(flights: SingleFlight[str, st
     assert question.asked == 1
 
 
-async def test_different_keys_have_flights_of_their_own(flights: SingleFlight[str, str]) -> None:
-    one, other = Question(), Question()
-    one.answer.set_result("one")
-    other.answer.set_result("other")
-    answers = await asyncio.gather(flights.join("a", one), flights.join("b", other))
-    assert answers == ["one", "other"]
-
-
 async def test_cancelled_waiter_does_not_cancel_the_flight(flights: SingleFlight[str, str]) -> None:
     question = Question()
     first = asyncio.create_task(flights.join("a", question))

@@ -215,6 +215,39 @@ class TestTimes:
         at = answer.times.at((place.get("namespace", ""), place.get("pod", "")))
         assert at == (None if ago is None else NOW - ago)
 
+    @pytest.mark.parametrize(
+        "text", ["x / scalar(max(y))", "x * on () group_left () max(y)", "x / on () group_left () y"]
+    )
+    def test_series_of_exporters_date_every_pod_by_their_newest(self, text: str) -> None:
+        rows = [row(1, **POD_A), row(2, **POD_B)]
+        own = [time_of(0, NOW - 3, **POD_A), time_of(0, NOW - 1, **POD_B)]
+        exporters = [time_of(1, NOW - age, namespace="monitoring", pod=f"exporter-{age}") for age in (2, 50)]
+        assert of(question(text), rows, *own, *exporters).pods == {
+            "a": Point(NOW - 3, NANO),
+            "b": Point(NOW - 2, 2 * NANO),
+        }
+
+    def test_pod_that_a_second_selector_of_pods_lacks_is_undated(self) -> None:
+        read = [time_of(0, NOW, **POD_A), time_of(0, NOW, **POD_B), time_of(1, NOW, **POD_A)]
+        assert list(of(question("x / y"), [row(1, **POD_A), row(2, **POD_B)], *read).pods) == ["a"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "x * on (ip) group_right () rate(y[5m])",
+            "x * on () group_left (pod) y",
+            'x * label_replace(rate(y[5m]), "pod", "$1", "exported_pod", "(.*)")',
+        ],
+    )
+    def test_load_that_is_joined_to_a_pod_never_has_another_pods_date(self, text: str) -> None:
+        exporter = time_of(1, NOW, namespace="monitoring", pod="exporter-0")
+        assert of(question(text), [row(1, **POD_A)], time_of(0, NOW, **POD_A), exporter).pods == {}
+
+    def test_exporters_alone_date_no_pod(self) -> None:
+        result = of(question("x"), [row(1, **POD_A)], time_of(0, NOW, namespace="monitoring", pod="exporter-0"))
+        assert result.pods == {}
+        assert "no series that it reads has a sample of the same namespace and pod" in (result.error or "")
+
     def test_no_time_for_any_series_is_an_error(self) -> None:
         """Series whose labels were renamed on the way, or targets that are all down behind a long range."""
         found = of(question(), [row(1, **POD_A)], time_of(0, NOW, namespace="monitoring", pod="exporter"))

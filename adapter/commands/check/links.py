@@ -9,7 +9,6 @@ from adapter.kube.selectors import LabelSelector
 from adapter.load.findings import at_limit
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod
-from adapter.load.samples import Samples
 from adapter.load.spec import Metric, Policy
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Flaw, Wiring, flaws
@@ -26,6 +25,7 @@ _FIELDS = {
     Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
     Reason.SHARED_TARGET: "spec.scaleTargetRef",
     Reason.STUCK_AT_ZERO: "spec.minReplicas",
+    Reason.SCALE_UP_DISABLED: "spec.behavior.scaleUp.selectPolicy",
     Reason.TOLERANCE: "spec.behavior",
     Reason.NO_STABILIZATION: "spec.behavior.scaleDown.stabilizationWindowSeconds",
     Reason.WAITS_TWICE: "spec.behavior",
@@ -34,7 +34,7 @@ _OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.a
 """Fields of the policy, not of the HPA."""
 _STOPS = {
     Reason.POLICY_CONFLICT, Reason.SHARED_TARGET, Reason.STUCK_AT_ZERO, Reason.NOT_WIRED, Reason.AVERAGE_VALUE,
-    Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
+    Reason.SCALE_UP_DISABLED, Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
 }  # fmt: skip
 """Flaws with which the HPA does not follow the policy; others are unwise."""
 
@@ -183,7 +183,7 @@ def _lacks(metric: Metric, workload: Workload) -> Iterator[str]:
         for name in missing:
             there = f"there are {', '.join(names)}"
             yield f"{target.kind} {target.name} has no container {name}{closest(name, names)}; {there}"
-        lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[1]
+        lack = "" if missing else MetricReader(metric).basis(pod)[1]
         if lack:
             where = f" ({workload.at.place('spec.template.spec.containers')})" if workload.at is not None else ""
             yield (

@@ -144,7 +144,7 @@ def _text(topic: Topic, context: Context) -> str | None:
         case Topic.MASS_PULL_OUT:
             return _mass_pull_out(assessment, context.settings.notifications.mass_pull_out_percent)
         case Topic.DATA_LOST:
-            errors = metric_errors(assessment.policy, assessment.metrics)
+            errors = metric_errors(assessment.metrics)
             lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_DATA_VALID)]
             return "; ".join(filter(None, lost)) if decision.current else None  # without pods there are no samples
         case _:

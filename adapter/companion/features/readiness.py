@@ -53,7 +53,7 @@ def _accepted(context: Context) -> PolicyCondition:
     if problem is not None and (problem.reason is Reason.INVALID or not view.policy.metrics):
         return PolicyCondition(ConditionType.ACCEPTED, False, Reason.REFUSED, problem.message)
     if undefined := view.undefined_metrics:
-        message = metric_errors(view.policy, undefined)
+        message = metric_errors(undefined)
         return PolicyCondition(ConditionType.ACCEPTED, False, Reason.REFUSED, message)
     message = "the policy is valid, and the settings have what it names"
     if context.silent:

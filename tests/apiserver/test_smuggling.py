@@ -1,4 +1,4 @@
-"""Two readings of one stream of bytes: whatever could be read in two ways is refused, and ends the connection.
+"""Two readings of one stream of bytes, or of one path: each is refused, and ends the connection.
 
 The front proxy's connections carry many users' requests, so a request hidden in another one's body would be answered to
 somebody else, or as somebody else.
@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from tests.apiserver.conftest import Service
-from tests.security.raw_requests import METRIC, as_proxy, exchanged, head, reviewed, statuses
+from tests.apiserver.raw import METRIC, as_proxy, exchanged, head, reviewed, statuses
 
 HIDDEN = head("/version", *as_proxy("Connection: close", user="hidden"))
 
@@ -82,22 +82,10 @@ async def test_a_trailer_adds_nothing_to_its_request_or_the_next_one(
     assert await statuses(service, proxy, head("/version", *fields) + trailer + HIDDEN) == [403 if user else 401]
 
 
-async def test_a_compressed_body_is_not_unpacked(service: Service, proxy: trustme.LeafCert) -> None:
-    sent = carrying(b"abc", "Content-Encoding: br", "Content-Length: 3", method="GET")
-    assert await statuses(service, proxy, sent) == [200]
-
-
 @pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.0", "HTTP/0.9", "HTTP/1.10", "HTTP/1", "ICY/1.1", "http/1.1"])
 async def test_other_protocols_are_not_spoken(service: Service, proxy: trustme.LeafCert, version: str) -> None:
     found = await statuses(service, proxy, head("/version", *as_proxy("Connection: close"), version=version))
     assert found in ([400], [505])
-
-
-async def test_a_request_line_without_a_version_and_the_preface_of_http_2_are_refused(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    assert await statuses(service, proxy, b"GET /version\r\n\r\n") in ([400], [401])
-    assert await statuses(service, proxy, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN) in ([], [400])
 
 
 async def test_no_connection_is_upgraded(service: Service, proxy: trustme.LeafCert) -> None:
@@ -107,3 +95,51 @@ async def test_no_connection_is_upgraded(service: Service, proxy: trustme.LeafCe
         )
         found = await exchanged(service, proxy, head("/version", *fields))
         assert b" 101 " not in found
+
+
+# --- paths
+
+CLOSE = "Connection: close"
+METRIC_OF_SHOP = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
+TWISTED = [
+    "//apis/custom.metrics.k8s.io/v1beta2",
+    "/apis//custom.metrics.k8s.io/v1beta2",
+    f"/livez/..{METRIC}",
+    f"/livez/%2e%2e{METRIC}",
+    f"/livez/%2E./{METRIC}",
+    f"/livez%2f..{METRIC}",
+    f"/livez;a=b{METRIC}",
+    f"/livez\\..{METRIC}",
+    "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/../../../../version",
+    f"{METRIC_OF_SHOP}/pods/%2e%2e/effective_cpu",
+    f"{METRIC_OF_SHOP}%2f..%2fother/pods/%2A/effective_cpu",
+    f"{METRIC_OF_SHOP}/pods/a%2Fb/effective_cpu",
+    f"{METRIC_OF_SHOP}/pods/%2A/effective_cpu%00",
+    f"{METRIC_OF_SHOP}/pods/%ff/effective_cpu",
+    f"{METRIC_OF_SHOP}/pods/%252e%252e/effective_cpu",
+    f"{METRIC_OF_SHOP}/pods//effective_cpu",
+    "/APIS/custom.metrics.k8s.io/v1beta2",
+]
+
+
+@pytest.mark.parametrize("target", TWISTED)
+async def test_a_manipulated_path_reaches_nothing_with_every_right(
+    service: Service, proxy: trustme.LeafCert, target: str
+) -> None:
+    assert await statuses(service, proxy, head(target, *as_proxy(CLOSE))) in ([400], [404])
+
+
+async def test_what_is_authorized_is_what_is_answered(service: Service, proxy: trustme.LeafCert) -> None:
+    """Escapes are decoded once, before authorization: the reviewed namespace is the one that is read."""
+    service.cluster.may = lambda spec: spec.get("resourceAttributes", {}).get("namespace") == "shop"
+    escaped = METRIC.replace("/shop/", "/%73hop/")
+    assert await statuses(service, proxy, head(escaped, *as_proxy(CLOSE))) == [200]
+    assert await statuses(service, proxy, head(METRIC.replace("/shop/", "/%2573hop/"), *as_proxy(CLOSE))) == [403]
+    assert [one["namespace"] for one in reviewed(service)] == ["shop", "%73hop"]
+
+
+@pytest.mark.parametrize("name", ["X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Prefix", "X-HTTP-Method-Override"])
+async def test_no_header_changes_the_requested_path(service: Service, proxy: trustme.LeafCert, name: str) -> None:
+    service.cluster.may = lambda spec: "nonResourceAttributes" not in spec
+    for value in (METRIC, "PUT"):
+        assert await statuses(service, proxy, head("/version", *as_proxy(f"{name}: {value}", CLOSE))) == [403]

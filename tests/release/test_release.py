@@ -26,7 +26,7 @@ from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeper
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
 from lab.harness.dockerfile import instructions
-from tests.security.sources import running
+from tests.runtime.sources import running
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]

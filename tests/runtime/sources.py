@@ -47,16 +47,3 @@ async def running(work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(task, return_exceptions=True)
-
-
-def padded(mebibytes: int) -> Handler:
-    """Answers with so much white space."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for _ in range(mebibytes):
-            await response.write(b" " * (1 << 20))
-        return response
-
-    return answer

@@ -1,7 +1,6 @@
 """The port of the metrics API is for the front proxy alone: a stranger reaches neither HTTP nor much of the loop."""
 
 import asyncio
-import gc
 import os
 import resource
 import socket
@@ -18,11 +17,23 @@ from adapter.apiserver import door
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
+from tests.apiserver.certs import CLIENT, SERVER, Holder, root
 from tests.apiserver.cluster import CONFIG_MAP, Cluster
 from tests.apiserver.conftest import Service, as_user, pem, running
-from tests.security.certs import CLIENT, SERVER, Holder, root
-from tests.security.connections import PATIENCE, Streams, asked, connected, drop, is_ended, is_open, opened
-from tests.security.raw_requests import METRIC, as_proxy, exchanged, head
+from tests.apiserver.raw import (
+    METRIC,
+    PATIENCE,
+    Streams,
+    as_proxy,
+    asked,
+    connected,
+    drop,
+    exchanged,
+    head,
+    is_ended,
+    is_open,
+    opened,
+)
 from tests.waiting import eventually
 
 CLOSE = "Connection: close"
@@ -120,17 +131,7 @@ async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
         assert "has not been read yet" in str(service.server.ready["authentication"]())
         cluster.trust(pem(front_proxy))
         await service.ready()
-        assert (await service.ask("/version", leaf=proxy, headers=as_user())).status == 200
-
-
-async def test_a_cluster_without_a_front_proxy_is_not_ready_and_says_why(
-    cluster: Cluster, session: Session, options: ServerSettings
-) -> None:
-    cluster.put(CONFIG_MAP, {"kind": "ConfigMap", "data": {"client-ca-file": "x"}})
-    service = Service(cluster, session, options)
-    async with running(service), asyncio.timeout(PATIENCE):
-        while "names no requestheader-client-ca-file" not in str(service.server.ready["authentication"]()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        assert (await service.ask("/apis", leaf=proxy, headers=as_user())).status == 200
 
 
 @pytest.mark.parametrize(
@@ -158,14 +159,6 @@ async def test_allowed_names_match_as_in_go(
     assert await answered(service, leaf(authority.issue(*names))) == (b"200" if counts else b"401")
 
 
-async def test_any_ca_of_a_bundle_with_text_between_its_certificates_is_an_anchor(
-    service: Service, cluster: Cluster, tmp_path: Path
-) -> None:
-    first, second = root(tmp_path), root(tmp_path, "other")
-    await following(service, cluster, f"# ours\n{first.pem}\n\nand another\n{second.pem}")
-    assert [await answered(service, leaf(one.issue("proxy"))) for one in (first, second)] == [b"200", b"200"]
-
-
 @pytest.mark.parametrize(
     ("uses", "is_taken"), [((CLIENT,), True), ((CLIENT, SERVER), True), ((), True), ((SERVER,), False)]
 )
@@ -174,23 +167,6 @@ async def test_only_a_certificate_for_clients_counts(
 ) -> None:
     """A server certificate of the same CA is easier to steal; one without extended key usage has all usages."""
     assert await answered(service, leaf(authority.issue("proxy", uses=uses))) == (b"200" if is_taken else b"")
-
-
-async def test_a_certificate_of_an_intermediate_is_valid_if_the_client_sends_the_chain(
-    service: Service, authority: Holder
-) -> None:
-    holder = authority.issue("between", authority=True).issue("proxy")
-    assert await answered(service, leaf(holder)) == b"200"
-    holder.above = ()
-    assert await answered(service, leaf(holder)) == b""
-
-
-async def test_an_intermediate_in_the_bundle_is_an_anchor_as_in_go(
-    service: Service, authority: Holder, cluster: Cluster
-) -> None:
-    between = authority.issue("between", authority=True)
-    await following(service, cluster, between.pem)
-    assert await answered(service, leaf(between.issue("proxy"))) == b"200"
 
 
 async def test_a_clients_certificate_cannot_issue_others(service: Service, authority: Holder) -> None:
@@ -220,7 +196,7 @@ def session_of(port: int, context: ssl.SSLContext, session: ssl.SSLSession | Non
         socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
         context.wrap_socket(plain, session=session) as wire,
     ):
-        wire.sendall(head("/version", *as_proxy()))
+        wire.sendall(head("/apis", *as_proxy()))
         if not wire.recv(100).startswith(b"HTTP/1.1 200"):
             raise ConnectionResetError("closed")
         return wire.session
@@ -268,7 +244,7 @@ async def test_what_a_stranger_sends_after_its_own_end_of_the_handshake_is_never
     wire = await opened(service)
     assert wire[1].get_extra_info("ssl_object").version() == "TLSv1.3"
     for _ in range(100):
-        wire[1].write(head("/version", *as_proxy()))
+        wire[1].write(head("/apis", *as_proxy()))
     with pytest.raises((ssl.SSLError, AssertionError)):
         assert not await is_ended(wire)
     assert service.cluster.reviews() == 0
@@ -284,27 +260,6 @@ async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(
     for wire in (silent, begun):
         assert await is_ended(wire)
     drop(silent, begun)
-
-
-@pytest.mark.parametrize(
-    "sent", [b"", HANDSHAKE, b"GET / HTTP/1.1\r\n\r\n", hello(P256)], ids=["nothing", "begun", "no-tls", "hello"]
-)
-async def test_a_handshake_that_fails_leaves_no_buffer_for_the_garbage_collector(
-    service: Service, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    """Each has 256 KiB, and cycles that lived for seconds are freed once in minutes."""
-    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.1)
-    gc.collect()
-    gc.disable()
-    try:
-        wires = [await connected(service.server.port) for _ in range(10)]
-        for _, writer in wires:
-            writer.write(sent)
-        await eventually(lambda: not service.server.door.pending)
-        drop(*wires)
-        await eventually(lambda: not any(type(one).__name__ == "SSLProtocol" for one in gc.get_objects()))
-    finally:
-        gc.enable()
 
 
 @pytest.fixture
@@ -343,21 +298,6 @@ async def test_all_addresses_together_have_a_bounded_number_of_pending_handshake
     await eventually(lambda: not service.server.door.pending)
 
 
-async def test_requests_that_an_api_server_forwards_at_once_get_through(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    """It dials for each, more at once than an address may have pending."""
-    context = service.context(proxy)
-
-    async def one() -> bytes:
-        wire = await connected(service.server.port, context)
-        answer = await asked(wire, head(METRIC, *as_proxy()))
-        drop(wire)
-        return answer[9:12]
-
-    assert await asyncio.gather(*(one() for _ in range(200))) == 200 * [b"200"]
-
-
 async def test_a_process_without_a_free_file_accepts_again_once_it_has_one(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,12 +333,3 @@ async def test_one_line_too_long_and_too_many_of_them_are_refused(
     assert (await asked(wire, line + b"\r\n\r\n")).split()[1] == b"400"
     assert await is_ended(wire)
     drop(wire)
-
-
-async def test_no_answer_to_a_request_that_can_be_read_names_a_version_of_its_server(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    for request in (head("/version", *as_proxy(CLOSE)), head("/nowhere", *as_proxy(CLOSE)), head("/version", CLOSE)):
-        answer = await exchanged(service, proxy, request)
-        assert b"Server: effective-load\r\n" in answer
-        assert b"aiohttp" not in answer

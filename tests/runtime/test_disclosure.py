@@ -25,7 +25,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
-from tests.security.sources import Handler, running, serving, session_to
+from tests.runtime.sources import Handler, running, serving, session_to
 from tests.usage.fakes import FakePrometheus, named
 
 INSIDE = "customer=4711 at db-7.internal.example"
@@ -122,10 +122,6 @@ class TestRegistries:
             listed = registries.instances(KEY)
         assert listed is not None
         return listed.error or ""
-
-    async def test_a_server_that_is_not_there_is_refused_without_its_address(self) -> None:
-        settings = REGISTRY.validate_python({"name": "main", "type": "HTTP", "url": "http://127.0.0.1:1"})
-        assert await self.error(settings) == "connection refused"
 
 
 class TestApiServer:

@@ -1,1 +1,0 @@
-"""Attacks as regression tests: one module per defence."""
