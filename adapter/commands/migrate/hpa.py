@@ -148,7 +148,7 @@ def _served(source: Fields, kind: str, draft: Draft, rules: AdapterRules | None,
     query = found[0].query
     if len(found) > 1:
         query = placeholder(name)
-        listed = "; ".join(f"{one.rule}: {one.query}" for one in found)
+        listed = "; ".join(f"{one.rule}: {' '.join(one.query.split())}" for one in found)
         source.note(
             NoteKind.TO_DO, "", metric.name,
             "several rules may give it, and only Prometheus knows which series exist: write one of these in the place "
