@@ -99,7 +99,7 @@ class RestMapper:
         body = await self._document(group_version(api_version)) if await self._is_served(api_version) else None
         if body is None:
             return f"the API server serves no {api_version}, which {kind} is said to be of"
-        served = decode_answer(_RESOURCES.decode, body, api_version).resources
+        served = decode_answer(_RESOURCES.decode, body, api_version).resources or ()
         resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
         if resource is None:
             return f"the API server serves no kind {kind} in {api_version}"

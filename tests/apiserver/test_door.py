@@ -19,7 +19,7 @@ from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
 from tests.apiserver.certs import CLIENT, SERVER, Holder, root
 from tests.apiserver.cluster import CONFIG_MAP, Cluster
-from tests.apiserver.conftest import Service, as_user, pem, running
+from tests.apiserver.conftest import Service, as_user, made, pem, running
 from tests.apiserver.raw import (
     METRIC,
     PATIENCE,
@@ -134,6 +134,18 @@ async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
         assert (await service.ask("/apis", leaf=proxy, headers=as_user())).status == 200
 
 
+async def test_requests_from_the_first_moment_of_a_start_get_an_error_or_an_answer(
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
+) -> None:
+    cluster.trust(pem(front_proxy))
+    found = b""
+    async with running(made(cluster, session, options)) as service:
+        while found != b"200":
+            async with asyncio.timeout(4):  # less than `exchanged` waits for an answer that does not come
+                found = await answered(service, proxy)
+            assert found in {b"", b"200"}
+
+
 @pytest.mark.parametrize(
     ("allowed", "names", "counts"),
     [
@@ -174,6 +186,12 @@ async def test_a_clients_certificate_cannot_issue_others(service: Service, autho
     forged = honest.issue("forged")
     forged.above = (honest.certificate,)
     assert await answered(service, leaf(forged)) == b""
+
+
+async def test_intermediates_of_the_front_proxys_certificate_lead_to_its_ca(
+    service: Service, authority: Holder
+) -> None:
+    assert await answered(service, leaf(authority.issue("between", authority=True).issue("proxy"))) == b"200"
 
 
 async def test_a_resumed_session_does_not_outlive_its_authority(
@@ -277,7 +295,7 @@ async def test_an_address_has_64_pending_handshakes_and_the_next_are_closed_at_o
     for wire in refused:
         assert await is_ended(wire)
     assert await is_open(crowd[0])
-    assert await answered(service, proxy) == b"200", "another address has its own places"
+    assert await answered(service, proxy) == b"200", "another address waits for none of them"
     drop(*refused, *crowd)
     await eventually(lambda: not service.server.door.pending)
     wire = await connected(service.server.port, service.context(proxy), source=OTHER)
