@@ -113,7 +113,7 @@ def test_settings_say_which_column_is_one_number_for_the_service(capsys: pytest.
 
 
 def test_sweep_recommends_a_cheaper_plan_or_the_present_one(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [f"{1_767_225_600 + 60 * index},{8 + 6 * (index // 60 % 2)}" for index in range(240)]
+    lines = [f"{1_767_225_600 + 60 * index},{8 + 6 * (index // 20 % 2)}" for index in range(120)]
     Path("week.csv").write_text("\n".join(["time,cpu", *lines]))
     sweep = data(capsys, "--sweep", "--capacity", "cpu=2")["sweep"]
     assert sweep["advice"].startswith("Set cpu highWatermark ")
