@@ -21,7 +21,7 @@ from adapter.usage.series import sample_nano
 MOST_POINTS = 11_000
 """Points of a series that Prometheus answers to one range query."""
 MOST_MOMENTS = 2_000_000
-"""Moments of one history: nearly a year at 15 s, which takes about 1 GB."""
+"""Moments of one history, which is kept in memory: nearly a year at 15 s."""
 PAUSES = (1.0, 4.0)
 """Seconds before a query that failed is sent again."""
 _TIMEOUT = 60.0
