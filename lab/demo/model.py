@@ -9,8 +9,8 @@ import datetime as dt
 from collections import Counter
 
 from adapter.commands.replay.autoscalers import ModelPods
+from adapter.commands.replay.model import Setup
 from adapter.commands.replay.pods import ServicePods
-from adapter.commands.replay.service import Setup
 from adapter.hpa.controller import Controller, Sync, Values
 from adapter.hpa.pods import ModelSample
 from adapter.load.pods import Pod
@@ -22,7 +22,7 @@ from lab.demo.reasons import Reason, Reasoner
 from lab.harness.kwok import USAGE_CPU
 
 BEGAN = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-_SETUP = Setup(replicas=PODS_AT_FIRST, starts=1, stops=1)
+_SETUP = Setup(replicas=PODS_AT_FIRST, pod_startup=1, pod_shutdown=1)
 """KWOK makes a pod Ready, and removes a deleted one, after a second."""
 _NODES = 3
 _RESOLUTION = 10

@@ -6,12 +6,11 @@ from typing import Any
 import yaml
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.history.prometheus import PrometheusHistory
-from adapter.commands.replay.history.queries import choose_sources, derive_queries
-from adapter.commands.replay.history.span import Span
-from adapter.commands.replay.hpas import judge_of
-from adapter.commands.replay.service import Setup
-from adapter.commands.replay.simulation import simulate
+from adapter.commands.replay.history_queries import choose_servers, derive_queries
+from adapter.commands.replay.loop import play, stretches
+from adapter.commands.replay.model import Setup
+from adapter.commands.replay.prometheus_history import Span, read_history
+from adapter.commands.replay.stock import judged_by
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import parse_settings
@@ -70,14 +69,15 @@ def replayed(
     """The counts that a replay of what Prometheus recorded sets from a real sync on, so in the phase of real ones."""
     step = 1000  # milliseconds, as often as Prometheus scrapes
     watermarks, follower = parse_policy(policy), parse_hpa(hpa)
-    sources = choose_sources(parse_settings(yaml.safe_dump(settings(prometheus.url))), "")
+    servers = choose_servers(parse_settings(yaml.safe_dump(settings(prometheus.url))), "")
     span = Span((round(first_sync) - 5) * step, round(ended) * step, step)
-    ticks = list(PrometheusHistory(queries=derive_queries(watermarks, follower.target, sources), span=span))
+    ticks = read_history(derive_queries(watermarks, follower.target, servers), span)
     held = [tick for tick in ticks if tick.at <= first_sync][-1]._replace(at=first_sync)
     # KWOK's pods are Ready after 2 s and gone after 1; a load is 2 s old at a decision: a scrape and a poll a second.
-    setup = Setup(replicas=FIRST_COUNT, starts=2.0, stops=1.0, sync=HPA_SYNC, delay=2.0, lasts=10.0)
+    setup = Setup(replicas=FIRST_COUNT, pod_startup=2.0, pod_shutdown=1.0, sync=HPA_SYNC, sample_age=2.0, lasts=10.0)
     after = [held, *(tick for tick in ticks if tick.at > first_sync)]
-    (run,) = simulate(after, setup, [PolicyAutoscaler(watermarks, follower)], judge_of(watermarks, setup))
+    autoscaler = PolicyAutoscaler(watermarks, follower)
+    run = play(stretches(after, setup), setup, autoscaler, judged_by(watermarks, setup))
     return [change.after for change in run.changes if change.at <= ended]
 
 

@@ -2,109 +2,107 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping
 from math import inf
+from pathlib import Path
 
-from adapter.commands.replay.service import Tick
+from adapter.commands.replay.model import TITLE, Tick
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.runtime.times import parse_time
 
 TIME, PULLED_OUT, REPLICAS = "time", "pulled_out", "replicas"
-_MOST = 2**31 - 1
-_LATEST = 253_402_300_799.0
-_COUNT = re.compile(r"\d{1,10}(\.0*)?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,12}(\.\d*)?", re.ASCII)
-_NO_VALUE = {"", "nan"}
+_LATEST = 253_402_300_799.0
+_COUNT = re.compile(r"\d{1,9}(\.0*)?", re.ASCII)
+_DELIMITERS = ",;\t|"
 
 
-class CsvHistory:
-    """The ticks of a CSV text, read line by line; can be read once.
+def read_csv(file: str, needed: Mapping[str, str]) -> list[Tick]:
+    """The ticks of a CSV file, `-` for standard input. `needed` are the metrics: name → what needs it.
 
-    Cells are quantities (`1.5`, `1500m`, `1e3`); an empty one, or NaN, is a moment at which the metric was not known.
-    `metrics` are the columns that are metrics. Raises FaultyDocument for a header without `time`, and while it is read
-    for lines that are no tick.
+    Cells are quantities (`1.5`, `1500m`); an empty one, or NaN, is a moment at which the metric was unknown. The first
+    line decides whether commas, semicolons, tabs or bars divide the columns. Raises FaultyDocument.
     """
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FaultyDocument(
+            [Fault("--csv", file, f"cannot be read: {error}; give a CSV file in UTF-8")], TITLE
+        ) from error
+    name = "standard input" if file == "-" else file
+    lines = text.removeprefix("\ufeff").splitlines()
+    head = lines[0] if lines else ""
+    delimiter = max(_DELIMITERS, key=head.count)
+    columns = [cell.strip() for cell in next(csv.reader([head], delimiter=delimiter), [])]
+    _require(columns, needed, f"{name}, line 1")
+    reader = csv.DictReader(lines[1:], columns, delimiter=delimiter, restkey="")
+    ticks: list[Tick] = []
+    try:
+        for row in reader:
+            ticks.append(_tick(row, needed, ticks[-1].at if ticks else -inf))
+    except csv.Error as error:
+        place = f"{name}, line {reader.line_num + 1}"
+        raise FaultyDocument(
+            [Fault(place, None, f"is not CSV: {error}; quote cells as RFC 4180 does")], TITLE
+        ) from error
+    except FaultyDocument as error:
+        place = f"{name}, line {reader.line_num + 1}"
+        raise FaultyDocument([fault.within(place, ", ") for fault in error.faults], TITLE) from error
+    return ticks
 
-    def __init__(self, lines: Iterable[str], name: str) -> None:
-        self._title = f"{name} cannot be replayed"
-        self._rows = csv.reader(lines, strict=True)
-        self._columns = [cell.strip() for cell in self._next() or []]
-        if self._columns and self._columns[0].startswith("\ufeff"):
-            self._columns[0] = self._columns[0].removeprefix("\ufeff").strip()
-        if TIME not in self._columns:
-            other = next((mark for mark in ";\t|" if mark in "".join(self._columns)), "")
-            hint = f", with commas between them, not {other!r}" if other else _instead(TIME, self._columns)
-            advice = f"the first line must name the columns, {TIME} among them{hint}"
-            raise self._fault("", self._columns or None, advice)
-        if len(set(self._columns)) < len(self._columns) or "" in self._columns:
-            raise self._fault("", self._columns, "each column needs a name of its own")
-        self.metrics = tuple(name for name in self._columns if name not in {TIME, PULLED_OUT, REPLICAS})
 
-    def __iter__(self) -> Iterator[Tick]:
-        columns = {name: index for index, name in enumerate(self._columns)}
-        time, out, replicas = columns[TIME], columns.get(PULLED_OUT), columns.get(REPLICAS)
-        metrics = [(name, columns[name]) for name in self.metrics]
-        width, before = len(self._columns), -inf
-        while (row := self._next()) is not None:
-            if not row:
-                continue
-            if len(row) != width:
-                raise self._fault("", len(row), f"must have {width} cells, as the first line has")
-            seconds = float(row[time]) if _SECONDS.fullmatch(row[time]) else inf
-            at = seconds if seconds <= _LATEST else parse_time(row[time].strip())
-            if at is None:
-                advice = "must be a time such as 2026-01-01T12:00:00Z, or seconds since the epoch"
-                raise self._fault(TIME, row[time], advice)
-            if at <= before:
-                raise self._fault(TIME, row[time], "must be later than in the line before")
-            before = at
-            load = {name: value for name, index in metrics if (value := self._value(name, row[index])) is not None}
-            yield Tick(at, load, self._count(PULLED_OUT, row, out) or 0, self._count(REPLICAS, row, replicas))
-
-    def require(self, wanted: Mapping[str, str]) -> None:
-        """Have only these metrics read (name → what needs it). Raises FaultyDocument for one that there is not."""
+def _require(columns: list[str], needed: Mapping[str, str], place: str) -> None:
+    """Raise FaultyDocument for a first line that lacks a column, or repeats one."""
+    faults = []
+    if TIME not in columns:
+        advice = f"must name the columns, and {TIME} is missing{_instead(TIME, columns)}"
+        faults.append(Fault(place, ",".join(columns), advice))
+    elif len(set(columns)) < len(columns) or "" in columns:
+        faults.append(Fault(place, ",".join(columns), "must give each column a name of its own"))
+    else:
         faults = [
-            Fault(f"column {name}", None, f"is missing; {why} needs it{_instead(name, self.metrics)}")
-            for name, why in wanted.items()
-            if name not in self.metrics
+            Fault(f"{place}, column {name}", None, f"is missing; {why} needs it{_instead(name, columns)}")
+            for name, why in needed.items()
+            if name not in columns
         ]
-        if faults:
-            raise FaultyDocument(faults, self._title)
-        self.metrics = tuple(name for name in self.metrics if name in wanted)
+    if faults:
+        raise FaultyDocument(faults, TITLE)
 
-    def _next(self) -> Sequence[str] | None:
-        try:
-            return next(self._rows, None)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise self._fault("", None, f"is not CSV in UTF-8: {error}") from error
 
-    def _value(self, column: str, text: str) -> int | None:
-        """Nano-units of a cell, None where it is empty."""
-        text = text.strip()
-        if text.lower() in _NO_VALUE:
-            return None
+def _tick(row: Mapping[str, str | None], metrics: Collection[str], before: float) -> Tick:
+    if None in row.values() or "" in row:
+        raise FaultyDocument([Fault("", None, "must have as many cells as the first line has columns")])
+    cells = {name: (cell or "").strip() for name, cell in row.items()}
+    time = cells[TIME]
+    at = float(time) if _SECONDS.fullmatch(time) else parse_time(time)
+    if at is None or at > _LATEST:
+        advice = "must be a time such as 2026-01-01T12:00:00Z, or seconds since the epoch"
+        raise FaultyDocument([Fault(TIME, time, advice)])
+    if at <= before:
+        raise FaultyDocument([Fault(TIME, time, "must be later than in the line before; sort the lines")])
+    load = {}
+    for name in metrics:
+        if cells[name].lower() in {"", "nan"}:
+            continue
         try:
-            return parse_number(text)
+            load[name] = float(parse_number(cells[name]))
         except QuantityError as error:
-            raise self._fault(column, text, str(error)) from error
-
-    def _count(self, column: str, row: Sequence[str], index: int | None) -> int | None:
-        text = "" if index is None else row[index].strip()
-        if text.lower() in _NO_VALUE:
-            return None
-        if not _COUNT.fullmatch(text) or int(float(text)) > _MOST:
-            raise self._fault(column, text, f"must be a whole number from 0 to {_MOST}")
-        return int(float(text))
-
-    def _fault(self, column: str, value: object, advice: str) -> FaultyDocument:
-        line = max(1, self._rows.line_num)
-        return FaultyDocument(
-            [Fault(f"line {line}, {column}" if column else f"line {line}", value, advice)], self._title
-        )
+            raise FaultyDocument([Fault(name, cells[name], str(error))]) from error
+    return Tick(at, load, _count(PULLED_OUT, cells) or 0, _count(REPLICAS, cells))
 
 
-def _instead(name: str, columns: Sequence[str]) -> str:
+def _count(column: str, cells: Mapping[str, str]) -> int | None:
+    text = cells.get(column, "")
+    if text.lower() in {"", "nan"}:
+        return None
+    if not _COUNT.fullmatch(text):
+        raise FaultyDocument([Fault(column, text, "must be a whole number of pods, from 0 on")])
+    return int(float(text))
+
+
+def _instead(name: str, columns: Collection[str]) -> str:
     """`, so rename CPU to cpu` where a column differs in its case, else as `closest`."""
     other = next((column for column in columns if column.lower() == name.lower()), "")
     return f", so rename {other} to {name}" if other else closest(name, columns)

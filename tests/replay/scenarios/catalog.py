@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from adapter.commands.replay.service import Setup, Tick
+from adapter.commands.replay.model import Setup, Tick
 from adapter.load.quantity import NANO
 from adapter.policy.behavior import count_metric
 
@@ -87,9 +87,8 @@ class Contender(NamedTuple):
 class ReplayScenario:
     """One scenario of `seconds`, in ticks of `step` seconds from `BEGAN` on. `story` is a sentence.
 
-    `load` is by metric (milli-units of the whole service), `pulled_out` a number of pods over time. At each of
-    `rollouts` (seconds) a rolling update begins, with at most `surge` pods beyond the count. `silent`: whether the
-    registry gives no answers. `totals` are the metrics that are one number for the service. `high` is the high
+    `load` is by metric (milli-units of the whole service), `pulled_out` a number of pods over time. `silent`: whether
+    the registry gives no answers. `totals` are the metrics that are one number for the service. `high` is the high
     watermark, with its tolerance of 1 %, beyond which a pod counts as overloaded (milli-units by metric).
     """
 
@@ -102,8 +101,6 @@ class ReplayScenario:
     high: Mapping[str, int] = field(default_factory=lambda: {"cpu": HIGH * 101 // 100})
     step: int = 5
     pulled_out: Callable[[float], int] = lambda _: 0
-    rollouts: Sequence[int] = ()
-    surge: int = 0
     silent: Callable[[float], bool] = lambda _: False
     totals: frozenset[str] = frozenset()
 
@@ -120,13 +117,11 @@ def service(replicas: int, **changes: Any) -> Setup:
     """
     usual = Setup(
         replicas=replicas,
-        delay=5.0,
+        sample_age=5.0,
         window=15.0,
         capacity={"cpu": CPU_LIMIT * MILLI},
         requests={"cpu": CPU_REQUEST * MILLI, "memory": 2**30 * NANO},
         limits={"cpu": CPU_LIMIT * MILLI, "memory": 2**30 * NANO},
-        idle={"cpu": 20 * MILLI},
-        starting={"cpu": 900 * MILLI},
         throttles={"cpu": CPU_LIMIT * MILLI},
     )
     return replace(usual, **changes)
@@ -185,13 +180,12 @@ STEP_POLICY = policy({**SHARE, "target": "80%"}, strategy="Step", step={"toleran
 """80 % of the request, give or take 20 points: as wide as the band of `sawtooth`."""
 PAPER = Setup(
     replicas=2,
-    starts=6.0,
+    pod_startup=6.0,
     sync=30.0,
     window=15.0,
     capacity={"cpu": 1000 * MILLI},
     requests={"cpu": 1000 * MILLI},
     limits={"cpu": 1000 * MILLI},
-    idle={"cpu": 10 * MILLI},
     throttles={"cpu": 1000 * MILLI},
 )
 """A small service: two pods that carry 1000m each, new ones serve 6 s after their creation; a loop of 30 s."""
@@ -280,21 +274,11 @@ _ALL = (
         contenders=usual(step=STEP_POLICY),
     ),
     ReplayScenario(
-        name="rolling-update",
-        story="Under a load that is close to the high watermark, a rolling update replaces all pods, three at a time.",
-        seconds=20 * MINUTE,
-        setup=service(10, starting={"cpu": 1400 * MILLI}),
-        load={"cpu": constant(9500)},
-        rollouts=(5 * MINUTE,),
-        surge=3,
-        contenders=usual(resource("cpu", "950m")),
-    ),
-    ReplayScenario(
         name="memory-leak",
         story="Every request leaks a little memory: the total triples in four hours, until a restart frees it.",
         seconds=5 * HOUR,
         step=30,
-        setup=service(6, capacity={"memory": _GIB * 1000 * MILLI}, idle={}, starting={}, throttles={}),
+        setup=service(6, capacity={"memory": _GIB * 1000 * MILLI}, throttles={}),
         load={"memory": lambda at: _LEAKING(at) * 1000},
         high={"memory": _GIB * 808},
         contenders=usual(resource("memory", str(_GIB * 65 // 100)), policy(_MEMORY)),
@@ -356,7 +340,7 @@ _ALL = (
         " 10 seconds.",
         seconds=20 * MINUTE,
         step=5,
-        setup=service(1, sync=5.0, starts=5.0, delay=0.0, window=None, throttles={}, starting={}, idle={}),
+        setup=service(1, sync=5.0, pod_startup=5.0, sample_age=0.0, window=0.0, throttles={}),
         load={"cpu": step(800, 12_500, 1 * MINUTE, 11 * MINUTE)},
         contenders=(
             Contender(RAW, hpa(resource("cpu", "1"), 1, 20, _PACE)),

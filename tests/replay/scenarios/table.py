@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import islice
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.service import Autoscaler, Judge, Summary, View
-from adapter.commands.replay.simulation import ServiceLoop
+from adapter.commands.replay.loop import ServiceLoop, stretches
+from adapter.commands.replay.model import Autoscaler, Summary, View
 from adapter.commands.terminal.output import aligned
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
@@ -45,12 +44,12 @@ class ScenarioResult:
     summary: Summary
     counts: tuple[tuple[int, int], ...]
     reached_goal: bool
-    asked: int
+    asked: float
 
     @property
     def seconds_to_goal(self) -> float | None:
         """The longest time in a row with overloaded pods; None where it had no end."""
-        return self.summary.recovery if self.reached_goal else None
+        return self.summary.longest if self.reached_goal else None
 
     @property
     def throughput(self) -> float:
@@ -88,7 +87,7 @@ def cells(result: ScenarioResult) -> tuple[str, ...]:
         "never" if goal is None else duration(goal),
         f"{summary.flaps}",
         f"{summary.pod_hours:.2f}",
-        f"{summary.least}-{summary.peak}",
+        f"{summary.least}-{summary.most}",
     )
 
 
@@ -102,22 +101,18 @@ def duration(seconds: float) -> str:
 
 def play(scenario: ReplayScenario) -> list[ScenarioResult]:
     """Play a scenario with each of its contenders."""
-    high = {name: Fraction(value * MILLI) for name, value in scenario.high.items()}
+    high = {name: float(value * MILLI) for name, value in scenario.high.items()}
     ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
+    history = stretches(ticks, scenario.setup)
     judged = next(iter(scenario.setup.capacity))
-    asked = sum(tick.load[judged] * scenario.step for tick in ticks)
+    asked = round(sum(tick.load[judged] * scenario.step for tick in ticks))
     results = []
     for contender in scenario.contenders:
-        autoscaler, judge = _autoscaler(scenario, contender), Judge(high, contender.hpa["spec"]["minReplicas"])
-        # A rolling update changes pods from outside of the loop, which then must not leave out any sync.
-        loop = ServiceLoop(scenario.setup, autoscaler, judge, ticks[0], skip=not scenario.rollouts)
-        for tick in ticks:
-            if tick.at - BEGAN in scenario.rollouts:
-                loop.pods.roll(scenario.surge, tick.at)
-            loop.step(tick, tick.at + scenario.step)
-        run = loop.run()
+        minimum = contender.hpa["spec"]["minReplicas"]
+        loop = ServiceLoop(scenario.setup, _autoscaler(scenario, contender), history[0], high, minimum)
+        run = loop.play(history)
         counts = ((0, scenario.setup.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
-        reached = not loop.score.is_over_high
+        reached = not loop.score.streak
         results.append(
             ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached, asked=asked)
         )
@@ -134,7 +129,7 @@ def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:
     return _WithRegistry(PolicyAutoscaler(policy, hpa, contender.name, keeps_registry=True), scenario)
 
 
-class _WithRegistry:
+class _WithRegistry(Autoscaler):
     """A policy that learns from a registry which pods are pulled out, and not by their annotation."""
 
     def __init__(self, inner: PolicyAutoscaler, scenario: ReplayScenario) -> None:

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
-from adapter.commands.replay.history.range_client import RangeSeries
+from adapter.commands.replay.model import TITLE
 from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault, FaultyDocument, closest
@@ -14,10 +15,8 @@ from adapter.settings import NamedQuery, PrometheusServer, Settings
 from adapter.usage.promql import PromqlError, substitute
 from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
 
-_SERVER_TITLE = "the server with the history is not known"
 _CHOSEN, _OF = "effective_load_chosen", "effective_load_of"
 _PODS, _TOTAL = "pods", "total"
-_TITLE = "the queries for the history cannot be derived"
 _HASH = "[bcdfghjklmnpqrstvwxz2456789]"
 """What Kubernetes makes random names of: no name of another workload is made of these alone."""
 _POD_NAMES = {
@@ -41,8 +40,15 @@ _KUBE_STATE = {
 """The series and label of kube-state-metrics, by kind."""
 
 
+class RangeSeries(NamedTuple):
+    """One series of a range: its labels, and its points (epoch seconds, value as text) in order of time."""
+
+    labels: Mapping[str, str]
+    points: list[tuple[float, str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Servers:
     """Where histories are read: the settings' servers and named queries, and the server for all else.
 
     `server` is None where the settings have several: then it is the one that the policy's queries are asked of. With
@@ -55,20 +61,20 @@ class Sources:
     is_only: bool = False
 
 
-def choose_sources(settings: Settings | None, url: str) -> Sources:
-    """The sources of `--settings` and `--prometheus` (empty: not given). Raises FaultyDocument."""
+def choose_servers(settings: Settings | None, url: str) -> Servers:
+    """The servers of `--settings` and `--prometheus` (empty: not given). Raises FaultyDocument."""
     servers = {server.name: server for server in settings.prometheus.servers} if settings else {}
     queries = settings.prometheus.queries if settings else ()
     if url:
         if not re.match(r"https?://[^/\s]", url):
             advice = "write the address where its API begins, such as http://prometheus:9090"
-            raise FaultyDocument([Fault("--prometheus", url, advice)], _SERVER_TITLE)
-        return Sources(server=PrometheusServer(name=url, url=url), queries=queries, is_only=True)
+            raise FaultyDocument([Fault("--prometheus", url, advice)], TITLE)
+        return Servers(server=PrometheusServer(name=url, url=url), queries=queries, is_only=True)
     if not servers:
         advice = "name the server with --prometheus URL, or give the settings that have it with --settings FILE"
-        raise FaultyDocument([Fault("--prometheus", None, advice)], _SERVER_TITLE)
+        raise FaultyDocument([Fault("--prometheus", None, advice)], TITLE)
     only = next(iter(servers.values())) if len(servers) == 1 else None
-    return Sources(server=only, servers=servers, queries=queries)
+    return Servers(server=only, servers=servers, queries=queries)
 
 
 class Pick(StrEnum):
@@ -142,21 +148,21 @@ class Overrides:
 
 
 def derive_queries(
-    policy: Policy, target: CrossVersionReference, sources: Sources, overrides: Overrides | None = None
+    policy: Policy, target: CrossVersionReference, servers: Servers, overrides: Overrides | None = None
 ) -> HistoryQueries:
     """The queries for a policy and the target of its HPA. Raises FaultyDocument for all that cannot be derived."""
-    return _Derivation(policy, target, sources, overrides or Overrides()).queries()
+    return _Derivation(policy, target, servers, overrides or Overrides()).queries()
 
 
 class _Derivation:
-    def __init__(self, policy: Policy, target: CrossVersionReference, sources: Sources, overrides: Overrides) -> None:
-        self._policy, self._target, self._sources, self._overrides = policy, target, sources, overrides
+    def __init__(self, policy: Policy, target: CrossVersionReference, servers: Servers, overrides: Overrides) -> None:
+        self._policy, self._target, self._servers, self._overrides = policy, target, servers, overrides
         inline = [metric.query.server for metric in policy.metrics if metric.query]
-        named = [query.server for query in sources.queries]
-        servers = [*inline, *named] if sources.is_only else sources.servers
-        self._catalog = QueryCatalog(servers, sources.queries, inline_allowed=True)
+        named = [query.server for query in servers.queries]
+        known = [*inline, *named] if servers.is_only else servers.servers
+        self._catalog = QueryCatalog(known, servers.queries, inline_allowed=True)
         self._faults: list[Fault] = []
-        self._server = sources.server or self._server_of_queries()
+        self._server = servers.server or self._server_of_queries()
 
     def queries(self) -> HistoryQueries:
         names = [metric.name for metric in self._policy.metrics]
@@ -165,7 +171,7 @@ class _Derivation:
             self._faults.append(Fault("--query", name, advice))
         loads = {metric.name: self._load(metric) for metric in self._policy.metrics}
         if self._faults:
-            raise FaultyDocument(self._faults, f"{_TITLE} of {self._policy.namespace}/{self._policy.name}")
+            raise FaultyDocument(self._faults, f"{TITLE}: {self._policy.namespace}/{self._policy.name}")
         pulled_out = f"max({self._own('effective_load_policy_pods', state='pulledOut')})"
         replicas = f"max({self._own('effective_load_policy_current_replicas')})"
         if self._target.kind in _KUBE_STATE:
@@ -181,15 +187,15 @@ class _Derivation:
     def _server_of_queries(self) -> PrometheusServer:
         """The server of the policy's queries, for all else too. Raises FaultyDocument unless it is one."""
         queries = [metric.query for metric in self._policy.metrics if metric.query]
-        by_name = {query.name: query.server for query in self._sources.queries}
-        names = {query.server or by_name.get(query.name, "") for query in queries} & self._sources.servers.keys()
+        by_name = {query.name: query.server for query in self._servers.queries}
+        names = {query.server or by_name.get(query.name, "") for query in queries} & self._servers.servers.keys()
         if len(names) != 1:
-            listed = ", ".join(self._sources.servers)
+            listed = ", ".join(self._servers.servers)
             advice = (
                 f"name one with --prometheus URL: the settings have {listed}, and the policy's queries name not one"
             )
-            raise FaultyDocument([Fault("--prometheus", None, advice)], _SERVER_TITLE)
-        return self._sources.servers[names.pop()]
+            raise FaultyDocument([Fault("--prometheus", None, advice)], TITLE)
+        return self._servers.servers[names.pop()]
 
     def _query(self, name: str, text: str) -> RangeQuery:
         try:
@@ -201,7 +207,7 @@ class _Derivation:
     def _load(self, metric: Metric) -> RangeQuery | None:
         if text := self._overrides.loads.get(metric.name):
             named = next(
-                (query for query in self._sources.queries if metric.query and query.name == metric.query.name), None
+                (query for query in self._servers.queries if metric.query and query.name == metric.query.name), None
             )
             return replace(self._query(metric.name, text), is_total=named is not None and named.scope == "Service")
         if metric.query is not None:
@@ -225,7 +231,7 @@ class _Derivation:
             text = f'sum by ({_CHOSEN}) (label_replace({pods}, "{_CHOSEN}", "{_TOTAL}", "{_OF}", {total}))'
         return RangeQuery(
             name=name,
-            server=self._server if self._sources.is_only else self._sources.servers[resolved.server],
+            server=self._server if self._servers.is_only else self._servers.servers[resolved.server],
             text=text,
             pick=Pick.NAMESPACE if is_total else Pick.CHOSEN,
             namespace=self._policy.namespace,

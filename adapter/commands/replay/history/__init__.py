@@ -1,1 +1,0 @@
-"""Histories of services: what they are read from, and how they are kept meanwhile."""

@@ -1,1 +1,0 @@
-"""The report of a replay as one self-contained HTML page: charts and figures; it loads nothing."""
