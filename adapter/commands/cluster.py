@@ -19,7 +19,7 @@ from adapter.kube.session import Session
 from adapter.kube.targets import target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
-from adapter.policy.field_reader import PolicyObject
+from adapter.policy.documents import PolicyObject
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import NO_SCALE, reference_faults, selector_fault, target_pods
 from adapter.policy.watermark_policy import parse_policy

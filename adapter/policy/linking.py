@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
-from adapter.policy.field_reader import MAX_NAME_LENGTH
+from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.runtime.faults import Fault
 

@@ -24,7 +24,7 @@ from adapter.commands.migrate.original import (
 from adapter.commands.migrate.pair import Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import MAX_NAME_LENGTH, PolicyError
+from adapter.policy.documents import MAX_NAME_LENGTH, PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.policy.watermark_policy import KIND as POLICY_KIND
 from adapter.runtime.faults import Fault, first_faults

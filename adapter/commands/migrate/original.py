@@ -7,8 +7,9 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
+from adapter.commands.migrate.field_reader import FieldReader, UnparsedObject, listed_objects
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
-from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, UnparsedObject, listed_objects
+from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.runtime import document_text

@@ -12,7 +12,7 @@ from adapter.load.spec import Bounds
 from adapter.policy.behavior import following_behavior, hpa_manifest
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Wiring, flaws
-from adapter.policy.field_reader import PolicyError
+from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import API_VERSION, KIND, MOST_METRICS, parse_policy
 from adapter.runtime.faults import Fault

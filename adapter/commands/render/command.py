@@ -23,7 +23,7 @@ from adapter.commands.migrate.pair import Draft, Migrated, Style, write
 from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws
-from adapter.policy.field_reader import PolicyError
+from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, DESIRED_REPLICAS, CrossVersionReference, parse_hpa
 from adapter.policy.linking import reference_faults
 from adapter.policy.watermark_policy import KIND, parse_policy

@@ -8,7 +8,7 @@ from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_nano
 from adapter.load.spec import Policy
-from adapter.policy.field_reader import mapping_at
+from adapter.policy.documents import mapping_at
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime import document_text

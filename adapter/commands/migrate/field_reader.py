@@ -2,32 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from fractions import Fraction
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
+from adapter.policy.documents import MAX_NAME_LENGTH, mapping_at
+from adapter.runtime.faults import Fault, closest
 
-from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
-from adapter.runtime.decoding import decode
-from adapter.runtime.faults import Fault, FaultyDocument, closest
-
-Member = TypeVar("Member", bound=StrEnum)
-
-MAX_NAME_LENGTH = 253
 _LONGEST_QUANTITY = 32
-_MOST_GUESSES = 20
-
-Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
-"""An object from a file, from the wire, or already decoded in part."""
-
-
-def mapping_at(data: object, *keys: str) -> Mapping[str, Any]:
-    """The mapping below these keys; empty without one."""
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data if isinstance(data, Mapping) else {}
 
 
 def listed_objects(document: object) -> Iterator[tuple[str, object]]:
@@ -112,16 +92,6 @@ class FieldReader:
         """A text; empty where absent or empty."""
         return self.text(key, longest=longest) if self.get(key) not in (None, "") else ""
 
-    def texts(self, key: str, most: int, *, longest: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
-        """A list of distinct texts."""
-        values = self.sequence(key, most)
-        if not all(isinstance(value, str) and 0 < len(value) <= longest for value in values):
-            self.fault(key, values, f"write a list of texts of at most {longest} characters")
-            return ()
-        if len(set(values)) < len(values):
-            self.fault(key, values, "Duplicate value; name each once")
-        return tuple(values)
-
     def integer(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""
         value = self.optional_integer(key, low, high)
@@ -143,22 +113,6 @@ class FieldReader:
         if value is not None:
             self.fault(key, value, "write true or false, a boolean")
         return default
-
-    def optional_flag(self, key: str) -> bool | None:
-        """True, false, or None where absent."""
-        return self.flag(key, default=False) if self.get(key) is not None else None
-
-    def choice(self, key: str, among: type[Member]) -> Member | None:
-        """One of an enumeration's values, None where absent."""
-        value = self.get(key)
-        if value is None:
-            return None
-        members = {member.value: member for member in among}
-        # Only texts are looked up: the enumeration's own error would print any other value, however deep.
-        if isinstance(value, str) and value in members:
-            return members[value]
-        self.fault(key, value, f"is not supported; write one of {', '.join(members)}")
-        return None
 
     def section(self, key: str) -> "FieldReader":
         """The mapping at `key`, an empty one where absent."""
@@ -194,76 +148,9 @@ class FieldReader:
         self.fault(key, value, f"write an integer, or a quantity in quotes{quoted}")
         return ""
 
-    def nano(self, key: str) -> int | None:
-        """A quantity in nano-units, None where absent or faulty."""
-        text = self.quantity_text(key)
-        try:
-            return parse_nano(text) if text else None
-        except QuantityError as error:
-            self.fault(key, text, str(error))
-            return None
-
-    def ratio(self, key: str) -> Fraction | None:
-        """A ratio, written "80%" or "0.8"; None where absent or faulty."""
-        text = self.quantity_text(key)
-        try:
-            return parse_quantity(percent_as_quantity(text)) if text else None
-        except QuantityError:
-            self.fault(key, text, 'is neither a percentage such as "80%" nor a ratio such as "0.8"')
-            return None
-
-    def close(self, former_names: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Add a fault for every key that was not read. `former_names`: the present name of a key that had another."""
-        unknown = [key for key in self._data if key not in self._read]
-        read = ", ".join(sorted(self._read)) if unknown else ""
-        for number, key in enumerate(unknown):
-            if key in former_names:
-                self.fault(str(key), self._data[key], f"{key} is now {former_names[key]}")
-                continue
-            # A suggestion takes time to find; further ones would not be read.
-            meant = closest(str(key), self._read) if number < _MOST_GUESSES else ""
-            self.fault(str(key), self._data[key], f"unknown field{meant}; known are {read}")
-
-
-def percent_as_quantity(text: str) -> str:
-    """`80%` as `80e-2`, which is exact and what the CRD's rules compute; other texts unchanged."""
-    return text.replace("%", "e-2")
-
-
-class PolicyError(FaultyDocument):
-    """A WatermarkPolicy or an HPA cannot be used; `faults` lists every fault."""
-
-
-class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy's metadata."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    generation: int = 0
-    created: str | None = msgspec.field(name="creationTimestamp", default=None)
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class PolicyObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A WatermarkPolicy without managed fields and status; the spec stays a plain mapping for `parse_policy`."""
-
-    metadata: PolicyMetadata = PolicyMetadata()
-    spec: dict[str, Any] | None = None
-
-
-def as_mapping(source: Source) -> Mapping[str, Any]:
-    """The object as plain data. Raises PolicyError for bytes that are no JSON object."""
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, msgspec.Struct):
-        try:
-            plain: dict[str, Any] = msgspec.to_builtins(source)
-        except RecursionError:
-            raise PolicyError([Fault("", None, "is nested too deeply")]) from None
-        return plain
-    try:
-        return decode(source, dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise PolicyError([Fault("", None, f"is not a JSON object: {error}")]) from None
+    def close(self) -> None:
+        """Add a fault for every key that was not read."""
+        for key in self._data.keys() - self._read:
+            known = ", ".join(sorted(self._read))
+            advice = f"unknown field{closest(str(key), self._read)}; known are {known}"
+            self.fault(str(key), self._data[key], advice)
