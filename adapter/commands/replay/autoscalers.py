@@ -10,8 +10,7 @@ from typing import TypeVar
 from adapter.commands.replay.hpas import hpa_following, resource_of
 from adapter.commands.replay.service import UNBOUNDED, Rest, RestingRange, View
 from adapter.hpa.controller import Controller, Values
-from adapter.hpa.go_numbers import milli
-from adapter.hpa.pods import ModelPod, ModelSample
+from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
 from adapter.load.bounds import SATURATED, band_of
