@@ -66,8 +66,8 @@ class CrossVersionReference(NamedTuple):
 
     @property
     def identity(self) -> "CrossVersionReference":
-        """The reference with its group instead of its version: equal for all versions of one object."""
-        return CrossVersionReference(self.group, self.kind, self.name)
+        """Equal for all references that the HPA controller maps to one object: whatever version, and kind's case."""
+        return CrossVersionReference(self.group, self.kind.lower(), self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,8 +224,10 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
         raise PolicyError([type_fault(error)], title) from None
     spec, status, faults = read.spec or _Spec(), read.status or _Status(), list[Fault]()
     behavior, conditions = spec.behavior or _Behavior(), status.conditions or []
-    active = next((condition for condition in conditions if condition.type == "ScalingActive"), None)
-    last_step = None
+    active, last_step = next((one for one in conditions if one.type == "ScalingActive"), None), None
+    scaling_active = None
+    if active is not None:
+        scaling_active = ScalingActive(active.status or "", active.reason or "", active.message or "")
     if status.desired_replicas is not None:
         last_step = LastStep(status.current_replicas or 0, status.desired_replicas)
     hpa = Hpa(
@@ -239,7 +241,7 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
         metrics=tuple(_metric(metric, f"spec.metrics[{n}]", faults) for n, metric in enumerate(spec.metrics or ())),
         scale_up=_rules(behavior.scale_up or _Rules(), "spec.behavior.scaleUp", faults),
         scale_down=_rules(behavior.scale_down or _Rules(), "spec.behavior.scaleDown", faults),
-        scaling_active=active and ScalingActive(active.status or "", active.reason or "", active.message or ""),
+        scaling_active=scaling_active,
         managers=read_field_managers(read.metadata.managed_fields),
         ambiguous=next((one.message or "" for one in conditions if one.reason == _AMBIGUOUS), ""),
         has_behavior=spec.behavior is not None,

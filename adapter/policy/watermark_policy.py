@@ -68,12 +68,12 @@ def parse_policy(source: Source) -> Policy:
     The rules across the fields of a part are tried once the fields themselves are right.
     """
     document, faults = as_mapping(source), list[Fault]()
-    metadata, spec = mapping_at(document, "metadata"), document.get("spec")
-    given = _metadata(document, metadata, faults)
-    if spec is None:
+    given = _metadata(document, mapping_at(document, "metadata"), faults)
+    spec: dict[str, Any] = {}
+    if document.get("spec") is None:
         faults.append(Fault("spec", None, "Required value: write the policy's spec"))
     else:
-        spec = conform(spec_schema(), spec, "spec", faults) or {}
+        spec = conform(spec_schema(), document["spec"], "spec", faults) or {}
         _judge(spec, faults)
     if faults:
         raise PolicyError(faults, f"policy {given['namespace']}/{given['name']}".rstrip("/"))
@@ -141,9 +141,9 @@ def _judge(spec: dict[str, Any], faults: list[Fault]) -> None:
     _try(_registry_rules, spec.get("registry"), "spec.registry", faults)
     for index, schedule in enumerate(spec.get("schedules", ())):
         place = f"spec.schedules[{index}]"
-        for key, read in (("cron", _cron), ("timeZone", _zone)):
+        for key, parse in _TIMES.items():
             if schedule and key in schedule:
-                schedule[key] = _converted(read, schedule[key], f"{place}.{key}", faults)
+                schedule[key] = _converted(parse, schedule[key], f"{place}.{key}", faults)
         _try(_schedule_rules, schedule, place, faults)
     _try(_spec_rules, spec, "spec", faults)
 
@@ -225,6 +225,9 @@ def _zone(text: str) -> ZoneInfo:
         return ZoneInfo(text)
     except (ValueError, OSError, LookupError):
         raise _ValueError("is not a time zone; write a name of the IANA database, such as Asia/Shanghai") from None
+
+
+_TIMES: Mapping[str, Callable[[str], Any]] = {"cron": _cron, "timeZone": _zone}
 
 
 def _is_share(metric: Object) -> bool:
