@@ -103,7 +103,6 @@ TEMPLATES: dict[str, tuple[Source, ...]] = {
         feature("fast-scale-up", "features.fastScaleUp"),
         feature("deletion-cost", "features.deletionCost"),
         feature("hpa-configuration", "features.hpaConfiguration"),
-        feature("namespaces", "production.label"),
     ),
 }
 
@@ -130,7 +129,7 @@ def _objects(source: Source) -> Iterator[str]:
         raise ValueError(f"manifests/{source.path} has no object {sorted(lost)}")
     for text in texts:
         kind, name = _kind_and_name(text)
-        is_feature = name.startswith("effective-load-companion-") and name != "effective-load-companion-namespaces"
+        is_feature = name.startswith("effective-load-companion-")
         is_bound = kind == "ClusterRoleBinding" and (name in _IN_EACH_NAMESPACE or is_feature)
         conditions = [source.when, source.only.get(name, ""), ".Values.rbac.create" if kind in _RBAC else ""]
         conditions = [f"({one})" if " " in one else one for one in conditions if one]

@@ -7,9 +7,8 @@ from dataclasses import replace
 import structlog
 
 from adapter.companion import plan, replica_history
-from adapter.companion.actions import Action, ActionResult, WriteStatus
+from adapter.companion.actions import Action, ActionResult
 from adapter.companion.features.deletion_cost import Marking
-from adapter.companion.features.events import EventState
 from adapter.companion.features.hpa_configuration import LastWiring
 from adapter.companion.notifier import Notifier
 from adapter.companion.reader import has_tolerance, read_manager, read_status
@@ -31,15 +30,12 @@ from adapter.telemetry.metrics import Metrics
 SYNC_POLL_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """How long after its watches are filled a replica waits for samples and registries before it campaigns."""
-URGENT_WORKERS = 8
-"""How many policies are acted for at a time in the urgent lane; a write that hangs takes its worker 2 s."""
-
-Plan = Callable[[Context], Iterable[Action]]
-
-_log = structlog.get_logger(__name__)
-
+WORKERS = 8
+"""How many policies of a queue are acted for at a time; a write that hangs takes its worker 2 s."""
 VERSION_SECONDS = 600.0
 """How long an API server's version holds."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Companion:
@@ -70,15 +66,17 @@ class Companion:
         self._tolerance_seen = tolerance_seen
         self._stale = stale
         self._metrics = metrics
-        self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
+        self._notifier = Notifier(lease, lambda: self.settings, metrics, session.now)
         self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
         self._states: dict[Key, State] = {}
         self._looked_at: dict[Key, float] = {}
         self._read: set[Key] = set()
         """The policies whose status was read in this term as leader, and not found to be another one since."""
         self._backoff = self._writer.backoff
-        self._urgent, self._steady = WorkQueue[Key](), WorkQueue[Key]()
+        self._looks, self._writes = WorkQueue[Key](), WorkQueue[Key]()
         self._has_tolerance: bool | None = None
+        self._drops_tolerance = False
+        """Whether an HPA was applied with a tolerance and kept none: the gate HPAConfigurableTolerance is off."""
         self._version_at = 0.0
         self._next_turn = 0.0
         self._leads_since = 0.0
@@ -87,24 +85,19 @@ class Companion:
         """Queues policies whose views are new. Their counts are observed also while another replica leads."""
         now, policies = self._session.now(), self._snapshots.current.policies
         for key in keys:
-            view = policies.get(key)
-            if view is None:
-                self._forget(key)
+            if (view := policies.get(key)) is not None:
+                state = self._states.get(key, State())
+                history = replica_history.observe_count(state.of(ReplicaHistory), view, now)
+                self._states[key] = state.having(history)
+                self._looks.add([key])
                 continue
-            state = self._states.get(key, State())
-            history = replica_history.observe_count(state.of(ReplicaHistory), view, now)
-            self._states[key] = state.having(history)
-            self._urgent.add([key])
-            self._steady.add([key])
-
-    def _forget(self, key: Key) -> None:
-        """Drops all that is known of a deleted policy; a later one of its name is another policy."""
-        self._states.pop(key, None)
-        self._looked_at.pop(key, None)
-        self._read.discard(key)
-        self._backoff.forget(key)
-        self._urgent.discard(key)
-        self._steady.discard(key)
+            # A later policy of its name is another one.
+            self._states.pop(key, None)
+            self._looked_at.pop(key, None)
+            self._read.discard(key)
+            self._backoff.forget(key)
+            self._looks.discard(key)
+            self._writes.discard(key)
 
     async def run(self) -> None:
         """Campaigns for the lease, and acts while leading, until cancelled.
@@ -114,9 +107,10 @@ class Companion:
         while not self._snapshots.current.synced:  # noqa: ASYNC110  the snapshot is swapped without an event
             await asyncio.sleep(SYNC_POLL_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._notifier.run())
-            tasks.create_task(self._lease.lead(self._act))
+        try:
+            await self._lease.lead(self._act)
+        finally:
+            self._notifier.close()
 
     async def _act(self) -> None:
         self._metrics.companion_leader.set(1)
@@ -128,24 +122,15 @@ class Companion:
             for key, observed in self._states.items():
                 history = replica_history.unattributed(observed.of(ReplicaHistory))
                 kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
-                self._states[key] = State().having(history, *kept)
+                self._states[key] = State(refused=observed.refused).having(history, *kept)
             await self._learn_version()
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(URGENT_WORKERS):
-                    tasks.create_task(self._work("urgent", self._urgent, self._observe))
-                tasks.create_task(self._work("steady", self._steady, plan.steady))
+                for _ in range(WORKERS):
+                    tasks.create_task(self._work("look", self._looks, urgent=True))
+                    tasks.create_task(self._work("write", self._writes, urgent=False))
                 tasks.create_task(self._resync())
         finally:
             self._metrics.companion_leader.set(0)
-
-    async def _read_status(self, key: Key) -> None:
-        """Reads the status before the first look at a policy: without it every condition would begin anew."""
-        if key not in self._read:
-            written = await read_status(self._session, key)
-            # The other lane may have changed the state while this one was reading.
-            if key not in self._read:
-                self._states[key] = self._states.get(key, State()).having(written)
-                self._read.add(key)
 
     async def _learn_version(self) -> None:
         """Learns whether HPAs have a tolerance here; an API server may be upgraded."""
@@ -160,21 +145,27 @@ class Companion:
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._looked_at.get(key, before) <= before]
-            self._urgent.add(due, resync=True)
-            self._steady.add(due, resync=True)
+            self._looks.add(due, resync=True)
             await asyncio.sleep(interval / 10)
 
-    async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
-        """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""
+    async def _work(self, lane: str, queue: WorkQueue[Key], *, urgent: bool) -> None:
+        """Acts for one policy of the queue after the other, for ever. A failure stops no other policy.
+
+        A look updates the state, and carries out the urgent actions at once. The others follow in the second queue.
+        """
         while True:
             key = await queue.get()
             try:
                 if key in self._snapshots.current.policies and self._backoff.is_ready(key, lane, self._session.now()):
-                    await self._read_status(key)
                     context = await self._context(key)
-                    for action in tuple(planner(context)) if context is not None else ():
+                    if context is not None and urgent:
+                        self._looked_at[key] = asyncio.get_running_loop().time()
+                        state = self._states[key] = plan.observe(context)
+                        context = replace(context, state=state)
+                        self._writes.add([key])
+                    for action in tuple(plan.actions(context, urgent=urgent)) if context is not None else ():
                         if self._writer.may(action):
-                            await self._carry_out(key, action, at_once=queue is self._urgent)
+                            await self._carry_out(key, action, at_once=urgent)
                     self._backoff.reset(key, lane)
             except KubeError as error:
                 if self._backoff.failed(key, lane, str(error), self._session.now()):
@@ -187,14 +178,6 @@ class Companion:
                 queue.done(key)
             await asyncio.sleep(0)
 
-    def _observe(self, context: Context) -> Iterable[Action]:
-        """Updates the state, and gives the urgent actions. Events that are due join the other queue."""
-        self._looked_at[context.key] = asyncio.get_running_loop().time()
-        state = self._states[context.key] = plan.observe(context)
-        if state.of(EventState).due:
-            self._steady.add([context.key])
-        return plan.urgent(replace(context, state=state))
-
     async def _carry_out(self, key: Key, action: Action, *, at_once: bool) -> None:
         if not at_once:  # it waits until another write keeps within `writesPerSecond`
             now = asyncio.get_running_loop().time()
@@ -204,13 +187,21 @@ class Companion:
         result = await self._writer.carry_out(action)
         if result is ActionResult.NOT_LEADING:
             return
-        state, now = self._states.get(key, State()), self._session.now()
-        self._states[key] = plan.after(state, action, result, now)
-        if isinstance(action, WriteStatus) and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
+        self._drops_tolerance |= result is ActionResult.DROPPED
+        self._states[key] = plan.after(self._states.get(key, State()), action, result, self._session.now())
+        if action.kind == "WriteStatus" and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
             self._read.discard(key)
 
     async def _context(self, key: Key) -> Context | None:
-        """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out."""
+        """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out.
+
+        Its status is read before the first look: without it every condition would begin again.
+        """
+        if key not in self._read:
+            written = await read_status(self._session, key)
+            if key not in self._read:  # the other queue's worker may have read it meanwhile
+                self._states[key] = self._states.get(key, State()).having(written)
+                self._read.add(key)
         view = self._snapshots.current.policies.get(key)
         if view is None or view.pending or not self._snapshots.current.synced:
             return None
@@ -230,10 +221,10 @@ class Companion:
             decision=decision,
             hpa=self._hpa(key) if silence is None else None,
             settings=self.settings,
-            state=self._states.get(key, State()),  # the other lane may have changed it while this one was reading
+            state=self._states.get(key, State()),  # it may have changed during the read
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),
-            has_tolerance=True if self._tolerance_seen() else self._has_tolerance,
+            has_tolerance=self._tolerance_seen() or (self._has_tolerance and not self._drops_tolerance),
             manager=manager,
         )
         return replace(context, conditions=plan.conditions(context))

@@ -6,6 +6,7 @@ Addresses hold secrets, so they are never logged or shown.
 import asyncio
 import concurrent.futures
 import importlib
+import itertools
 import logging
 import math
 import random
@@ -13,24 +14,17 @@ import string
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from adapter.companion.actions import Notification, Notify
-from adapter.kube.api import NAMESPACES
-from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
-from adapter.kube.objects import AnyObject
-from adapter.kube.session import Session
 from adapter.runtime.backoff import exponential
-from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import format_time
 from adapter.settings import CompanionSettings
-from adapter.settings.companion import NotificationRoute, RateLimit, Severity
+from adapter.settings.companion import NotificationRoute, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -40,12 +34,8 @@ MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
 REPEATED_SECONDS = 300.0
 """How long the last message about a policy is not sent again."""
-LABEL_CACHE_SECONDS = 300.0
-"""How long a namespace is not read again, whether that succeeded or not."""
-LABEL_TIMEOUT_SECONDS = 2.0
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
-_INBOX = 1000
 _FAILURES = {
     "failed": "not every address of the route accepted it",
     "noAddress": "{file} cannot be read, or has no address",
@@ -53,7 +43,6 @@ _FAILURES = {
 }
 _SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
 """Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
-_DECODER = Decoder(AnyObject)
 
 _log = structlog.get_logger(__name__)
 
@@ -84,12 +73,9 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
         app_id="effective-load",
         app_desc="effective-load companion",
         app_url="",
-        async_mode=False,
         storage_mode=apprise.PersistentStoreMode.MEMORY,
-        interpret_escapes=False,
         default_service_retry=0,
-        pem_autogen=False,
-        pgp_autogen=False,
+        **dict.fromkeys(("async_mode", "interpret_escapes", "pem_autogen", "pgp_autogen"), False),
     )
     place = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if not place:
@@ -110,125 +96,72 @@ class Notifier:
 
     def __init__(
         self,
-        session: Session,
         lease: LeaderElector,
         settings: Callable[[], CompanionSettings],
         metrics: Metrics,
+        now: Callable[[], float],
         send: Send = deliver,
         first_wait: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self.now = session.now
         self.lease = lease
         self.metrics = metrics
+        self.now = now
         self.send = send
         self.first_wait = first_wait
         self._settings = settings
-        self._session = session
-        self._labels: dict[str, tuple[float, dict[str, str]]] = {}
-        self._inbox: asyncio.Queue[Notify] = asyncio.Queue(_INBOX)
         self._routes: dict[str, _RouteSender] = {}
 
     def add(self, action: Notify) -> None:
-        """Queues an action without waiting; if too many wait, it is dropped and counted."""
-        try:
-            self._inbox.put_nowait(action)
-        except asyncio.QueueFull:
-            self.metrics.notifications.labels(route="", result="overflow").inc()
+        """Queues an action's notifications at their routes, without waiting."""
+        settings = self._settings().notifications
+        for name in self._routes.keys() - {route.name for route in settings.routes}:
+            self._routes.pop(name).task.cancel()
+        for route, notification in itertools.product(settings.routes, action.notifications):
+            is_named = route.default or route.name in action.routes
+            if is_named and route.accepts(action.key.namespace, notification.topic, notification.severity):
+                if route.name not in self._routes:
+                    self._routes[route.name] = _RouteSender(self, route, settings.queue)
+                self._routes[route.name].route = route
+                self._routes[route.name].add(_message(route, settings.cluster, action.key, notification))
 
-    async def run(self) -> None:
-        """Distributes what is added to the routes, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                action = await self._inbox.get()
-                settings = self._settings().notifications
-                for name in self._routes.keys() - {route.name for route in settings.routes}:
-                    self._routes.pop(name).task.cancel()
-                for notification in action.notifications:
-                    severity = await self._severity(notification, action.key.namespace)
-                    for route in settings.routes:
-                        is_named = route.default or route.name in action.routes
-                        if is_named and route.accepts(action.key.namespace, notification.topic, severity):
-                            if route.name not in self._routes:
-                                self._routes[route.name] = _RouteSender(self, route, settings.queue, tasks)
-                            self._routes[route.name].route = route
-                            self._routes[route.name].add(
-                                _message(route, settings.cluster, action.key, notification, severity)
-                            )
-
-    async def _severity(self, notification: Notification, namespace: str) -> Severity:
-        """The severity, which may be higher in production. A label that cannot be read counts as it last was."""
-        graver, production = notification.severity_in_production, self._settings().production
-        if graver is None:
-            return notification.severity
-        if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
-            return graver
-        if not production.label:
-            return notification.severity
-        now, (read_at, labels) = self.now(), self._labels.get(namespace, (-math.inf, {}))
-        if now - read_at >= LABEL_CACHE_SECONDS:
-            try:
-                body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
-                labels = _DECODER.decode(body).metadata.labels or {}
-            except (KubeError, msgspec.MsgspecError) as error:
-                _log.warning("namespace_label_unreadable", namespace=namespace, error=str(error))
-            self._labels[namespace] = now, labels
-        key, equals, value = production.label.partition("=")
-        has_label = labels.get(key) == value if equals else labels.get(key, "false") != "false"
-        return graver if has_label else notification.severity
+    def close(self) -> None:
+        """Ends all sending; what waits is lost."""
+        for route in self._routes.values():
+            route.task.cancel()
 
 
 class _RouteSender:
-    """One route: its queue, its limits, and its task."""
+    """One route: its queue, its limit, and its task."""
 
-    def __init__(self, notifier: Notifier, route: NotificationRoute, size: int, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, notifier: Notifier, route: NotificationRoute, size: int) -> None:
         self.route = route
         self._notifier = notifier
         self._queue: asyncio.Queue[Message] = asyncio.Queue(size)
-        self._sent_at: dict[tuple[str, object], deque[float]] = {}
+        self._queued_at: deque[float] = deque()
         self._last: dict[Key, Message] = {}
-        self._held_back = 0
-        self._failing = False
-        self.task = tasks.create_task(self._run(), name=f"route {route.name}")
+        self._failing = self._limited = False
+        self.task = asyncio.create_task(self._run(), name=f"route {route.name}")
 
     def add(self, message: Message) -> None:
-        """Queues a message within the limits; one after the limits says how many they held back."""
-        refusal, held_back = self._refusal(message, self._notifier.now()), self._held_back
-        if refusal == "limited":
-            self._held_back += 1
-            if not held_back:
-                _log.warning("notifications_rate_limited", route=self.route.name)
-        elif not refusal and self._queue.full():
-            refusal = "overflow"
-        elif not refusal:
-            self._held_back = 0
-            if held_back:
-                _log.info("notifications_within_limits", route=self.route.name, held=held_back)
-                text = f"(this route's limits held back {held_back} before this) {message.body}"
-                message = message._replace(body=_cut(text, LONGEST_BODY))
-            self._queue.put_nowait(message)
-        if refusal:
-            self._count(refusal)
-
-    def _refusal(self, message: Message, now: float) -> str:
-        """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
-        route = self.route
+        """Queues a message, unless it repeats the last one about its policy or exceeds the limit of the route."""
+        now, limit = self._notifier.now(), self.route.rate_limit
         self._last = {key: sent for key, sent in self._last.items() if now - sent.at < REPEATED_SECONDS}
-        last = self._last.get(message.key)
-        if last is not None and (last.title, last.body) == (message.title, message.body):
-            return "repeated"
-        limits: dict[tuple[str, object], RateLimit]
-        limits = {("route", ""): route.rate_limit, ("policy", message.key): route.policy_rate_limit}
-        if message.severity is Severity.CRITICAL:
-            namespace = "critical in", message.key.namespace
-            limits = {("critical", ""): route.critical_rate_limit, namespace: route.critical_namespace_rate_limit}
-        for subject, limit in limits.items():
-            times = self._sent_at.get(subject, ())
-            if len(times) >= limit.count and now - times[-limit.count] < limit.seconds:
-                return "limited"
-        for subject, limit in limits.items():
-            self._sent_at[subject] = deque((*self._sent_at.get(subject, ()), now), maxlen=limit.count)
-        self._last[message.key] = message
-        return ""
+        while self._queued_at and now - self._queued_at[0] >= limit.seconds:
+            self._queued_at.popleft()
+        if (last := self._last.get(message.key)) and (last.title, last.body) == (message.title, message.body):
+            self._count("repeated")
+        elif len(self._queued_at) >= limit.count:
+            if not self._limited:
+                _log.warning("notifications_rate_limited", route=self.route.name)
+            self._limited = True
+            self._count("limited")
+        elif self._queue.full():
+            self._count("overflow")
+        else:
+            self._limited = False
+            self._queued_at.append(now)
+            self._last[message.key] = message
+            self._queue.put_nowait(message)
 
     async def _run(self) -> None:
         while True:
@@ -279,26 +212,15 @@ class _RouteSender:
         self._notifier.metrics.notifications.labels(route=self.route.name, result=result).inc()
 
 
-def _message(
-    route: NotificationRoute, cluster: str, key: Key, notification: Notification, severity: Severity
-) -> Message:
+def _message(route: NotificationRoute, cluster: str, key: Key, notification: Notification) -> Message:
     """The notification by the route's templates, which are filled in only: nothing in them is executed."""
     fields = {"from": "", "to": "", "why": ""} | dict(notification.fields)
-    fields |= {
-        "cluster": cluster,
-        "event": notification.topic.value,
-        "severity": severity.value,
-        "namespace": key.namespace,
-        "policy": key.name,
-        "target": notification.target,
-        "at": format_time(notification.at),
-        "text": notification.text,
-    }
+    fields |= {"cluster": cluster, "event": notification.topic.value, "severity": notification.severity.value}
+    fields |= {"namespace": key.namespace, "policy": key.name, "target": notification.target}
+    fields |= {"at": format_time(notification.at), "text": notification.text}
     title, body = (string.Template(template).safe_substitute(fields) for template in (route.title, route.template))
-    # The subject of a mail has to be one line.
-    return Message(
-        key, severity, notification.at, _cut(" ".join(title.split()), LONGEST_TITLE), _cut(body, LONGEST_BODY)
-    )
+    title = " ".join(title.split())  # the subject of a mail has to be one line
+    return Message(key, notification.severity, notification.at, _cut(title, LONGEST_TITLE), _cut(body, LONGEST_BODY))
 
 
 def _cut(text: str, longest: int) -> str:

@@ -1,9 +1,6 @@
 """What to do about one policy: the table of features, asked one after the other. Pure: no I/O, no clock.
 
 To add a feature: a module in `features`, its row in FEATURES, and its setting.
-
-There are two lanes. Urgent actions are carried out at once, for several policies at a time; all others wait their turn,
-so that together they stay within `companion.writesPerSecond`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,16 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from adapter.companion import replica_history
-from adapter.companion.actions import (
-    Action,
-    ActionResult,
-    MarkPod,
-    Notify,
-    RaiseScale,
-    WireHpa,
-    WriteEvent,
-    WriteStatus,
-)
+from adapter.companion.actions import Action, ActionResult, Write
 from adapter.companion.features import (
     deletion_cost,
     events,
@@ -40,7 +28,8 @@ class Feature(NamedTuple):
     """A module with as many as it needs of these functions:
 
     - `observe(context)`: the state with what the feature notes at each look;
-    - `plan(context)`: its actions, and `after(state, action, result, now)`: the state once one was tried;
+    - `plan(context)`: its actions, all of this `kind`;
+    - `after(state, action, result, now)`: the state once one was tried. Without it, what the action notes is a part;
     - `conditions(context)`: its conditions.
 
     `switch` is its field of `companion.features`, empty where it is always on. Switched off, it plans nothing.
@@ -49,7 +38,7 @@ class Feature(NamedTuple):
     """
 
     module: ModuleType
-    actions: tuple[type[Action], ...] = ()
+    kind: str = ""
     switch: str = ""
     urgent: bool = False
     while_silent: bool = True
@@ -57,21 +46,21 @@ class Feature(NamedTuple):
     def may_plan(self, context: Context) -> bool:
         """Whether the feature has actions, is switched on, and may act on what is known of the policy."""
         is_on = not self.switch or bool(getattr(context.settings.features, self.switch))
-        return bool(self.actions) and is_on and (self.while_silent or not context.silent)
+        return bool(self.kind) and is_on and (self.while_silent or not context.silent)
 
 
 FEATURES = (
-    Feature(fast_scale_up, (RaiseScale,), switch="fast_scale_up", urgent=True, while_silent=False),
-    Feature(notifications, (Notify,), urgent=True),
-    Feature(deletion_cost, (MarkPod,), switch="deletion_cost", while_silent=False),
-    Feature(hpa_configuration, (WireHpa,), switch="hpa_configuration", while_silent=False),
-    Feature(status, (WriteStatus,), switch="status"),
-    Feature(events, (WriteEvent,), switch="events"),
+    Feature(fast_scale_up, "RaiseScale", switch="fast_scale_up", urgent=True, while_silent=False),
+    Feature(notifications, "Notify", urgent=True),
+    Feature(deletion_cost, "MarkPod", switch="deletion_cost", while_silent=False),
+    Feature(hpa_configuration, "WireHpa", switch="hpa_configuration", while_silent=False),
+    Feature(status, "WriteStatus", switch="status"),
+    Feature(events, "WriteEvent", switch="events"),
     Feature(readiness),
     Feature(versions),
 )
 """In the order in which they plan. The order of conditions in a status is that of ConditionType."""
-_OWNER: Mapping[type, ModuleType] = {action: feature.module for feature in FEATURES for action in feature.actions}
+_OWNERS = {feature.kind: feature.module for feature in FEATURES}
 
 
 def conditions(context: Context) -> Mapping[str, PolicyCondition]:
@@ -90,21 +79,20 @@ def observe(context: Context) -> State:
     return state
 
 
-def urgent(context: Context) -> Iterator[Action]:
-    """The actions that wait for no other write."""
+def actions(context: Context, *, urgent: bool) -> Iterator[Action]:
+    """The actions that wait for no other write, or those that wait their turn."""
     for feature in FEATURES:
-        if feature.urgent and feature.may_plan(context):
-            yield from feature.module.plan(context)
-
-
-def steady(context: Context) -> Iterator[Action]:
-    """The actions that wait their turn."""
-    for feature in FEATURES:
-        if not feature.urgent and feature.may_plan(context):
+        if feature.urgent is urgent and feature.may_plan(context):
             yield from feature.module.plan(context)
 
 
 def after(state: State, action: Action, result: ActionResult, now: float) -> State:
     """The state once an action was tried."""
-    new: State = _OWNER[type(action)].after(state, action, result, now)
-    return new
+    refused, owner = {action.kind} if result is ActionResult.REFUSED else set[str](), _OWNERS[action.kind]
+    state = replace(state, refused=(state.refused - {action.kind}) | refused)
+    if hasattr(owner, "after"):
+        new: State = owner.after(state, action, result, now)
+        return new
+    if isinstance(action, Write) and result in {ActionResult.DONE, ActionResult.DROPPED}:
+        return state.having(action.noted)
+    return state

@@ -78,11 +78,10 @@ class ReplicaHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRaise:
-    """When this process last tried to raise the count (seconds), and to what; `refused`: it lacked the right."""
+    """When this process last tried to raise the count (seconds), and to what."""
 
     at: float | None = None
     to: int | None = None
-    refused: bool = False
 
 
 def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:

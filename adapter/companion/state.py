@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from adapter.load.assessment import Decision
 from adapter.policy.conditions import ConditionType, Reason
@@ -12,13 +12,18 @@ from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, PolicyView
 
 P = TypeVar("P")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the companion remembers of one policy: a part for each feature, by its type."""
+    """What the companion remembers of one policy: a part for each feature, by its type.
+
+    `refused` are the kinds of actions for which the right was missing when they were last tried.
+    """
 
     parts: Mapping[type, object] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
 
     def of(self, kind: type[P]) -> P:
         """The part of this type; a new one if there is none."""
@@ -27,7 +32,22 @@ class State:
 
     def having(self, *parts: object) -> "State":
         """The state with these parts in place of those of their types."""
-        return State({**self.parts, **{type(part): part for part in parts}})
+        return State({**self.parts, **{type(part): part for part in parts}}, self.refused)
+
+
+class Debounced(NamedTuple, Generic[V]):
+    """The `value` that counts, and since when (seconds) it has been `candidate` instead; None: it has not."""
+
+    value: V
+    candidate: V | None = None
+    since: float | None = None
+
+    def seen(self, value: V, seconds: float, now: float) -> "Debounced[V]":
+        """After this value was seen; another one counts once it has lasted for so many seconds."""
+        if value == self.value:
+            return Debounced(self.value)
+        since = self.since if self.since is not None and self.candidate == value else now
+        return Debounced(self.value, value, since) if now - since < seconds else Debounced(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """The companion in the settings, and its notifications: routes, topics and limits."""
 
-import re
 import string
 from collections.abc import Iterator
 from enum import StrEnum
@@ -15,8 +14,6 @@ from adapter.settings.server import own_namespace
 
 FIELDS = ("cluster", "event", "severity", "namespace", "policy", "target", "at", "text", "from", "to", "why")
 """The names that templates may use."""
-_WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
-_LABEL = re.compile(rf"(?:{_WORD}/)?{_WORD}(?:=(?:{_WORD})?)?")
 
 
 def _template_faults(text: str) -> Iterator[Fault]:
@@ -27,11 +24,6 @@ def _template_faults(text: str) -> Iterator[Fault]:
     for name in template.get_identifiers():
         if name not in FIELDS:
             yield Fault("", f"${name}", f"is unknown{closest(name, FIELDS)}; known are {', '.join(FIELDS)}")
-
-
-def _label_faults(label: str) -> Iterator[Fault]:
-    if label and not _LABEL.fullmatch(label):
-        yield Fault("", label, "is an invalid label; write key=value, or key alone, without spaces")
 
 
 Template = Annotated[str, refuse(_template_faults)]
@@ -88,13 +80,7 @@ class NotificationRoute(Section):
     template: Template = "$text"
     """The text, with the same variables."""
     rate_limit: RateLimit = RateLimit(count=60)
-    """The limit of the route for notifications that are not critical."""
-    policy_rate_limit: RateLimit = RateLimit(count=12)
-    """The limit for each policy, likewise."""
-    critical_rate_limit: RateLimit = RateLimit(count=600)
-    """The limit of the route for critical notifications."""
-    critical_namespace_rate_limit: RateLimit = RateLimit(count=120)
-    """The limit for critical notifications of each namespace, so that no namespace silences the others."""
+    """The limit of the route."""
     timeout_seconds: Annotated[float, Field(ge=1, le=60, allow_inf_nan=False)] = 10
     """How long one attempt may take."""
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
@@ -134,8 +120,10 @@ class Production(Section):
 
     namespaces: tuple[str, ...] = ()
     """Names; `*` and `?` are wildcards."""
-    label: Annotated[str, refuse(_label_faults)] = ""
-    """A label, `key=value`, or `key` for any value but `false`. Needs the component `companion-namespaces`."""
+
+    def has(self, namespace: str) -> bool:
+        """Whether the namespace is production."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
 
 class CompanionFeatures(Section):

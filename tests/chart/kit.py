@@ -52,7 +52,6 @@ SWITCHES: dict[str, Switch] = {
     "fastScaleUp": _feature("companion-fast-scale-up", "fastScaleUp"),
     "deletionCost": _feature("companion-deletion-cost", "deletionCost"),
     "hpaConfiguration": _feature("companion-hpa-configuration", "hpaConfiguration"),
-    "production": _setting(("companion-namespaces",), companion={"production": {"label": "stage=production"}}),
     "external": _setting(("external-metrics",), server={"externalMetrics": True}),
     "upstreams": _setting(("upstreams",), upstreams={"custom": {"url": "https://prometheus-adapter.monitoring.svc"}}),
     "network": Switch(

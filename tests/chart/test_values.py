@@ -80,8 +80,7 @@ def test_rights_are_bound_in_the_namespaces_that_are_watched_and_the_rest_in_the
     assert bound == {(name, namespace) for name in names for namespace in ("shop", "pay")}
     in_the_cluster = {item["metadata"]["name"] for item in objects if item["kind"] == "ClusterRoleBinding"}
     assert in_the_cluster == {
-        "effective-load-authorization", "effective-load-hpa-controller", "effective-load-companion-namespaces",
-        "effective-load-upstreams",
+        "effective-load-authorization", "effective-load-hpa-controller", "effective-load-upstreams",
     }  # fmt: skip
 
 

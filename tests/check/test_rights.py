@@ -14,8 +14,8 @@ from tests.kube.fake import FakeApi, status
 
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 EVERY_FEATURE = (
-    "companion: {features: {status: true, events: true, fastScaleUp: true, deletionCost: true, hpaConfiguration: true},"
-    " production: {label: stage=live}}\nserver: {externalMetrics: true}"
+    "companion: {features: {status: true, events: true, fastScaleUp: true, deletionCost: true, hpaConfiguration: true}}"
+    "\nserver: {externalMetrics: true}"
 )
 
 
@@ -103,7 +103,7 @@ def of_role(role: str, settings: str, component: str = "companion") -> set[str]:
 
 def test_the_settings_decide_which_roles_are_needed() -> None:
     roles = {right.role for right in needed_rights("companion", parse_settings(EVERY_FEATURE), "metrics")}
-    assert {f"effective-load-companion-{one}" for one in ("status", "events", "deletion-cost", "namespaces")} <= roles
+    assert {f"effective-load-companion-{one}" for one in ("status", "events", "deletion-cost")} <= roles
     base = {right.role for right in needed_rights("companion", Settings(), "metrics")}
     assert "effective-load-companion-deletion-cost" not in base
     assert of_role("effective-load-external-apiservice", EVERY_FEATURE, "server")

@@ -1,10 +1,11 @@
 """A leader that looks at one policy again and again, without a cluster."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.actions import Action, ActionResult, Notification, Notify, WriteEvent, WriteStatus
+from adapter.companion.actions import Action, ActionResult, Notification, Notify, Write
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
@@ -84,19 +85,19 @@ class Leader:
         seen = judged(replace(case, state=self.state))
         self.state = plan.observe(seen)
         seen = replace(seen, state=self.state)
-        actions = [*plan.urgent(seen), *plan.steady(seen)]
+        actions = [*plan.actions(seen, urgent=True), *plan.actions(seen, urgent=False)]
         for action in actions:
             if self.outcome is not ActionResult.NOT_LEADING:
                 self.state = plan.after(self.state, action, self.outcome, case.now)
         return actions
 
-    def written(self, case: Context) -> list[WriteEvent]:
+    def written(self, case: Context) -> list[dict[str, Any]]:
         """The Events that are written after a look."""
-        return [action for action in self.look(case) if isinstance(action, WriteEvent)]
+        return [write.body for write in writes(self.look(case), "WriteEvent")]
 
     def events(self, case: Context) -> list[str]:
         """The same as text: type, reason and note."""
-        return [told(action) for action in self.written(case)]
+        return [told(body) for body in self.written(case)]
 
     def notices(self, case: Context) -> list[Notification]:
         """What people are told after a look."""
@@ -104,13 +105,22 @@ class Leader:
 
     def status(self, case: Context) -> dict[str, Any]:
         """The status that is written after a look."""
-        (found,) = [action.status for action in self.look(case) if isinstance(action, WriteStatus)]
-        return dict(found)
+        (write,) = writes(self.look(case), "WriteStatus")
+        return status_in(write)
 
 
-def told(action: WriteEvent) -> str:
-    kind = "Warning" if action.event.warning else "Normal"
-    return f"{kind} {action.event.reason}: {action.event.note}"
+def writes(actions: Iterable[Action], kind: str) -> list[Write]:
+    """The writes of this kind."""
+    return [action for action in actions if isinstance(action, Write) and action.kind == kind]
+
+
+def status_in(write: Write) -> dict[str, Any]:
+    """The status that is written."""
+    return dict(write.body[-1]["value"])
+
+
+def told(body: dict[str, Any]) -> str:
+    return f"{body['type']} {body['reason']}: {body['note']}"
 
 
 def topics(notices: list[Notification]) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 from adapter.companion.actions import Notification, Notify
 from adapter.companion.notifier import Message, Notifier, Send, deliver
-from adapter.kube.errors import Unreachable
 from adapter.settings import CompanionSettings
-from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
+from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY
@@ -23,29 +22,16 @@ class Stand:
     def __init__(self) -> None:
         self.time = NOW
         self.leads = True
-        self.labels: dict[str, str] | None = {}
-        self.asked = 0
         self.metrics = Metrics()
         self.settings = CompanionSettings()
 
-    def now(self) -> float:
-        return self.time
-
-    async def get(self, path: str, **_options: Any) -> bytes:
-        self.asked += 1
-        assert path == "/api/v1/namespaces/shop"
-        if self.labels is None:
-            raise Unreachable("no answer")
-        pairs = ",".join(f'"{key}":"{value}"' for key, value in self.labels.items())
-        return f'{{"metadata":{{"labels":{{{pairs}}}}}}}'.encode()
-
-    def route(self, *urls: str, production: Production | None = None, queue: int = 200, **changes: Any) -> None:
+    def route(self, *urls: str, queue: int = 200, **changes: Any) -> None:
         """One route for all policies; in a hurry, unless told otherwise."""
-        self.configure(routed(*urls, **{"attempts": 2, **changes}), production=production, queue=queue)
+        self.configure(routed(*urls, **{"attempts": 2, **changes}), queue=queue)
 
-    def configure(self, *routes: NotificationRoute, production: Production | None = None, queue: int = 200) -> None:
+    def configure(self, *routes: NotificationRoute, queue: int = 200) -> None:
         notifications = Notifications(cluster="north", routes=routes, queue=queue)
-        self.settings = CompanionSettings(notifications=notifications, production=production or Production())
+        self.settings = CompanionSettings(notifications=notifications)
 
     def count(self, result: str, route: str = "oncall") -> float:
         """How many notifications of a route ended so."""
@@ -70,12 +56,9 @@ def routed(*urls: str, **changes: Any) -> NotificationRoute:
 async def notifying(
     stand: Stand, send: Send = deliver, wait: float = 0.01, lease: object = None
 ) -> AsyncIterator[Notifier]:
-    made = Notifier(cast(Any, stand), cast(Any, lease or stand), lambda: stand.settings, stand.metrics, send, wait)
-    running = asyncio.create_task(made.run())
+    made = Notifier(cast(Any, lease or stand), lambda: stand.settings, stand.metrics, lambda: stand.time, send, wait)
     yield made
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    made.close()
 
 
 def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notification:

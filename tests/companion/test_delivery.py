@@ -3,6 +3,7 @@
 import html
 import importlib
 import io
+import logging
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from adapter.companion.notifier import Message, deliver
 from adapter.settings.companion import Severity
 from tests.companion.kit import KEY
 from tests.companion.receivers import hook
-from tests.companion.telling import Sent, Stand, notice, notifying, telling
+from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
 from tests.load.kit import NOW
 
 # The library's own, at its import.
@@ -46,9 +47,23 @@ async def test_a_redirect_is_refused_and_nothing_reaches_where_it_leads(stand: S
 
 
 @pytest.mark.integration
-async def test_a_receiver_that_refuses_is_tried_again_and_then_given_up(
+async def test_a_receiver_that_hangs_delays_no_other_route(stand: Stand) -> None:
+    async with hook() as stuck, hook() as working, notifying(stand) as notifier:
+        stuck.answers.clear()
+        stand.configure(routed(stuck.url, name="stuck"), routed(working.url, name="working"))
+        notifier.add(telling())
+        await stuck.told(1)
+        await stand.ended("sent", route="working")
+        notifier.add(telling(notice(2)))
+        await stand.ended("sent", 2, route="working")
+        assert stand.count("sent", "stuck") == 0
+
+
+@pytest.mark.integration
+async def test_a_receiver_that_refuses_is_tried_again_and_its_token_is_never_logged(
     stand: Stand, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     async with hook() as receiver, notifying(stand) as notifier:
         receiver.status = 503
         stand.route(f"{receiver.url}?token=hush", attempts=3)

@@ -103,13 +103,13 @@ RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
 
 def test_the_count_is_raised_to_what_is_decided_before_anything_else() -> None:
     assert list(fast_scale_up.plan(context())) == [RAISE]
-    assert next(plan.urgent(context())) == RAISE
+    assert next(plan.actions(context(), urgent=True)) == RAISE
     assert shown(context()) == (True, "Ready")
 
 
 def test_it_is_off_by_default_and_a_policy_that_asks_for_it_says_so() -> None:
     case = context(settings=CompanionSettings())
-    assert not [one for one in plan.urgent(case) if isinstance(one, RaiseScale)]
+    assert not [one for one in plan.actions(case, urgent=True) if isinstance(one, RaiseScale)]
     assert shown(case) == (False, "SwitchedOff")
 
 

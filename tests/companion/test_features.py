@@ -1,11 +1,8 @@
 """The table of features is whole: every action, every switch and every condition has a row."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from adapter.companion.features.events import EventState
 from adapter.companion.plan import FEATURES
@@ -39,17 +36,6 @@ def test_while_a_watch_is_silent_only_what_tells_of_it_is_planned() -> None:
 def test_the_docs_have_a_row_for_every_type_of_condition() -> None:
     table = re.findall(r"^\| `(\w+)` \|", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert set(ConditionType) <= set(table)
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConditionType]:
-    """A type of condition that only `ConditionType` and the assessment know of."""
-    member = str.__new__(ConditionType, "NewlyFound")
-    member._value_, member._name_, member.is_found, member.healthy = "NewlyFound", "NEWLY_FOUND", True, None
-    monkeypatch.setitem(ConditionType._member_map_, member._name_, member)
-    ConditionType._member_names_.append(member._name_)
-    yield member
-    ConditionType._member_names_.remove(member._name_)
 
 
 def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:

@@ -10,8 +10,8 @@ from adapter.companion.features import notifications
 from adapter.companion.state import Context
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
-from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
-from tests.companion.kit import ROUTE, RULE, Leader, context, topics
+from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
+from tests.companion.kit import NOTIFYING, ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.kit import NOW, REGISTRY, out, roster, same
 
@@ -114,11 +114,14 @@ def test_pods_that_are_doubtful_because_all_would_be_out_are_a_mass_pull_out() -
     )
 
 
-def test_a_version_mismatch_matters_more_in_production() -> None:
-    leader = Leader()
-    (notice,) = leader.notices(at(0, pods=of(OLD, 1) + of(NEW, 1)))
-    assert notice.topic is Topic.VERSION_MISMATCH
-    assert (notice.severity, notice.severity_in_production) == (Severity.WARNING, Severity.CRITICAL)
+@pytest.mark.parametrize(
+    ("production", "severity"),
+    [((), Severity.WARNING), (("sh*",), Severity.CRITICAL), (("prod-*",), Severity.WARNING)],
+)
+def test_a_version_mismatch_is_critical_in_production(production: tuple[str, ...], severity: Severity) -> None:
+    settings = CompanionSettings(notifications=NOTIFYING.notifications, production=Production(namespaces=production))
+    (notice,) = Leader().notices(at(0, pods=of(OLD, 1) + of(NEW, 1), settings=settings))
+    assert (notice.topic, notice.severity) == (Topic.VERSION_MISMATCH, severity)
     assert notice.text.startswith("the serving pods run 2 versions: ")
 
 

@@ -1,15 +1,13 @@
 """Which route is told what, how often, by whom, and from which addresses."""
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapter.companion.notifier import MAX_AGE_SECONDS, Notifier
-from adapter.settings.companion import Production, RateLimit, Severity, Topic
-from adapter.snapshot import Key
+from adapter.settings.companion import RateLimit, Severity, Topic
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, routed, telling
 from tests.load.kit import NOW
 
@@ -27,9 +25,6 @@ async def test_templates_put_in_what_is_known_and_execute_nothing(stand: Stand, 
     ((_, title, body, _),) = sent.all
     assert title == "north $5 {0.__class__} %s"
     assert body == "scaled info shop web Deployment web 2026-01-01T12:00:00Z 4 7 cpu is high $policy {policy}!"
-
-
-MISMATCH = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, severity_in_production=Severity.CRITICAL)
 
 
 @pytest.mark.parametrize(
@@ -57,64 +52,17 @@ async def test_a_route_gets_the_notifications_that_it_selects(
     assert ("json://it" in [url for url, *_ in sent.all]) is told
 
 
-@pytest.mark.parametrize(
-    ("production", "labels", "severity"),
-    [
-        (Production(), {}, Severity.WARNING),
-        (Production(namespaces=("sh*",)), {}, Severity.CRITICAL),
-        (Production(namespaces=("prod-*",)), {}, Severity.WARNING),
-        (Production(label="stage=production"), {"stage": "production"}, Severity.CRITICAL),
-        (Production(label="stage=production"), {"stage": "test"}, Severity.WARNING),
-        (Production(label="production"), {"production": "yes"}, Severity.CRITICAL),
-        (Production(label="production"), {"production": "false"}, Severity.WARNING),
-        (Production(label="production"), {}, Severity.WARNING),
-        (Production(label="production"), None, Severity.WARNING),
-    ],
-)
-async def test_in_production_a_version_mismatch_is_critical(
-    stand: Stand,
-    sent: Sent,
-    notifier: Notifier,
-    production: Production,
-    labels: dict[str, str] | None,
-    severity: Severity,
-) -> None:
-    stand.labels = labels
-    stand.route("json://a", production=production)
-    notifier.add(telling(MISMATCH, notice(2)))
-    await stand.ended("sent", 2)
-    assert [one[3] for one in sent.all] == [severity, Severity.INFO]
-
-
-async def test_a_namespaces_label_is_read_each_five_minutes_and_counts_as_it_was_where_it_cannot_be(
-    stand: Stand, sent: Sent, notifier: Notifier
-) -> None:
-    stand.labels = {"production": "yes"}
-    stand.route("json://a", production=Production(label="production"))
-    for number, (after, reads) in enumerate(((0, 1), (0, 1), (301, 2)), start=1):
-        stand.time += after
-        if after:
-            stand.labels = None
-        notifier.add(telling(replace(MISMATCH, text=str(number), at=stand.time)))
-        await stand.ended("sent", number)
-        assert stand.asked == reads
-    assert [one[3] for one in sent.all] == [Severity.CRITICAL] * 3
-
-
 # --- limits ---
 
 
-async def test_critical_notifications_have_limits_of_their_own(stand: Stand, sent: Sent, notifier: Notifier) -> None:
+async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notifier) -> None:
     stand.route("json://a", rate_limit=RateLimit(count=2, seconds=60))
     notifier.add(telling(*(notice(number) for number in range(1, 6))))
     await stand.ended("limited", 3)
-    notifier.add(telling(notice(6, severity=Severity.CRITICAL)))
-    await stand.ended("sent", 3)
     stand.time += 60
     notifier.add(telling(notice(7, at=stand.time)))
-    await stand.ended("sent", 4)
-    held_back = "(this route's limits held back 3 before this) scaled from 4 to 6"
-    assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", held_back, "scaled from 4 to 7"]
+    await stand.ended("sent", 3)
+    assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", "scaled from 4 to 7"]
 
 
 async def test_the_same_message_is_not_sent_again_for_five_minutes(
@@ -223,15 +171,3 @@ async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
     said = capsys.readouterr().out
     assert said.count("notifications_failing") == 1
     assert said.count("notifications_recovered") == 1
-
-
-async def test_critical_notices_of_one_namespace_suppress_no_others(
-    stand: Stand, sent: Sent, notifier: Notifier
-) -> None:
-    for number in range(300):
-        told = notice(number, topic=Topic.MASS_PULL_OUT, severity=Severity.CRITICAL)
-        notifier.add(telling(told, key=Key("tenant", f"web-{number}")))
-    await stand.ended("limited", 180)
-    notifier.add(telling(notice(1, severity=Severity.CRITICAL), key=Key("shop", "web")))
-    await stand.ended("sent", 121)
-    assert sum("shop/web" in title for _, title, *_ in sent.all) == 1

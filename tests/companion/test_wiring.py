@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.actions import ActionResult, WireHpa
+from adapter.companion.actions import ActionResult
 from adapter.companion.features import hpa_configuration
 from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
@@ -24,7 +24,7 @@ from adapter.policy.hpa import (
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
-from tests.companion.kit import KEY, judged
+from tests.companion.kit import judged
 from tests.companion.test_fast_scale_up import DESIRED
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
@@ -56,7 +56,12 @@ SET = replace(
     scale_up=ScalingRules(tolerance=Fraction(0), select="Max", policies=(ScalingPolicy("Pods", 100, 1),)),
     scale_down=ScalingRules(tolerance=Fraction(0), select="Max", policies=(ScalingPolicy("Percent", 100, 1),)),
 )
-WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
+APPLIED = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop", "uid": "above", "resourceVersion": "7"},
+    "spec": {"behavior": BEHAVIOR},
+}
 
 
 def context(hpa: Hpa | None = PLAIN, rule: Policy = MANAGED, **changes: Any) -> Context:
@@ -72,17 +77,20 @@ def finding(case: Context) -> PolicyCondition:
 
 def wired(case: Context) -> dict[str, Any]:
     """The behavior that is set."""
-    (action,) = hpa_configuration.plan(case)
-    assert isinstance(action, WireHpa)
-    return dict(action.behavior)
+    (body,) = bodies(case)
+    return dict(body["spec"]["behavior"])
+
+
+def bodies(case: Context) -> list[Any]:
+    """What is applied."""
+    return [action.body for action in hpa_configuration.plan(case)]
 
 
 def acted(case: Context, seconds: float, **changes: Any) -> Context:
     """The same some time after its actions were carried out, and what the watch then shows."""
     memory = case.state
-    for action in plan.steady(case):
-        if isinstance(action, WireHpa):
-            memory = plan.after(memory, action, ActionResult.DONE, case.now)
+    for action in hpa_configuration.plan(case):
+        memory = plan.after(memory, action, ActionResult.DONE, case.now)
     return replace(case, state=memory, now=case.now + seconds, **changes)
 
 
@@ -122,19 +130,19 @@ class TestSetting:
     @pytest.mark.parametrize(
         ("changes", "writes"),
         [
-            ({}, [WRITE]),
+            ({}, [APPLIED]),
             ({"rule": REPORTED}, []),
             pytest.param({"has_tolerance": None}, [], id="whether there is a tolerance is not known yet"),
             ({"rule": replace(MANAGED, mode=Mode.OBSERVE)}, []),
-            ({"rule": replace(MANAGED, mode=Mode.PAUSED)}, [WRITE]),
+            ({"rule": replace(MANAGED, mode=Mode.PAUSED)}, [APPLIED]),
             pytest.param({"hpa": replace(PLAIN, metrics=())}, [], id="an HPA that asks another policy"),
             pytest.param({"neighbours": Neighbours(policies="old")}, [], id="one with two policies"),
         ],
     )
     def test_all_of_it_is_set_at_once_where_the_policy_asks_for_it(
-        self, changes: dict[str, Any], writes: list[WireHpa]
+        self, changes: dict[str, Any], writes: list[Any]
     ) -> None:
-        assert list(hpa_configuration.plan(context(**changes))) == writes
+        assert bodies(context(**changes)) == writes
 
     def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
         assert list(hpa_configuration.plan(context(SET))) == []
@@ -176,7 +184,7 @@ class TestOthers:
 
     def test_fields_that_the_companion_owns_are_repaired(self) -> None:
         ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
-        assert list(hpa_configuration.plan(context(ours))) == [WRITE]
+        assert bodies(context(ours)) == [APPLIED]
 
 
 class TestWar:
@@ -202,10 +210,12 @@ class TestWar:
 
 class TestMissing:
     def test_a_missing_right_is_shown_until_it_is_granted_or_others_have_set_every_field(self) -> None:
-        memory = plan.after(State(), WRITE, ActionResult.REFUSED, NOW)
+        (write,) = hpa_configuration.plan(context())
+        memory = plan.after(State(), write, ActionResult.REFUSED, NOW)
         assert finding(context(state=memory)).reason == "WiringRefused"
         assert finding(context(SET, state=memory)).is_true
-        assert not plan.after(memory, WRITE, ActionResult.DONE, NOW + 60).of(hpa_configuration.LastWiring).refused
+        granted = plan.after(memory, write, ActionResult.DONE, NOW + 60)
+        assert finding(context(state=granted)).reason == "Tolerance"
 
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"

@@ -3,27 +3,30 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from adapter.companion.actions import Action, ActionResult, MarkPod, RaiseScale, WriteStatus
+from adapter.companion.actions import Action, ActionResult, RaiseScale, Write
 from adapter.companion.writer import WRITE_SECONDS, Writer
+from adapter.kube.api import JSON_PATCH
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY
-from tests.kube.fake import FakeApi, status
+from tests.kube.fake import FakeApi, status, text
 
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
 SCALE = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 POD = "/api/v1/namespaces/shop/pods/web-1"
 RAISE = RaiseScale(key=KEY, path=SCALE, target="uid-1", current=4, to=8)
-MARK = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=True)
-ACTION = WriteStatus(key=KEY, uid="u1", status={"verdict": "Above"}, over="2026-01-01T00:00:00.5Z")
+BODY = [{"op": "test", "path": "/metadata/uid", "value": "u1"}, {"op": "add", "path": "/status", "value": {}}]
+ACTION = Write(key=KEY, kind="WriteStatus", path=PATH, body=BODY, content_type=JSON_PATCH, noted=None)
+MARK = Write(key=KEY, kind="MarkPod", path=POD, body={"metadata": {"uid": "uid-web-1"}}, noted=None)
 
 
 class Case:
@@ -64,20 +67,14 @@ async def case() -> AsyncIterator[Case]:
         yield Case(api, session, metrics)
 
 
-async def test_a_status_write_tests_the_policys_uid_and_the_known_status(case: Case) -> None:
+async def test_a_patch_is_sent_as_it_was_planned_and_counted(case: Case) -> None:
     assert await case.writer.carry_out(ACTION) is ActionResult.DONE
-    assert case.arrived == [
-        [
-            {"op": "test", "path": "/metadata/uid", "value": "u1"},
-            {"op": "test", "path": "/status/assessedAt", "value": "2026-01-01T00:00:00.5Z"},
-            {"op": "add", "path": "/status", "value": {"verdict": "Above"}},
-        ]
-    ]
+    assert case.arrived == [BODY]
     assert case.requests == [("PATCH", "application/json-patch+json", {})]
     assert case.counted("done") == 1
 
 
-@pytest.mark.parametrize("action", [ACTION, RAISE], ids=["a status", "a scale"])
+@pytest.mark.parametrize("action", [ACTION, RAISE, MARK], ids=["a status", "a scale", "a mark"])
 async def test_a_process_that_does_not_lead_writes_nothing(case: Case, action: Action) -> None:
     case.leads = False
     assert await case.writer.carry_out(action) is ActionResult.NOT_LEADING
@@ -110,17 +107,22 @@ async def test_a_scale_that_changed_since_the_plan_is_left_alone(case: Case, cha
     assert case.arrived == []
 
 
-async def test_a_mark_is_applied_without_force_to_the_pod_of_this_uid_and_removed_by_no_annotations(case: Case) -> None:
-    for action in (MARK, replace(MARK, first=False)):
-        assert await case.writer.carry_out(action) is ActionResult.DONE
-    applied = ("PATCH", "application/apply-patch+yaml", {"fieldManager": "effective-load-companion", "force": "false"})
-    assert case.requests == [applied, applied]
-    metadata = [body["metadata"] for body in case.arrived]
-    assert [(one["name"], one["uid"]) for one in metadata] == [("web-1", "uid-web-1")] * 2
-    assert [one["annotations"] for one in metadata] == [
-        {"controller.kubernetes.io/pod-deletion-cost": "-2147483648", "effective-load.io/deletion-cost-set": "true"},
-        {},
-    ]
+async def test_an_apply_is_not_forced(case: Case) -> None:
+    assert await case.writer.carry_out(MARK) is ActionResult.DONE
+    unforced = {"fieldManager": "effective-load-companion", "force": "false"}
+    assert case.requests == [("PATCH", "application/apply-patch+yaml", unforced)]
+
+
+@pytest.mark.parametrize(("kept", "result"), [("0", ActionResult.DONE), (None, ActionResult.DROPPED)])
+async def test_a_tolerance_that_the_api_server_drops_is_seen(
+    case: Case, kept: str | None, result: ActionResult
+) -> None:
+    behavior = {"scaleUp": {"tolerance": "0"}}
+    answer = {"spec": {"behavior": {"scaleUp": {} if kept is None else {"tolerance": kept}}}}
+    answer["metadata"] = {"annotations": {"applied": json.dumps(behavior)}}
+    case.api.answers[HPA] = text(msgspec.json.encode(answer).decode())
+    write = Write(key=KEY, kind="WireHpa", path=HPA, body={"spec": {"behavior": behavior}}, noted=None)
+    assert await case.writer.carry_out(write) is result
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Scene:
     def status(self) -> dict[str, Any]:
         return dict(self.workloads.client.get(self.path).get("status") or {})
 
-    def wait_desired(self, count: int, seconds: float = 40) -> dict[str, Any]:
+    def wait_desired(self, count: int, seconds: float = 90) -> dict[str, Any]:
         until(lambda: self.status.get("desired") == count, seconds, lambda: f"the status says {self.status}")
         return self.status
 

@@ -55,7 +55,7 @@ def conformant(workloads: Workloads) -> Object:
     return next((one for one in status.get("conditions", ()) if one["type"] == "HPAConformant"), {})
 
 
-def wait_told(workloads: Workloads, reason: str, text: str, timeout: float = 45) -> None:
+def wait_told(workloads: Workloads, reason: str, text: str, timeout: float = 90) -> None:
     def told() -> bool:
         condition = conformant(workloads)
         return condition.get("reason") == reason and text in condition["message"]

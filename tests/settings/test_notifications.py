@@ -37,14 +37,3 @@ def test_a_route_is_read() -> None:
 )
 def test_what_is_wrong_is_named(text: str, says: str) -> None:
     assert any(says in advice for advice in faults(text).values())
-
-
-@pytest.mark.parametrize("label", ["stage=production", "production", "shop.test/stage=live", "stage="])
-def test_a_label_of_production_is_one_that_a_namespace_can_have(label: str) -> None:
-    assert parse_settings(f"companion: {{production: {{label: '{label}'}}}}").companion.production.label == label
-
-
-@pytest.mark.parametrize("label", ["stage = production", "stage==production", "=production", "stage: live", "a/b/c"])
-def test_a_label_of_production_that_no_namespace_can_have_is_a_fault(label: str) -> None:
-    found = faults(f"companion: {{production: {{label: '{label}'}}}}")
-    assert "write key=value, or key alone" in found["companion.production.label"]

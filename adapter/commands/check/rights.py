@@ -90,7 +90,6 @@ def _files(settings: Settings, component: str) -> Iterator[str]:
             "companion-fast-scale-up": features.fast_scale_up,
             "companion-deletion-cost": features.deletion_cost,
             "companion-hpa-configuration": features.hpa_configuration,
-            "companion-namespaces": bool(settings.companion.production.label),
         }
     yield from (f"components/{name}/rbac.yaml" for name, is_wanted in wanted.items() if is_wanted)
 

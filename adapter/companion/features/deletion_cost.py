@@ -4,16 +4,19 @@ Only costs that the companion set itself are removed; one that another client se
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.companion.actions import ActionResult, MarkPod
+from adapter.companion.actions import ActionResult, Write
 from adapter.companion.state import Context, PolicyCondition, State
+from adapter.kube.api import PODS
+from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodAssessment, PodState
 from adapter.load.spec import Mode
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.runtime.faults import first_names
 
+MARK_POD = "MarkPod"
 MOST_AT_ONCE = 10
 """The most pods of a policy that are written to between two looks at it."""
 REWRITE_SECONDS = 600.0
@@ -23,11 +26,12 @@ _SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
 
 
 class PodMark(NamedTuple):
-    """What was last tried with a pod, that it is deleted `first` or no longer so, and when (seconds).
+    """What was last tried with the pod of this UID, that it is deleted `first` or no longer so, and when (seconds).
 
     `foreign`: its cost proved to be set by another client.
     """
 
+    uid: str
     first: bool
     at: float
     foreign: bool = False
@@ -35,13 +39,12 @@ class PodMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """The pods (by UID) that were written to of late. `refused`: the right to mark pods was missing."""
+    """The pods (by UID) that were written to of late."""
 
     pods: Mapping[str, PodMark] = field(default_factory=dict)
-    refused: bool = False
 
 
-def plan(context: Context) -> list[MarkPod]:
+def plan(context: Context) -> list[Write]:
     """Marks the pods that are pulled out, and unmarks those that serve again, MOST_AT_ONCE at a time."""
     policy, target = context.view.policy, context.view.target
     asked = policy.pulled_out.delete_first and policy.mode is not Mode.OBSERVE
@@ -54,22 +57,28 @@ def plan(context: Context) -> list[MarkPod]:
         else:
             is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
         last = context.state.of(Marking).pods.get(pod.uid)
-        is_done = last is not None and last.first is first and context.now - last.at < REWRITE_SECONDS
-        if is_due and not is_done:
-            due.append(MarkPod(key=context.key, namespace=pod.namespace, pod=pod.name, uid=pod.uid, first=first))
+        if is_due and (last is None or last.first is not first or context.now - last.at >= REWRITE_SECONDS):
+            due.append(marked(context, pod, first=first))
     return due[:MOST_AT_ONCE]
 
 
-def after(state: State, action: MarkPod, result: ActionResult, now: float) -> State:
+def marked(context: Context, pod: Pod, *, first: bool) -> Write:
+    """Marks the pod to be deleted first, or removes the mark: an apply removes what it owns and leaves out."""
+    costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if first else {}
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": costs}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    noted = PodMark(uid=pod.uid, first=first, at=context.now)
+    return Write(key=context.key, kind=MARK_POD, path=PODS.path(pod.namespace, pod.name), body=body, noted=noted)
+
+
+def after(state: State, action: Write, result: ActionResult, now: float) -> State:
     """The state once a pod was written to; a conflict means that its cost was set by another client."""
-    marking = state.of(Marking)
-    if result is ActionResult.REFUSED:
-        return state.having(replace(marking, refused=True))
-    if result is ActionResult.FAILED:
+    mark = action.noted
+    if result not in {ActionResult.DONE, ActionResult.OVERTAKEN} or not isinstance(mark, PodMark):
         return state
-    kept = {uid: mark for uid, mark in marking.pods.items() if now - mark.at < REWRITE_SECONDS}
-    mark = PodMark(first=action.first, at=now, foreign=result is ActionResult.OVERTAKEN)
-    return state.having(Marking(pods={**kept, action.uid: mark}))
+    kept = {uid: one for uid, one in state.of(Marking).pods.items() if now - one.at < REWRITE_SECONDS}
+    kept[mark.uid] = mark._replace(foreign=result is ActionResult.OVERTAKEN)
+    return state.having(Marking(pods=kept))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -95,7 +104,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         (is_off, Reason.SWITCHED_OFF, _SWITCHED_OFF),
         (kind != "Deployment", Reason.NO_DEPLOYMENT, other_kind),
         (policy.mode is Mode.OBSERVE, Reason.OBSERVED, "mode Observe: no pod is marked"),
-        (context.state.of(Marking).refused, Reason.FORBIDDEN, may_not),
+        (MARK_POD in context.state.refused, Reason.FORBIDDEN, may_not),
         (foreign, Reason.FOREIGN_COST, by_others),
         (several, Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"),
         (is_marking, Reason.MARKING, "some pods that were pulled out are not marked yet"),

@@ -1,19 +1,20 @@
 """Events about policies: on scalings, and on conditions that have changed for longer than a moment.
 
-An Event about a condition is not repeated within ten minutes, unless its cause is another one.
+An Event about a condition is not repeated within ten minutes.
 """
 
-import hashlib
-import re
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from adapter.companion.actions import ActionResult, Event, WriteEvent
-from adapter.companion.debounce import Debounced
+from adapter.companion.actions import ActionResult, Write
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, State
+from adapter.companion.state import Context, Debounced, State
+from adapter.kube.api import EVENTS, JSON
 from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
+from adapter.runtime.times import format_micro_time
 
 REPEATED_SECONDS = 600.0
 """How long an Event is not repeated, and how long one that cannot be written is tried."""
@@ -22,20 +23,35 @@ STEADY_SECONDS = 10.0
 HPA_SYNCS_SECONDS = 45.0
 """Three syncs of the HPA controller: an HPA that is as new as its policy finds no metric at its first one."""
 MOST_PER_HOUR = 30
-"""The most Events of one policy within an hour; the next one says how many were left out."""
+"""The most Events of one policy within an hour."""
 SCALINGS_PER_HOUR = 20
 """After this many a scaling gets none: a service that scales all the time must not silence its own trouble."""
 HOUR = 3600.0
 LONGEST_NOTE = 1024
 """In bytes, by the API's rule."""
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
-_LONGEST_NAME = 253 - 17
-"""Of the part before the dot and the 16 digits that tell Events apart, by the API's rule for names."""
+CONTROLLER = f"{GROUP}/companion"
+_INSTANCE = socket.gethostname()[:128]
+_LONGEST_NAME = 253 - 24
+"""In characters, of a policy within the name of an Event: the API's rule, without the time and number after it."""
 
 SCALED, SCALE, ASSESS = "Scaled", "Scale", "Assess"
 """The reason of a scaling's Event, and the actions of Events."""
 _COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING, Reason.REFUSED}
 """Reasons without an Event: nothing is known yet, or the Event of condition Ready, or of InputsFresh, says it."""
+
+
+class Event(NamedTuple):
+    """An Event: its reason, the type of condition that it is about (empty: a scaling), and when it became due.
+
+    `number` tells Events of the same moment apart.
+    """
+
+    reason: str
+    about: str
+    warning: bool
+    note: str
+    at: float
+    number: int
 
 
 class ConditionState(NamedTuple):
@@ -54,14 +70,13 @@ class EventState:
     """What Events have said. `scaling` is the number of the last scaling among them.
 
     `conditions` is None before the first look. `due` are the Events that are not written yet, `lately` those of the
-    last hour; `dropped` counts those that the hourly limit has left out since.
+    last hour.
     """
 
     scaling: int = 0
     conditions: Mapping[str, Known] | None = None
     due: tuple[Event, ...] = ()
     lately: tuple[Event, ...] = ()
-    dropped: int = 0
 
 
 def observe(context: Context) -> State:
@@ -77,56 +92,64 @@ def observe(context: Context) -> State:
     return context.state.having(_with_conditions(events, context))
 
 
-def plan(context: Context) -> Iterator[WriteEvent]:
+def plan(context: Context) -> Iterator[Write]:
     """Writes the Events that are due."""
-    policy = context.view.policy
-    for event in context.state.of(EventState).due if policy.uid else ():
-        yield WriteEvent(key=context.key, uid=policy.uid, event=event, target=context.view.target)
+    for event in context.state.of(EventState).due if context.view.policy.uid else ():
+        path = EVENTS.collection(context.key.namespace)
+        yield Write(
+            key=context.key, kind="WriteEvent", method="POST", path=path, body=_body(context, event), content_type=JSON,
+            noted=event,
+        )  # fmt: skip
 
 
-def after(state: State, action: WriteEvent, result: ActionResult, _now: float) -> State:
+def after(state: State, action: Write, result: ActionResult, _now: float) -> State:
     """The state once an Event was written, or exists already by an earlier attempt."""
     if result not in {ActionResult.DONE, ActionResult.OVERTAKEN}:
         return state
     events = state.of(EventState)
-    return state.having(replace(events, due=tuple(event for event in events.due if event != action.event)))
+    return state.having(replace(events, due=tuple(event for event in events.due if event != action.noted)))
+
+
+def _body(context: Context, event: Event) -> dict[str, Any]:
+    """The Event as events.k8s.io/v1 has it. Its name is the same if the same write is tried again."""
+    key, target = context.key, context.view.target
+    name = f"{key.name[:_LONGEST_NAME].rstrip('-.')}.{int(event.at * 1e6):x}.{event.number:x}"
+    policy = {"apiVersion": API_VERSION, "kind": KIND, "uid": context.view.policy.uid, **key._asdict()}
+    body: dict[str, Any] = {
+        "apiVersion": EVENTS.api_version,
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": key.namespace},
+        "eventTime": format_micro_time(event.at),
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "action": ASSESS if event.about else SCALE,
+        "note": event.note,
+        "regarding": policy,
+        "reportingController": CONTROLLER,
+        "reportingInstance": _INSTANCE,
+    }
+    if target is not None:
+        named = {"apiVersion": target.api_version, "kind": target.kind, "uid": target.uid, "name": target.name}
+        body["related"] = named | {"namespace": key.namespace}
+    return body
 
 
 def _added(
     events: EventState, context: Context, reason: str, about: str, note: str, *, warning: bool = False
 ) -> EventState:
     """The state with one more Event, unless it repeats another one or exceeds the hourly limit."""
-    now, is_scaling = context.now, reason == SCALED
+    now = context.now
     lately = tuple(event for event in events.lately if now - event.at < HOUR)
-    # Notes of the same cause differ in times alone. Modes and counts are changed on purpose, each time.
-    cause = _TIME.sub("", _cut(note, ""))
-    for event in () if is_scaling or about == ConditionType.ACTIVE else lately:
-        is_same = (event.reason, event.about, event.warning) == (reason, about, warning)
-        if is_same and now - event.at < REPEATED_SECONDS and _TIME.sub("", event.note).startswith(cause):
-            return events
-    if len(lately) >= (SCALINGS_PER_HOUR if is_scaling else MOST_PER_HOUR):
-        return replace(events, lately=lately, dropped=events.dropped + 1)
-    dropped = f" (the hourly limit left out {events.dropped} before this one)" if events.dropped else ""
-    # The same name if the same write is tried again, another one for everything else.
-    identity = repr((context.view.policy.uid, now, reason, about, warning, note))
-    prefix = context.key.name[:_LONGEST_NAME].rstrip("-.")
-    event = Event(
-        name=f"{prefix}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
-        reason=reason,
-        about=about,
-        warning=warning,
-        action=SCALE if is_scaling else ASSESS,
-        note=_cut(note, dropped),
-        at=now,
-    )
-    return replace(events, due=(*events.due, event), lately=(*lately, event), dropped=0)
-
-
-def _cut(note: str, end: str) -> str:
-    room = LONGEST_NOTE - len(end.encode())
-    if len(note.encode()) <= room:
-        return note + end
-    return note.encode()[: room - 3].decode(errors="ignore") + "…" + end
+    # Modes and counts are changed on purpose, each time.
+    said = {event[:3] for event in lately if now - event.at < REPEATED_SECONDS and event.about}
+    if about != ConditionType.ACTIVE and (reason, about, warning) in said:
+        return events
+    if len(lately) >= (MOST_PER_HOUR if about else SCALINGS_PER_HOUR):
+        return replace(events, lately=lately)
+    if len(note.encode()) > LONGEST_NOTE:
+        note = note.encode()[: LONGEST_NOTE - 3].decode(errors="ignore") + "…"
+    event = Event(reason, about, warning, note, now, len(lately))
+    return replace(events, due=(*events.due, event), lately=(*lately, event))
 
 
 def _with_conditions(events: EventState, context: Context) -> EventState:

@@ -38,13 +38,8 @@ def plan(context: Context) -> Iterator[RaiseScale]:
 
 def after(state: State, action: RaiseScale, result: ActionResult, now: float) -> State:
     """The state once a raise was tried. One that failed without an answer may have been made."""
-    match result:
-        case ActionResult.DONE | ActionResult.FAILED:
-            return state.having(LastRaise(at=now, to=action.to))
-        case ActionResult.REFUSED:
-            return state.having(LastRaise(refused=True))
-        case _:
-            return state
+    is_made = result in {ActionResult.DONE, ActionResult.FAILED}
+    return state.having(LastRaise(at=now, to=action.to)) if is_made else state
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -55,7 +50,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     trouble = _obstacle(hpa, policy.name)
     if not context.settings.features.fast_scale_up:
         trouble = Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
-    elif context.state.of(LastRaise).refused:
+    elif RaiseScale.kind in context.state.refused:
         lacks = "the companion was refused the right to scale the target when it last tried"
         trouble = Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
     reason, message = trouble or (Reason.READY, "the count is raised as soon as that is decided")

@@ -1,11 +1,12 @@
 """HPA configuration: reports the flaws of an HPA, and sets the fields that its policy needs and no one else owns."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.companion.actions import ActionResult, WireHpa
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.actions import Write
+from adapter.companion.state import Context, PolicyCondition
+from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaConfiguration, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
@@ -13,24 +14,21 @@ from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 
+WIRE_HPA = "WireHpa"
 REWIRE_SECONDS = 3600.0
 """How long the same is not set again: a client that undoes the wiring is not fought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWiring:
-    """What was last set of an HPA's behavior, over which version of it, and when (seconds).
-
-    `refused`: the right was missing when that was last tried.
-    """
+    """What was last set of an HPA's behavior, over which version of it, and when (seconds)."""
 
     behavior: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     at: float | None = None
-    refused: bool = False
 
 
-def plan(context: Context) -> Iterator[WireHpa]:
+def plan(context: Context) -> Iterator[Write]:
     """Sets the fields that are not as wanted, all at once."""
     hpa, wired = context.hpa, context.state.of(LastWiring)
     if hpa is None or context.neighbours.policies or (context.has_tolerance is None and not hpa.sets_tolerance):
@@ -40,14 +38,17 @@ def plan(context: Context) -> Iterator[WireHpa]:
     # A change of what is wanted is not an undoing.
     is_due = wired.at is None or wired.behavior != behavior or context.now - wired.at >= REWIRE_SECONDS
     if is_due and not all(one.is_set for one in free):
-        yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
-
-
-def after(state: State, action: WireHpa, result: ActionResult, now: float) -> State:
-    """The state once an HPA was wired, or not."""
-    if result is not ActionResult.DONE:
-        return state.having(replace(state.of(LastWiring), refused=result is ActionResult.REFUSED))
-    return state.having(LastWiring(at=now, version=action.version, behavior=action.behavior))
+        metadata = {
+            "name": hpa.name,
+            "namespace": hpa.namespace,
+            "uid": hpa.uid,
+            "resourceVersion": hpa.resource_version,
+        }
+        body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata}
+        body["spec"] = {"behavior": behavior}
+        noted = LastWiring(at=context.now, version=hpa.resource_version, behavior=behavior)
+        path = HPAS.path(hpa.namespace, hpa.name)
+        yield Write(key=context.key, kind=WIRE_HPA, path=path, body=body, noted=noted)
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -84,7 +85,7 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         return
     free = _free(context, hpa)
     unset = ", ".join(one.name for one in free if not one.is_set)
-    if unset and wired.refused:
+    if unset and WIRE_HPA in context.state.refused:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
     elif unset and wired.at is not None and hpa.resource_version != wired.version and wired.behavior == _behavior(free):
         yield Flaw(

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from adapter.companion.actions import ActionResult, Notification, Notify
-from adapter.companion.debounce import Debounced
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import Context, Debounced, PolicyCondition, State
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodAssessment, PodState
@@ -27,19 +27,17 @@ class NotifiedTrouble(NamedTuple):
     `rise` in multiples of `afterSeconds`; `fall` in seconds, or None for half of `afterSeconds`.
     """
 
-    topic: Topic
     severity: Severity
     rise: float
     fall: float | None
-    in_production: Severity | None = None
 
 
-TROUBLES = (
-    NotifiedTrouble(Topic.VERSION_MISMATCH, Severity.WARNING, 0.0, 600.0, Severity.CRITICAL),
-    NotifiedTrouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 0.0, 300.0),
-    NotifiedTrouble(Topic.DATA_LOST, Severity.WARNING, 1.0, None),
-    NotifiedTrouble(Topic.AT_MAXIMUM, Severity.WARNING, 0.5, 300.0),
-)
+TROUBLES = {
+    Topic.VERSION_MISMATCH: NotifiedTrouble(Severity.WARNING, 0.0, 600.0),
+    Topic.MASS_PULL_OUT: NotifiedTrouble(Severity.CRITICAL, 0.0, 300.0),
+    Topic.DATA_LOST: NotifiedTrouble(Severity.WARNING, 1.0, None),
+    Topic.AT_MAXIMUM: NotifiedTrouble(Severity.WARNING, 0.5, 300.0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +60,16 @@ def observe(context: Context) -> State:
     troubles, due = _troubles(context), list(state.due)
     for scaling in (one for one in history.done if one.number > state.scaling):
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
-        due.append(replace(_notification(context, Topic.SCALED, Severity.INFO, f"scaled {scaling}"), fields=fields))
-    for trouble in TROUBLES:
-        text = _text(trouble.topic, context)
-        before, after = troubles[trouble.topic], context.settings.notifications.after_seconds
-        fall = after / 2 if trouble.fall is None else trouble.fall
+        due.append(_notification(context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields))
+    for topic, (severity, rise, fall) in TROUBLES.items():
+        text, before, after = _text(topic, context), troubles[topic], context.settings.notifications.after_seconds
         is_present = before.value if text is None else bool(text)
-        now_is = before.seen(is_present, fall if before.value else after * trouble.rise, context.now)
-        troubles[trouble.topic] = now_is
+        seconds = after * rise if not before.value else after / 2 if fall is None else fall
+        now_is = troubles[topic] = before.seen(is_present, seconds, context.now)
         if now_is.value and not before.value and text:
-            one = _notification(context, trouble.topic, trouble.severity, text)
-            due.append(replace(one, severity_in_production=trouble.in_production))
-        elif before.value and not now_is.value and trouble.topic is Topic.DATA_LOST:
+            is_graver = topic is Topic.VERSION_MISMATCH and context.settings.production.has(context.key.namespace)
+            due.append(_notification(context, topic, Severity.CRITICAL if is_graver else severity, text))
+        elif before.value and not now_is.value and topic is Topic.DATA_LOST:
             trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
             recovered = f"every metric has an answer again{trusted}"
             due.append(_notification(context, Topic.DATA_RECOVERED, Severity.INFO, recovered))
@@ -123,13 +119,15 @@ def _troubles(context: Context) -> dict[Topic, Debounced[bool]]:
     if troubles is not None:
         return dict(troubles)
     notified = context.written.status.get("notified", ())
-    return {trouble.topic: Debounced(trouble.topic.value in notified) for trouble in TROUBLES}
+    return {topic: Debounced(topic.value in notified) for topic in TROUBLES}
 
 
-def _notification(context: Context, topic: Topic, severity: Severity, text: str) -> Notification:
+def _notification(
+    context: Context, topic: Topic, severity: Severity, text: str, fields: Mapping[str, str] = MappingProxyType({})
+) -> Notification:
     target = context.view.target
     named = f"{target.kind} {target.name}" if target is not None else ""
-    return Notification(topic=topic, severity=severity, at=context.now, target=named, text=text)
+    return Notification(topic, severity, context.now, named, text, fields)
 
 
 def _text(topic: Topic, context: Context) -> str | None:

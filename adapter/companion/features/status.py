@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.actions import ActionResult, WriteStatus
+from adapter.companion.actions import Write
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
-from adapter.companion.state import Context, State, WrittenStatus
+from adapter.companion.state import Context, WrittenStatus
+from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
 from adapter.load.explanation import headline, is_utilization, value_text
@@ -25,25 +26,15 @@ LONGEST_MESSAGE = 4096
 
 REST_INTERVALS = 6
 """A policy at rest is written at most once in so many status intervals: with the default, once a minute."""
-_FIGURES = {
-    "assessedAt",
-    "effective",
-    "raw",
-    "metrics",
-    "decision",
-    "metric",
-    "high",
-    "low",
-    "lowerBound",
-    "upperBound",
-}
+_FIGURES = {"assessedAt", "decision", "metric", "metrics", "lowerBound", "upperBound"}
+_FIGURES |= {"effective", "raw", "high", "low"}
 """Fields that change with every sample: a change of them alone is written with the next refresh."""
 _NEWS = ("observedGeneration", "current", "pods", "notified")
 """Fields of which a change is written within a status interval, as that of a condition's status. A count that is
 desired and not set may change with every sample; once it is set, `current` changes too."""
 
 
-def plan(context: Context) -> Iterator[WriteStatus]:
+def plan(context: Context) -> Iterator[Write]:
     """Writes the status: a change of a count or condition at once, another one within a minute, else in two minutes.
 
     Whoever applies a policy waits for whether it is accepted: that is said at once.
@@ -64,15 +55,17 @@ def plan(context: Context) -> Iterator[WriteStatus]:
         or (age >= REST_INTERVALS * shortest and _lasting(status) != _lasting(written.status))
     )
     if is_due:
-        over = str(written.status.get("assessedAt", ""))
-        yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
-
-
-def after(state: State, action: WriteStatus, result: ActionResult, now: float) -> State:
-    """The state once the status was written."""
-    if result is not ActionResult.DONE:
-        return state
-    return state.having(WrittenStatus(status=action.status, at=now))
+        # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own.
+        # And only over the known status: a former leader that was frozen must not undo its successor's.
+        tests = {"/metadata/uid": policy.uid}
+        if over := written.status.get("assessedAt"):
+            tests["/status/assessedAt"] = over
+        body = [
+            *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        path, noted = f"{WATERMARK_POLICIES.path(*context.key)}/status", WrittenStatus(status=status, at=context.now)
+        yield Write(key=context.key, kind="WriteStatus", path=path, body=body, content_type=JSON_PATCH, noted=noted)
 
 
 def _news(status: Mapping[str, Any]) -> list[Any]:
@@ -95,20 +88,13 @@ def status_of(context: Context) -> dict[str, Any]:
     assessment = view.assessment
     now = format_micro_time(context.now)
     written = context.written.conditions
-    conditions = []
+    conditions: list[dict[str, Any]] = []
     for one in context.conditions.values():
         value, before = "True" if one.is_true else "False", written.get(one.type)
         since = before["lastTransitionTime"] if before is not None and before["status"] == value else now
-        conditions.append(
-            {
-                "type": one.type,
-                "status": value,
-                "observedGeneration": view.policy.generation,
-                "lastTransitionTime": since,
-                "reason": one.reason,
-                "message": _shortened(one.message, LONGEST_MESSAGE),
-            }
-        )
+        condition = {"type": one.type, "status": value, "observedGeneration": view.policy.generation}
+        condition |= {"lastTransitionTime": since, "reason": one.reason}
+        conditions.append(condition | {"message": _shortened(one.message, LONGEST_MESSAGE)})
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
         "assessedAt": format_micro_time(assessment.at) if assessment else now,
