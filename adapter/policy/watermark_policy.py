@@ -38,6 +38,8 @@ _NAME = re.compile(r"(?!pods$)[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
 _COOLDOWN = {Strategy.STEP: {"up": 180, "down": 300}}
 _CAPITAL = re.compile("([A-Z])")
+_SPEC = spec_schema()
+"""Read at import: a file is not read on the event loop."""
 _MARKS = {"highWatermark", "lowWatermark", "target"}
 _ATTRIBUTES = {
     "scaleUpSeconds": "up",
@@ -73,7 +75,7 @@ def parse_policy(source: Source) -> Policy:
     if document.get("spec") is None:
         faults.append(Fault("spec", None, "Required value: write the policy's spec"))
     else:
-        spec = conform(spec_schema(), document["spec"], "spec", faults) or {}
+        spec = conform(_SPEC, document["spec"], "spec", faults) or {}
         _judge(spec, faults)
     if faults:
         raise PolicyError(faults, f"policy {given['namespace']}/{given['name']}".rstrip("/"))
@@ -318,7 +320,7 @@ def _strategy_rules(spec: Object) -> Broken:
 
 
 def _step_rules(spec: Object) -> Broken:
-    step = conform(spec_schema()["properties"]["step"], spec.get("step", {}), "", [])
+    step = conform(_SPEC["properties"]["step"], spec.get("step", {}), "", [])
     tolerance, is_ratio = step["tolerance"], step["toleranceUnit"] == ToleranceUnit.PERCENT
     if spec["algorithm"] == Algorithm.ABSOLUTE:
         yield "algorithm", "Absolute", "strategy Step compares pods or their average, and needs algorithm Average"

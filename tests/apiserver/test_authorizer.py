@@ -124,6 +124,23 @@ async def test_an_answer_to_another_review_allows_nothing(
     assert (await refusal(authorizer)).code == 503
 
 
+@pytest.mark.parametrize("status", [{"allowed": True, "denied": True}, {"allowed": "true"}, {}], ids=str)
+async def test_a_review_that_is_not_a_plain_allow_is_a_deny(
+    authorizer: Authorizer, cluster: Cluster, status: dict[str, object]
+) -> None:
+    cluster.answered = lambda review: {**review, "status": status}
+    assert (await refusal(authorizer)).code == 403
+
+
+async def test_concurrent_equal_reviews_share_one(authorizer: Authorizer, cluster: Cluster) -> None:
+    cluster.faults[REVIEWS] = hold = asyncio.Event()
+    checks = [asyncio.create_task(authorizer.check(USER, PODS)) for _ in range(5)]
+    await cluster.waiting.wait()
+    hold.set()
+    await asyncio.gather(*checks)
+    assert cluster.reviews() == 1
+
+
 async def test_an_expired_allow_is_not_used_where_its_review_fails(
     authorizer: Authorizer, cluster: Cluster, clock: Clock
 ) -> None:

@@ -176,6 +176,12 @@ async def test_a_clients_certificate_cannot_issue_others(service: Service, autho
     assert await answered(service, leaf(forged)) == b""
 
 
+async def test_intermediates_of_the_front_proxys_certificate_lead_to_its_ca(
+    service: Service, authority: Holder
+) -> None:
+    assert await answered(service, leaf(authority.issue("between", authority=True).issue("proxy"))) == b"200"
+
+
 async def test_a_resumed_session_does_not_outlive_its_authority(
     service: Service, authority: Holder, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -277,7 +283,7 @@ async def test_an_address_has_64_pending_handshakes_and_the_next_are_closed_at_o
     for wire in refused:
         assert await is_ended(wire)
     assert await is_open(crowd[0])
-    assert await answered(service, proxy) == b"200", "another address has its own places"
+    assert await answered(service, proxy) == b"200", "another address waits for none of them"
     drop(*refused, *crowd)
     await eventually(lambda: not service.server.door.pending)
     wire = await connected(service.server.port, service.context(proxy), source=OTHER)

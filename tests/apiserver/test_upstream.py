@@ -250,6 +250,29 @@ async def test_an_upstream_that_is_gone_is_an_error_with_its_cause_until_it_is_b
     assert (await ask(RPS)).status == 200
 
 
+async def test_a_rotated_token_is_used(ask: Ask, upstream: FakeUpstream) -> None:
+    await ask(RPS)
+    (upstream.folder / "token").write_text("rotated\n")
+
+    async def is_used() -> bool:
+        await ask(RPS)
+        return upstream.metrics_seen[-1].headers["authorization"] == "Bearer rotated"
+
+    async with asyncio.timeout(30):  # files are looked at once a second
+        while not await is_used():
+            await asyncio.sleep(0.1)
+
+
+async def test_an_untrusted_certificate_of_the_upstream_is_refused(
+    service: Service, ask: Ask, upstream: FakeUpstream
+) -> None:
+    trustme.CA().cert_pem.write_to_path(str(upstream.folder / "other.crt"))
+    service.upstreams.apply_settings(upstream.settings(ca_file=str(upstream.folder / "other.crt")), ())
+    answer = await ask(RPS)
+    assert (code_of(answer), "certificate is not trusted" in answer.message) == (503, True)
+    assert upstream.metrics_seen == []
+
+
 async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Ask, upstream: FakeUpstream) -> None:
     answer = await ask(RPS, Via="1.1 gateway, 1.1 effective-load")
     assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")

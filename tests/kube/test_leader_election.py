@@ -128,6 +128,31 @@ async def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may
 
 
 @in_own_time
+async def test_a_lease_granted_without_an_answer_is_its_candidates_at_once() -> None:
+    server = Server(trouble=lambda _: (0.01, -0.01))
+    one = Candidate("one", server)
+    await one.start(RETRY_SECONDS / 2)
+    assert (server.holder, one.acts) == ("one", [])
+    server.trouble = lambda _: (0.01, 0.01)
+    await asyncio.sleep(2 * RETRY_SECONDS)
+    assert one.acts
+
+
+@in_own_time
+async def test_a_leader_whose_lease_another_one_holds_writes_no_more() -> None:
+    one, server = await leader(5)
+    assert server.lease is not None
+    stolen = {**server.lease["spec"], "holderIdentity": "other"}
+    server.version += 1
+    metadata = {**server.lease["metadata"], "resourceVersion": str(server.version)}
+    server.lease = {**server.lease, "metadata": metadata, "spec": stolen}
+    taken = moment()
+    await asyncio.sleep(8)
+    assert one.acts[-1][0] - taken <= RETRY_SECONDS + 0.2
+    assert not one.lease.leads
+
+
+@in_own_time
 async def test_work_that_breaks_ends_the_candidate_with_its_error_and_gives_the_lease_back() -> None:
     async def broken() -> None:
         await asyncio.sleep(1)

@@ -326,6 +326,15 @@ class TestTrouble:
         assert 0 <= await watched.nap() <= 0.5
         assert restarts(metrics, "unreachable") == 1
 
+    async def test_forbidden_watch_names_the_right_and_keeps_the_copy(self, api: FakeApi, make: Make) -> None:
+        watched, watch = await begun(api, make)
+        watched.wake.clear()
+        api.watches.append(status(403, "Forbidden", 'User "x" cannot watch resource "things"'))
+        watch.cut()
+        await until(lambda: watched.slept.qsize() == 2 or watched.wake.set() is not None)
+        await until(lambda: 'cannot watch resource "things"' in str(watched.reflector.trouble))
+        assert watched.colors() == {"shop/a": ""}
+
     async def test_too_many_requests_are_waited_out_for_30_s_at_most(self, api: FakeApi, make: Make) -> None:
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4"}))
         api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4000"}))
@@ -397,6 +406,13 @@ class TestProof:
         await api.watch()
         assert len(api.queries("list")) == 2
         assert not watched.reflector.silent
+
+    async def test_clock_that_is_set_back_hides_no_silence(self, api: FakeApi, make_timed: Make, clock: Clock) -> None:
+        watched, _ = await begun(api, make_timed)
+        clock.wall -= 3600
+        assert not watched.reflector.silent
+        clock.pass_(91)
+        assert watched.reflector.silent
 
     @pytest.mark.parametrize(("code", "answered"), [(403, True), (404, True), (503, False)])
     async def test_refused_list_is_an_answer(self, api: FakeApi, make: Make, code: int, *, answered: bool) -> None:

@@ -1,6 +1,7 @@
 """Requests: errors of our own, deadlines, refused credentials, how far the clocks are apart, streams."""
 
 import asyncio
+import gzip
 import socket
 import ssl
 from pathlib import Path
@@ -127,6 +128,17 @@ class TestFaults:
         with pytest.raises(errors.TimedOut, match=rf"GET {PATH}: no answer within 0\.05 s"):
             await session.get(PATH, timeout=0.05)
         never.set()
+
+
+    @pytest.mark.parametrize("packed", [False, True])
+    async def test_answer_is_limited_by_its_unpacked_size(self, api: FakeApi, session: Session, packed: bool) -> None:
+        async def answer(_request: web.Request) -> web.StreamResponse:
+            body, packing = b" " * (4 << 20), {"Content-Encoding": "gzip"} if packed else {}
+            return web.Response(body=gzip.compress(body) if packed else body, headers=packing)
+
+        api.answers[PATH] = answer
+        with pytest.raises(errors.TooLarge, match=f"GET {PATH}: the answer is larger than 1 MiB"):
+            await session.get(PATH, largest=1 << 20, compressed=True)
 
 
 class TestCredentials:
