@@ -11,7 +11,6 @@ from adapter.commands.check import COMMAND as CHECK
 from adapter.commands.decide import COMMAND as DECIDE
 from adapter.commands.explain import COMMAND as EXPLAIN
 from adapter.commands.migrate import COMMAND as MIGRATE
-from adapter.commands.render import COMMAND as RENDER
 from adapter.commands.replay import COMMAND as REPLAY
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
@@ -155,7 +154,7 @@ COMPANION = Command(
     run=partial(_run, "run the companion"),
 )
 
-COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, REPLAY, MIGRATE, RENDER)
+COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, REPLAY, MIGRATE)
 """Every command, in the order of `--help`."""
 
 

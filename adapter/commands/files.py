@@ -95,10 +95,11 @@ class ManifestObject:
         return Place(file=self.file, line=_line(self.text, self.document, whole), field=path)
 
 
-def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFault]]:
+def read_files(paths: Iterable[str], plain: Iterable[str] = ()) -> tuple[list[ManifestObject], list[FileFault]]:
     """The objects of files and of folders (every `.yaml`, `.yml` and `.json` below them); `-` is standard input.
 
-    A file that cannot be read is a fault. Raises FaultyDocument for a path that does not exist.
+    `plain`: keys that tell a mapping without apiVersion and kind which is read, too. A file that cannot be read is a
+    fault. Raises FaultyDocument for a path that does not exist.
     """
     objects: list[ManifestObject] = []
     faults: list[FileFault] = []
@@ -108,7 +109,7 @@ def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFau
         except (OSError, ValueError) as error:
             faults.append(FileFault(place=Place(file=file), text=f"it cannot be read: {error}"))
             continue
-        found, wrong = objects_of(text, file)
+        found, wrong = objects_of(text, file, plain)
         if file == "-" and not found and not wrong:
             # The status of a pipe is that of its last command: a failed `helm template | …` must not pass.
             text = "there is no object in it: the command that should print the manifests failed or printed none"
@@ -118,7 +119,7 @@ def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFau
     return objects, faults
 
 
-def objects_of(text: str, file: str) -> tuple[list[ManifestObject], list[FileFault]]:
+def objects_of(text: str, file: str, plain: Iterable[str] = ()) -> tuple[list[ManifestObject], list[FileFault]]:
     """The objects of one text, those in Lists included; mappings that are no objects are skipped."""
     try:
         documents = document_text.read_documents(text)
@@ -127,11 +128,12 @@ def objects_of(text: str, file: str) -> tuple[list[ManifestObject], list[FileFau
     objects, faults = list[ManifestObject](), list[FileFault]()
     for number, document in enumerate(documents):
         for prefix, data in _listed(document):
-            if not isinstance(data, Mapping) or data.keys().isdisjoint(_HEAD):  # of another tool
+            is_plain = isinstance(data, Mapping) and not data.keys().isdisjoint(plain)
+            if not isinstance(data, Mapping) or (data.keys().isdisjoint(_HEAD) and not is_plain):  # of another tool
                 continue
             one = ManifestObject(data=data, file=file, document=number, prefix=prefix, text=text)
             lack = "" if "apiVersion" in data and "kind" in data else "kind" if "apiVersion" in data else "apiVersion"
-            if not lack:
+            if not lack or data.keys().isdisjoint(_HEAD):
                 objects.append(one)
             elif isinstance(data.get("metadata"), Mapping):
                 faults.append(

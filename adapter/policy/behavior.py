@@ -25,7 +25,7 @@ MAX, DISABLED = "Max", "Disabled"
 _MIN = "Min"
 _PERCENT = "Percent"
 SHIPPED_PACE = ScalingRules(stabilization=120, policies=(ScalingPolicy(_PERCENT, 10, 60),))
-"""The pace downwards that docs, examples and `render` recommend."""
+"""The pace downwards that docs, examples and `migrate` recommend."""
 _LEGACY_FACTOR, _LEGACY_FLOOR = 2, 4
 """Without `behavior` the HPA may double the count, and always go up to four pods."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.manifests.rendering import MANIFESTS, Object, documents, render_with
-from tests.render.kit import hpa_of, pair, policy, stock
+from tests.migrate.kit import hpa, migrated, policy
 from tools import checks
 
 VERSIONS = ["1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
@@ -29,8 +29,8 @@ def applied() -> Iterator[Object]:
         yield from render_with(MANIFESTS / "base", [component])
     for file in sorted((MANIFESTS / "examples").glob("*.yaml")):
         yield from (without_tolerance(item) if item["kind"] == HPA else item for item in documents(file))
-    yield from hpa_of(policy(), tolerance=False).objects
-    yield from pair(stock(), tolerance=False).objects
+    for one in (policy(), hpa()):
+        yield from migrated(one, tolerance=False).pairs[0].objects
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +52,5 @@ def test_every_object_fits_the_schema_of_its_kind(version: str, objects: list[Ob
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_hpa_with_a_tolerance_fits_from_1_33_on(version: str) -> None:
     """Until 1.34 the API server drops the field; `kubectl apply` refuses it where the schema has none."""
-    (hpa,) = hpa_of(policy()).objects
-    assert bool(list(checks.schema_faults({**hpa}, version))) is (version < "1.33")
+    (written,) = migrated(policy()).pairs[0].objects
+    assert bool(list(checks.schema_faults({**written}, version))) is (version < "1.33")

@@ -1,128 +1,183 @@
-"""Originals with every field, and how tests migrate and change them."""
+"""Originals, and how tests migrate them."""
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from adapter.commands.migrate.migration import Migration, migrate
-from adapter.commands.migrate.original import MigrationError, Note, NoteKind
-from adapter.commands.migrate.pair import Style
+from adapter.commands.files import objects_of
+from adapter.commands.migrate.prometheus_adapter import PLAIN_KEYS
+from adapter.commands.migrate.read import NoteKind
+from adapter.commands.migrate.write import Migration, Pair, as_json, migrate
 
 Object = dict[str, Any]
-Where = tuple[str | int, ...]
 
+CASES = Path(__file__).parent / "cases"
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples" / "migrate"
-
-_ORIGINALS: dict[str, Object] = yaml.load((Path(__file__).parent / "originals.yaml").read_text(), yaml.CSafeLoader)
-BEHAVIOR = _ORIGINALS["behavior"]
-WPA = _ORIGINALS["watermark pod autoscaler"]
-SCALED = _ORIGINALS["scaled object"]
-RULES = _ORIGINALS["rules"]
-PODS = _ORIGINALS["pods metric"]
-EVERYTHING_WPA = _ORIGINALS["every field of a watermark pod autoscaler"]
-EVERYTHING_PA = _ORIGINALS["every field for prometheus-adapter"]
-EVERYTHING_KEDA = _ORIGINALS["every field of a scaled object"]
-EVERYTHING = {
-    "wpa": [EVERYTHING_WPA],
-    "prometheus-adapter": [RULES, EVERYTHING_PA],
-    "keda": [EVERYTHING_KEDA],
-}
-"""The objects of each source, with every field that it may have."""
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
 
-def external(name: str, average: str = "10", **labels: str) -> Object:
-    """An External metric of an HPA."""
-    selector = {"selector": {"matchLabels": labels}} if labels else {}
-    target = {"type": "AverageValue", "averageValue": average}
-    return {"type": "External", "external": {"metric": {"name": name, **selector}, "target": target}}
-
-
-def hpa(*metrics: Object, annotations: Mapping[str, str] | None = None, **spec: Any) -> Object:
+def hpa(*metrics: Object, name: str = "web", **spec: Any) -> Object:
     """An HPA of Deployment web."""
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web", "namespace": "shop", "annotations": dict(annotations or {})},
+        "metadata": {"name": name, "namespace": "shop"},
         "spec": {
-            "scaleTargetRef": WPA["spec"]["scaleTargetRef"],
+            "scaleTargetRef": TARGET,
             "minReplicas": 2,
             "maxReplicas": 20,
-            "metrics": list(metrics),
+            "metrics": list(metrics or (resource(),)),
             **spec,
         },
     }
 
 
-def text_of(*objects: Object) -> str:
-    """The objects as one YAML text (each in JSON)."""
-    return "\n---\n".join(json.dumps(one) for one in objects)
+def resource(name: str = "cpu", **target: Any) -> Object:
+    """A resource metric of an HPA; without a target cpu at 80 %."""
+    target = target or {"averageUtilization": 80}
+    kind = "Utilization" if "averageUtilization" in target else "AverageValue"
+    return {"type": "Resource", "resource": {"name": name, "target": {"type": kind, **target}}}
 
 
-def migrated(*objects: Object, low_percent: int | None = None, tolerance: bool = True) -> Migration:
+def pods_metric(name: str, average: str = "10") -> Object:
+    """A Pods metric of an HPA."""
+    target = {"type": "AverageValue", "averageValue": average}
+    return {"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}
+
+
+def scaled(*triggers: Object, **spec: Any) -> Object:
+    """A ScaledObject of Deployment web."""
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"name": "web"},
+            "minReplicaCount": 2,
+            "maxReplicaCount": 20,
+            "triggers": list(triggers or (prometheus(),)),
+            **spec,
+        },
+    }
+
+
+def prometheus(query: str = "sum(rate(requests_total[2m]))", threshold: str = "10", **metadata: Any) -> Object:
+    """A Prometheus trigger."""
+    given = {"serverAddress": "http://prometheus:9090", "query": query, "threshold": threshold, **metadata}
+    return {"type": "prometheus", "metadata": given}
+
+
+def wpa(**spec: Any) -> Object:
+    """A WatermarkPodAutoscaler of Deployment web, on cpu from 400m to 800m."""
+    marks = {"name": "cpu", "metricSelector": {}, "highWatermark": "800m", "lowWatermark": "400m"}
+    return {
+        "apiVersion": "datadoghq.com/v1alpha1",
+        "kind": "WatermarkPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": TARGET,
+            "minReplicas": 2,
+            "maxReplicas": 20,
+            "algorithm": "average",
+            "tolerance": "10m",
+            "metrics": [{"type": "Resource", "resource": marks}],
+            **spec,
+        },
+    }
+
+
+def policy(**spec: Any) -> Object:
+    """A WatermarkPolicy."""
+    cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
+    return {
+        "apiVersion": "effective-load.io/v1alpha1",
+        "kind": "WatermarkPolicy",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"metrics": [cpu], **spec},
+    }
+
+
+def rule(series: str = 'requests_total{namespace!="",pod!=""}', query: str = "", **name: str) -> Object:
+    """A rule of prometheus-adapter."""
+    overrides = {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}
+    template = query or "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"
+    return {"seriesQuery": series, "resources": {"overrides": overrides}, "name": name, "metricsQuery": template}
+
+
+def rules(*custom: Object, external: tuple[Object, ...] = ()) -> Object:
+    """The ConfigMap of prometheus-adapter."""
+    text = yaml.safe_dump({"rules": list(custom), "externalRules": list(external)})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "adapter"},
+        "data": {"config.yaml": text},
+    }
+
+
+def migrated_text(text: str, **options: Any) -> Migration:
+    """The migration of a text."""
+    objects, faults = objects_of(text, "it.yaml", PLAIN_KEYS)
+    assert not faults
+    return migrate(objects, **options)
+
+
+def migrated(*objects: Object, **options: Any) -> Migration:
     """The migration of these objects."""
-    style = Style(low_percent=low_percent, tolerance=tolerance)
-    return migrate([("it.yaml", "---\n" + text_of(*objects))], style)
+    return migrated_text("---\n" + "\n---\n".join(map(json.dumps, objects)), **options)
 
 
-def policy_spec(*objects: Object, low_percent: int | None = None) -> Object:
-    """The spec of the only policy that these objects become."""
-    [pair] = migrated(*objects, low_percent=low_percent).pairs
-    return dict(pair.policy["spec"])
+def pair(*objects: Object, **options: Any) -> Pair:
+    """The only pair of these objects."""
+    migration = migrated(*objects, **options)
+    assert not migration.refused
+    [one] = migration.pairs
+    return one
 
 
-def hpa_spec(*objects: Object) -> Object:
-    """The spec of the only HPA that these objects become."""
-    [pair] = migrated(*objects).pairs
-    return dict(pair.hpa["spec"])
-
-
-def notes_of(*objects: Object) -> tuple[Note, ...]:
-    """The notes on the only pair."""
-    [pair] = migrated(*objects).pairs
-    return pair.notes
-
-
-def note_at(field: str, *objects: Object) -> Note:
-    """The only note on a field."""
-    [found] = [note for note in notes_of(*objects) if note.field == field]
+def spec(*objects: Object, **options: Any) -> Object:
+    """The spec of the only policy of these objects."""
+    found: Object = pair(*objects, **options).objects[0]["spec"]
     return found
 
 
-def kinds_at(field: str, *objects: Object) -> list[NoteKind]:
-    """The kinds of the notes on a field."""
-    return [note.kind for note in notes_of(*objects) if note.field == field]
+def query(*objects: Object) -> str:
+    """The PromQL of the only metric."""
+    [metric] = spec(*objects)["metrics"]
+    text: str = metric["query"]["promQL"]
+    return text
 
 
-def faults_of(*objects: Object) -> list[str]:
-    """The faults of objects that cannot be migrated."""
-    try:
-        faults = migrated(*objects).faults
-    except MigrationError as error:
-        faults = list(error.faults)
-    return [str(fault).removeprefix("it.yaml: ") for fault in faults]
+def notes(kind: NoteKind | None, *objects: Object, **options: Any) -> str:
+    """The notes of a kind (None: of all) on the only pair, a line each."""
+    return "\n".join(str(one) for one in pair(*objects, **options).notes if kind in {None, one.kind})
 
 
-def changed(data: Object, *path: str | int, to: Any = None) -> Object:
-    """A copy with another value at the path; None takes it away."""
+def refusal(*objects: Object) -> str:
+    """Why nothing of these objects is migrated."""
+    migration = migrated(*objects)
+    assert not migration.pairs
+    return "\n".join(migration.refused)
+
+
+def case(name: str) -> Migration:
+    """The migration of a published file."""
+    return migrated_text((CASES / f"{name}.yaml").read_text())
+
+
+def everything(migration: Migration) -> str:
+    """All that a migration says."""
+    return json.dumps(as_json(migration))
+
+
+def changed(data: Object, *path: str | int, to: Any) -> Object:
+    """A copy with another value at the path."""
     copied = copy.deepcopy(data)
     inner: Any = copied
     for step in path[:-1]:
         inner = inner[step]
-    if to is None:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = to
+    inner[path[-1]] = to
     return copied
-
-
-def leaves(data: Any, at: Where = ()) -> Iterator[Where]:
-    """The paths of all values that are no containers."""
-    if isinstance(data, dict | list) and data:
-        for key, one in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from leaves(one, (*at, key))
-    elif at:
-        yield at

@@ -1,430 +1,352 @@
-"""Reads a KEDA ScaledObject (keda.sh/v1alpha1): its HPA, its triggers, and its own steps.
+"""Reads a KEDA ScaledObject (keda.sh/v1alpha1): its HPA, its triggers, and what KEDA does by itself.
 
-Triggers prometheus, cpu and memory become metrics, cron becomes schedules; the others are named, with PromQL for the
-commonest.
+Triggers prometheus, cpu and memory become metrics, cron becomes schedules; the others are named, with the PromQL that
+counts what the trigger counts.
 """
 
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
 from cronsim import CronSim, CronSimError
 
-from adapter.commands.migrate import queries
-from adapter.commands.migrate.native_hpa import Behavior, note_mixed, policy_tolerance, read_behavior, resource_goal
-from adapter.commands.migrate.original import (
+from adapter.commands.migrate.hpa import keep_one_kind, read_behavior, resource_goal
+from adapter.commands.migrate.read import (
+    MOST_SECONDS,
+    Draft,
     Fields,
+    Goal,
     NoteKind,
-    Notes,
-    note_annotations,
-    read_identity,
-    read_target,
+    Refusal,
+    Servers,
+    missing_answers,
+    one_number,
+    read_annotations,
+    read_draft,
 )
-from adapter.commands.migrate.pair import LARGEST, Draft, Goal, metric_name
-from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.watermark_policy import MOST_REPLICAS
 from adapter.settings.base import header_faults, url_faults
 
 API_GROUP = "keda.sh"
 KIND = "ScaledObject"
-
-_DAY = 86_400
-_MOST_SECONDS = 2**31 - 1
-_DEFAULT_MOST = 100
-_FALSE = {"0", "f", "F", "FALSE", "false", "False"}
-_PAUSED = "autoscaling.keda.sh/paused"
-_PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
-_NO_DOWN = ("autoscaling.keda.sh/paused-scale-in", "autoscaling.keda.sh/paused-scale-down")
-_NO_UP = ("autoscaling.keda.sh/paused-scale-out",)
-_OWNERSHIP = (
+_PAUSED, _PAUSED_REPLICAS = "autoscaling.keda.sh/paused", "autoscaling.keda.sh/paused-replicas"
+_ONE_WAY = {
+    "autoscaling.keda.sh/paused-scale-in": "scaleDownPercent",
+    "autoscaling.keda.sh/paused-scale-down": "scaleDownPercent",
+    "autoscaling.keda.sh/paused-scale-out": "scaleUpPercent",
+}
+_OWN = (
     "scaledobject.keda.sh/transfer-hpa-ownership", "validations.keda.sh/hpa-ownership",
     "scaledobject.keda.sh/hpa-excluded-labels", "autoscaling.keda.sh/force-activation",
 )  # fmt: skip
-_MOST_TRIGGERS = 100
-_LONGEST_TEXT = 8192
-_NUMBER = re.compile(r"[-+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,2})?", re.ASCII)
-_WEEK = 7 * _DAY
-_COMPARED_TIMES = 60
-"""How many times of a cron trigger must last equally long."""
-_KAFKA = (
-    "sum(clamp_min(kafka_consumergroup_lag{consumergroup=…, topic=…}, 0)) of kafka_exporter, which says -1 of no offset"
-)
-RECIPES = {
-    "kafka": _KAFKA,
-    "apache-kafka": _KAFKA,
-    "rabbitmq": "sum(rabbitmq_detailed_queue_messages_ready{vhost=…, queue=…}) of RabbitMQ's own "
-    "/metrics/detailed?family=queue_coarse_metrics, of each node",
-    "aws-sqs-queue": "sum(aws_sqs_approximate_number_of_messages_visible_average{queue_name=…}) of cloudwatch_exporter",
-    "redis": "sum(redis_key_size{key=…}) of redis_exporter with --check-single-keys",
-    "redis-streams": "sum(redis_stream_group_messages_pending{stream=…, group=…}) of redis_exporter "
-    "with --check-streams",
-    "azure-servicebus": "sum(servicebus_queue_active_messages{name=…}) of servicebus_exporter",
-    "gcp-pubsub": "sum(stackdriver_pubsub_subscription_pubsub_googleapis_com_subscription_num_undelivered_messages"
-    "{subscription_id=…}) of stackdriver_exporter",
-    "nats-jetstream": "sum(jetstream_consumer_num_pending{consumer_name=…, is_consumer_leader='true'}) of "
-    "prometheus-nats-exporter with -jsz=all (nats_… with its Helm chart)",
-    "pulsar": "sum(pulsar_subscription_back_log{topic=…, subscription=…}) of the brokers",
-    "postgresql": "the same query as a metric of sql_exporter or of postgres_exporter's custom queries",
-    "mysql": "the same query as a metric of sql_exporter",
+_FALSE = {"0", "f", "F", "FALSE", "false", "False"}
+_WEEK = 7 * MOST_SECONDS
+_COMPARED = 60
+"""How many times of a cron trigger must last equally long: two months of a daily one."""
+_CRON = re.compile(r"[0-9A-Za-z*/,?-]+( +[0-9A-Za-z*/,?-]+){4}", re.ASCII)
+_SERVERS_OWN = {
+    "namespace": "a URL parameter of each query; put the namespace into the query or the server's url",
+    "queryParameters": "the server is asked without further parameters",
+    "awsRegion": "requests are not signed for AWS; ask through a proxy that signs them",
+    "identityOwner": "requests are not signed for AWS; ask through a proxy that signs them",
 }
-"""The PromQL that says what a trigger asks its own system, by the trigger's type."""
-_NO_RECIPE = "a number that only KEDA's scaler reads; export it to Prometheus, and write it as PromQL"
-_WHOLE_SERVICE, _PER_POD = "Value", "AverageValue"
 
 
-def read(place: str, root: Fields, part: SettingsPart) -> Draft:
-    """Read one object into a draft; faults and notes go where the fields have them."""
-    root.get("apiVersion"), root.get("kind")
-    identity, spec = read_identity(root), root.section("spec")
-    target = read_target(spec, default_kind="Deployment")
-    minimum, maximum, idle = _bounds(spec)
-    behavior = _behavior(spec.section("advanced"))
-    triggers = Triggers(spec, part, rests=idle is not None).read()
-    policy: dict[str, Any] = {"algorithm": "Absolute"} if triggers.is_total else {}
-    if triggers.schedules:
-        policy["schedules"] = triggers.schedules
-    policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")
-    polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
-    spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
-    if idle is not None:
-        for key in ("cooldownPeriod", "initialCooldownPeriod"):
-            spec.lost(key, "it only delays the way to the idle count or 0, which KEDA goes by itself")
+def _sqs(metadata: Mapping[str, str]) -> str:
+    flying = _is(metadata, "scaleOnInFlight", True)
+    both = " + sum(aws_sqs_approximate_number_of_messages_not_visible_average{queue_name=…})" if flying else ""
+    return f"sum(aws_sqs_approximate_number_of_messages_visible_average{{queue_name=…}}){both} of cloudwatch_exporter"
+
+
+def _rabbitmq(metadata: Mapping[str, str]) -> str:
+    labels, page = "{vhost=…, queue=…}", "/metrics/detailed?family=queue_coarse_metrics"
+    if metadata.get("mode", metadata.get("queueLength", "")) == "MessageRate":
+        return f"sum(rate(rabbitmq_queue_messages_published_total{labels}[1m])) of RabbitMQ's /metrics/per-object"
+    ready = f"sum(rabbitmq_detailed_queue_messages_ready{labels})"
+    by_http = metadata.get("protocol", "auto") == "http" or metadata.get("host", "").startswith("http")
+    if by_http and not _is(metadata, "excludeUnacknowledged", False):
+        return f"{ready} + sum(rabbitmq_detailed_queue_messages_unacked{labels}) of RabbitMQ's {page}"
+    return f"{ready} of RabbitMQ's {page}" + (
+        "" if "protocol" in metadata else " (with protocol http add rabbitmq_detailed_queue_messages_unacked)"
+    )
+
+
+def _kafka(metadata: Mapping[str, str]) -> str:
+    lag = "sum(clamp_min(kafka_consumergroup_lag{consumergroup=…, topic=…}, 0))"
+    if not _is(metadata, "allowIdleConsumers", False):
+        lag = f"clamp_max({lag}, PARTITIONS * {metadata.get('lagThreshold', '10')})"
+    return f"{lag} of kafka_exporter, which says -1 of no offset"
+
+
+def _nats(_: Mapping[str, str]) -> str:
+    labels = "{consumer_name=…, is_consumer_leader='true'}"
+    parts = " + ".join(f"sum(jetstream_consumer_{name}{labels})" for name in ("num_pending", "num_ack_pending"))
+    return f"{parts} of prometheus-nats-exporter with -jsz=all"
+
+
+RECIPES = {
+    "aws-sqs-queue": _sqs,
+    "rabbitmq": _rabbitmq,
+    "kafka": _kafka,
+    "apache-kafka": _kafka,
+    "nats-jetstream": _nats,
+}
+"""The PromQL that counts what a trigger counts, by the trigger's type, from its own metadata."""
+
+
+def _is(metadata: Mapping[str, str], key: str, default: bool) -> bool:
+    return str(metadata.get(key, default)).lower() in {"true", "t", "1"}
+
+
+def read(root: Fields, servers: Servers) -> Draft:
+    """Read one object into a draft. Raises Refusal."""
+    spec, advanced = root.section("spec"), root.section("spec").section("advanced")
+    if advanced.has("scalingModifiers"):
+        raise Refusal(
+            f"{advanced.at('scalingModifiers')}: a formula over triggers has no equivalent; write one PromQL query"
+        )
+    draft = read_draft(root, ("minReplicaCount", "maxReplicaCount"), (0, 100))
+    annotations = read_annotations(root, {_PAUSED, _PAUSED_REPLICAS, *_ONE_WAY, *_OWN})
+    idle = spec.text("idleReplicaCount")
+    triggers = list(spec.sections("triggers"))
+    types = [trigger.text("type", required=True) for trigger in triggers]
+    sleeps = bool(idle) or (draft.minimum == 0 and any(kind not in {"cpu", "memory"} for kind in types))
+    _passage(root, draft, advanced.flag("restoreToOriginalReplicaCount"), sleeps, annotations.get(_PAUSED_REPLICAS))
+    if sleeps:
+        _no_zero(spec, draft, idle)
+    draft.minimum = max(1, draft.minimum)
+    read_behavior(advanced.section("horizontalPodAutoscalerConfig"), draft)
+    advanced.section("horizontalPodAutoscalerConfig").get("name")
+    for place, (kind, fields) in enumerate(zip(types, triggers, strict=True)):
+        match kind:
+            case "prometheus":
+                _prometheus(place, fields, draft, servers, sleeps)
+            case "cpu" | "memory":
+                _resource(kind, fields, draft)
+            case "cron":
+                _cron(place, fields, draft)
+            case _:
+                _other(kind, fields, draft)
+    polling = spec.whole("pollingInterval", 30)
+    spec.get("cooldownPeriod")
     if spec.has("fallback"):
-        policy |= _fallback(spec.section("fallback"), polling)
-    policy |= _pauses(identity.annotations, root.notes)
-    spec.rest()
-    root.rest()
-    where = f" -n {identity.namespace}" if identity.namespace else ""
-    root.notes.add(
+        _fallback(spec.section("fallback"), draft, polling)
+    keep_one_kind(draft)
+    _pauses(annotations, draft)
+    root.name_unread()
+    return draft
+
+
+def _passage(root: Fields, draft: Draft, restores: bool, sleeps: bool, paused: str | None) -> None:
+    """What to do first, then, last, and the way back."""
+    restoring = "Set restoreToOriginalReplicaCount to false, or the count of long ago is set. " if restores else ""
+    root.note(
         NoteKind.TO_DO, "", None,
-        f"KEDA's own HPA of {target.kind} {target.name} would be a second one, and two HPAs of the same pods do "
-        f"not act: delete the original first (kubectl delete scaledobject {identity.name}{where})",
+        f"first save the original (kubectl get scaledobject {draft.name}{draft.where} -o yaml) and, where Argo CD, "
+        f"Flux or Helm owns it, remove it from its source, or it is made again: KEDA's own HPA of "
+        f"{draft.target.kind} {draft.target.name} would be a second one, and two HPAs of the same pods do not act. "
+        f"{restoring}Then kubectl delete scaledobject {draft.name}{draft.where}, and apply the policy and the HPA. "
+        "Last: effective-load check. The way back: delete the new HPA, then apply the saved original",
     )  # fmt: skip
-    return Draft(
-        place=place,
-        source=KIND,
-        identity=identity,
-        target=target,
-        minimum=minimum,
-        maximum=maximum,
-        notes=spec.notes,
-        goals=triggers.goals,
-        spec=policy,
-        behavior=behavior.data,
-    )
-
-
-def _bounds(spec: Fields) -> tuple[int, int, int | None]:
-    """The HPA's bounds, and the count that KEDA itself goes to without load (None: it never does)."""
-    least = spec.integer("minReplicaCount", 0, 0, MOST_REPLICAS)
-    most = spec.integer("maxReplicaCount", _DEFAULT_MOST, 1, MOST_REPLICAS)
-    idle = spec.optional_integer("idleReplicaCount", 0, MOST_REPLICAS)
-    if max(least, 1) > most:
-        spec.fault("minReplicaCount", least, f"must be at most maxReplicaCount ({most})")
-    if idle is not None and idle >= max(least, 1):
-        spec.fault("idleReplicaCount", idle, f"must be less than minReplicaCount ({least})")
-    spec.lost("idleReplicaCount", "without load the count stays at the HPA's minReplicas")
-    triggers = spec.get("triggers")
-    # cpu and memory of no pod cannot wake the service, so that KEDA keeps one.
-    can_wake = any(
-        trigger.get("type") not in ("cpu", "memory")
-        for trigger in (triggers if isinstance(triggers, list) else ())
-        if isinstance(trigger, Mapping)
-    )
-    if idle is None and least == 0 and can_wake:
-        spec.notes.add(
-            NoteKind.LOST, spec.at("minReplicaCount"), spec.get("minReplicaCount"),
-            "KEDA scales to 0 and back by itself; the HPA does so only where the cluster has the feature gate "
-            "HPAScaleToZero, the default from 1.37 on. It is 1 here; set minReplicas: 0 where the gate is on",
+    if sleeps or paused == "0":
+        kind = draft.target.kind.lower()
+        root.note(
+            NoteKind.TO_DO, "", None,
+            f"if {draft.target.kind} {draft.target.name} stands at 0 when the original is deleted, scale it by hand "
+            f"(kubectl scale {kind} {draft.target.name}{draft.where} --replicas=1): an HPA with minReplicas 1 does not "
+            "act on 0, so nothing else wakes it",
         )  # fmt: skip
-        idle = 0
-    return max(1, least), most, idle
 
 
-def _behavior(advanced: Fields) -> Behavior:
-    hpa = advanced.section("horizontalPodAutoscalerConfig")
-    behavior = read_behavior(hpa)
-    hpa.rest()
-    if advanced.flag("restoreToOriginalReplicaCount", default=False):
-        advanced.note(
-            NoteKind.TO_DO, "restoreToOriginalReplicaCount",
-            "set it to false before you delete the ScaledObject, which would set the count of long ago",
-        )  # fmt: skip
-    if advanced.get("scalingModifiers") not in (None, {}):  # KEDA stores an empty one in every object
-        advanced.fault(
-            "scalingModifiers", None, "a formula over triggers has no equivalent; write it as one PromQL query"
-        )
-    advanced.rest()
-    return behavior
+def _no_zero(spec: Fields, draft: Draft, idle: str) -> None:
+    least = max(1, draft.minimum)
+    spec.note(
+        NoteKind.LOST, "idleReplicaCount" if idle else "minReplicaCount", idle or draft.minimum,
+        f"KEDA goes there without load, by itself; the count stays at {least} here. An HPA goes to 0 only with the "
+        "feature gate HPAScaleToZero (on from Kubernetes 1.37): set minReplicas: 0 where it is on",
+    )  # fmt: skip
+    for key in ("cooldownPeriod", "initialCooldownPeriod"):
+        spec.lost(key, "it only delays the way to the idle count or 0")
 
 
-def _fallback(fields: Fields, polling: int) -> dict[str, Any]:
-    """The policy's fallback, as its field."""
-    failures = fields.integer("failureThreshold", 0, 0, _MOST_SECONDS)
-    replicas = fields.integer("replicas", 0, 0, MOST_REPLICAS)
-    behavior = fields.get("behavior")
-    behavior = "static" if behavior in (None, "") else behavior
-    fields.rest()
-    if behavior == "currentReplicas":
-        fields.note(NoteKind.DIFFERS, "behavior", "the count stays where no query answers, with no fallback written")
-    elif behavior == "currentReplicasIfLower":
-        fields.lost("behavior", "a fallback never lowers the count; without one it stays where no query answers")
-    elif behavior not in ("static", "currentReplicasIfHigher"):
-        fields.fault("behavior", behavior, "is no behavior of a fallback")
-    elif replicas == 0:
-        fields.note(NoteKind.LOST, "replicas", "a fallback never lowers the count; the count stays instead")
-    else:
-        after = min(_DAY, failures * polling)
-        sentence = f"failures are not counted: it is {after} s without an answer ({failures} × {polling} s)"
-        fields.note(NoteKind.DIFFERS, "failureThreshold", sentence)
-        if behavior == "static":
-            sentence = "it is a least count: a larger one stays, which KEDA's fallback would lower"
-            fields.note(NoteKind.DIFFERS, "replicas", sentence)
-        return {"fallback": {"afterSeconds": after, "replicas": replicas}}
-    return {}
+def _other(kind: str, fields: Fields, draft: Draft) -> None:
+    metadata = fields.section("metadata")
+    given = {key: metadata.text(key) for key in list(fields.get("metadata") or {}) if isinstance(key, str)}
+    for key in ("name", "metricType", "authenticationRef", "useCachedMetrics"):
+        fields.get(key)
+    recipe = RECIPES.get(kind)
+    advice = (
+        f"write it as a metric with PromQL: {recipe(given)}"
+        if recipe
+        else "export its number to Prometheus and write it as PromQL (docs/migrate.md lists exporters)"
+    )
+    if kind.endswith("kafka") and recipe and not _is(given, "allowIdleConsumers", False):
+        advice += "; PARTITIONS is the topic's count"
+    draft.reasons.append(f"trigger {kind}: {advice}")
+    fields.note(NoteKind.LOST, "", None, f"trigger {kind}: the count no longer follows it; {advice}")
 
 
-def _pauses(annotations: Mapping[str, str], notes: Notes) -> dict[str, Any]:
-    """The policy's mode and velocity, as its fields, by the annotations that pause KEDA."""
-    policy, replicas = dict[str, Any](), annotations.get(_PAUSED_REPLICAS)
-    on = {key for key, value in annotations.items() if value not in _FALSE}  # to KEDA what is no boolean is true
-    if replicas is not None:
-        path = f"metadata.annotations[{_PAUSED_REPLICAS}]"
-        notes.add(NoteKind.TO_DO, path, replicas, "mode Paused keeps the count as it is; set that count by hand")
-    if replicas is not None or _PAUSED in on:
-        policy["mode"] = "Paused"
-    for keys, direction in ((_NO_DOWN, "scaleDownPercent"), (_NO_UP, "scaleUpPercent")):
-        if not on.isdisjoint(keys):
-            policy.setdefault("velocity", {})[direction] = 0
-    known = {_PAUSED, _PAUSED_REPLICAS, *_NO_DOWN, *_NO_UP, *_OWNERSHIP}
-    note_annotations(notes, {key: value for key, value in annotations.items() if key not in known})
-    return policy
+def _resource(kind: str, fields: Fields, draft: Draft) -> None:
+    metadata = fields.section("metadata")
+    target_kind = fields.text("metricType") or metadata.text("type", "Utilization")
+    key = "averageUtilization" if target_kind == "Utilization" else "averageValue"
+    target = {"type": target_kind, key: metadata.text("value", required=True)}
+    source = Fields({"target": target}, metadata.path, draft.notes)
+    draft.goals.append(resource_goal(source, draft, kind, metadata.text("containerName")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KedaTrigger:
-    """A trigger that becomes a metric. `total`: its target is for the whole service."""
-
-    goal: Goal
-    total: bool = False
-    path: str = ""
-
-
-@dataclass(slots=True)
-class Triggers:
-    """The triggers of one object. `rests`: KEDA also scales to an idle count, for which activation matters."""
-
-    spec: Fields
-    part: SettingsPart
-    rests: bool
-    all: list[KedaTrigger] = field(default_factory=list)
-    is_total: bool = False
-    schedules: list[dict[str, Any]] = field(default_factory=list)
-    unwritten: list[str] = field(default_factory=list)
-    goals: list[Goal] = field(default_factory=list)
-
-    def read(self) -> "Triggers":
-        """Read every trigger; notes those that become no metric."""
-        for place, fields in enumerate(self.spec.sections("triggers", _MOST_TRIGGERS)):
-            kind, metadata = fields.text("type", required="the trigger's type"), fields.section("metadata")
-            if kind == "prometheus":
-                self._prometheus(place, fields, metadata)
-            elif kind in ("cpu", "memory"):
-                self._resource(kind, fields, metadata)
-            elif kind == "cron":
-                self._cron(place, fields, metadata)
-            else:
-                recipe = RECIPES.get(kind, "")
-                self._unwritten(fields, kind, f"write it as a metric with PromQL: {recipe}" if recipe else _NO_RECIPE)
-                continue
-            metadata.rest()
-            fields.rest()
-        if not self.spec.sequence("triggers", _MOST_TRIGGERS):
-            self.spec.fault("triggers", None, "there is no trigger to migrate")
-        if self.unwritten and not self.all:
-            rest = "; ".join(self.unwritten)
-            self.spec.fault("triggers", None, f"no trigger becomes a metric, and a policy needs one: {rest}")
-        self.is_total = bool(self.all) and all(trigger.total for trigger in self.all)
-        for trigger in self.all:
-            if trigger.total is self.is_total:
-                self.goals.append(trigger.goal)
-            else:
-                note_mixed(self.spec, trigger.path, trigger.goal.name)
-        return self
-
-    def _unwritten(self, fields: Fields, kind: str, advice: str) -> None:
-        """A trigger that becomes nothing: a note beside other triggers, a fault where there is none."""
-        subject = " ".join(filter(None, (f"trigger {kind}", _word(fields, "name"))))
-        self.unwritten.append(f"{subject}: {advice}")
-        fields.notes.add(
-            NoteKind.LOST, fields.path, fields.data, f"{subject}: the count no longer follows it; {advice}"
-        )
-
-    def _cron(self, place: int, fields: Fields, metadata: Fields) -> None:
-        """Times with a least count: KEDA's HPA never goes below `desiredReplicas` between `start` and `end`."""
-        zone = _word(metadata, "timezone", required="the time zone")
-        # KEDA reads a question mark as a star.
-        start, end = (
-            _word(metadata, key, required="a cron expression of five fields").replace("?", "*")
-            for key in ("start", "end")
-        )
-        replicas = _word(metadata, "desiredReplicas", required="how many replicas")
-        if not (zone and start and end and replicas):
-            return
-        if not re.fullmatch(r"[0-9]{1,9}", replicas, re.ASCII):
-            metadata.fault("desiredReplicas", metadata.get("desiredReplicas"), "write a whole number")
-            return
-        seconds, reason = _duration(start, end)
-        if seconds is None:
-            self._unwritten(fields, "cron", f"{reason}; write `schedules` by hand")
-            return
-        self.unwritten.append("trigger cron: its times become schedules, which a policy has beside its metrics")
-        self.schedules.append(
-            {
-                "name": f"cron-{place}",
-                "cron": start,
-                "timeZone": zone,
-                "durationSeconds": seconds,
-                "minReplicas": int(replicas),
-            }
-        )
-        metadata.note(NoteKind.DIFFERS, "end", f"a schedule has a beginning and a duration: {seconds} s")
-
-    def _resource(self, kind: str, fields: Fields, metadata: Fields) -> None:
-        target_kind = _word(fields, "metricType") or _word(metadata, "type") or "Utilization"
-        value = _word(metadata, "value", required="the target")
-        container = _word(metadata, "containerName")
-        if target_kind not in ("Utilization", "AverageValue"):
-            fields.fault("metricType", target_kind, "write Utilization or AverageValue")
-            return
-        target: dict[str, Any] = {"type": target_kind}
-        if target_kind == "Utilization":
-            whole = re.fullmatch(r"[0-9]{1,4}", value, re.ASCII)
-            target["averageUtilization"] = int(value) if whole else value
-        else:
-            target["averageValue"] = value
-        source = {"name": kind, "target": target}
-        # Read as the metric of the HPA that KEDA makes of it; faults name the trigger.
-        hpa = Fields(source, metadata.path, fields.faults, fields.notes)
-        goal = resource_goal(hpa, kind, container, [trigger.goal.name for trigger in self.all])
-        if goal is None:
-            return
-        self.all.append(KedaTrigger(goal=goal, path=fields.path))
-
-    def _prometheus(self, place: int, fields: Fields, metadata: Fields) -> None:
-        query = metadata.text("query", required="the PromQL", longest=_LONGEST_TEXT)
-        fault = queries.fault_of(metadata.at("query"), query) if query else None
-        if fault is not None:
-            fields.faults.append(fault)
-        threshold = _milli(metadata, "threshold")
-        if threshold is not None and threshold <= 0:
-            metadata.fault("threshold", metadata.get("threshold"), "must be at least 0.001")
-        kind = _word(fields, "metricType") or _PER_POD
-        if kind not in (_PER_POD, _WHOLE_SERVICE):
-            fields.fault("metricType", kind, f"write {_PER_POD} or {_WHOLE_SERVICE}")
-        _milli(metadata, "activationThreshold")  # notes its faults
-        if self.rests:
-            metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
-        server = self._server(fields, metadata)
-        wanted = _word(fields, "name") or _word(metadata, "metricName") or f"prometheus-{place}"
-        ignore = _word(metadata, "ignoreNullValues").lower() or "true"
-        if ignore not in {"true", "t", "1", "false", "f", "0"}:
-            metadata.fault("ignoreNullValues", metadata.get("ignoreNullValues"), 'write "true" or "false"')
-        elif ignore in {"true", "t", "1"}:
-            metadata.notes.add(
-                NoteKind.DIFFERS, metadata.at("ignoreNullValues"), metadata.get("ignoreNullValues"),
-                "KEDA takes an empty answer for 0 and shrinks the service; here it is an error, and the count stays. "
-                "Only where no series really means no load, add 'or vector(0)' to the query",
-            )  # fmt: skip
-        if fields.faults or threshold is None:
-            return
-        self.part.inline()
-        source = {"query": {"promQL": queries.one_number(query), "server": server}}
-        name = metric_name(wanted, [trigger.goal.name for trigger in self.all])
-        goal = Goal(name=name, source=source, target=Fraction(threshold, 1000))
-        self.all.append(KedaTrigger(goal=goal, total=kind == _WHOLE_SERVICE, path=fields.path))
-
-    def _server(self, fields: Fields, metadata: Fields) -> str:
-        url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)
-        if url:
-            fields.faults += (fault.within(metadata.at("serverAddress")) for fault in url_faults(url))
-        options: dict[str, Any] = {}
-        if _word(metadata, "unsafeSsl").lower() in {"true", "t", "1"}:
-            options["insecureSkipVerify"] = True
-        pairs = [header.partition("=") for header in _word(metadata, "customHeaders").split(",") if header.strip()]
-        if any(not sign or not name.strip() for name, sign, _ in pairs):
-            metadata.fault("customHeaders", metadata.get("customHeaders"), "write name=value, with commas between them")
-        headers = {name.strip(): value.strip() for name, _, value in pairs}
-        if tenant := _word(metadata, "cortexOrgID"):
-            headers["X-Scope-OrgID"] = tenant
-        if headers:
-            options["headers"] = headers
-            fields.faults += (
-                replace(fault, path=fault.path.replace("headers[", "customHeaders[")).within(metadata.path)
-                for fault in header_faults(headers, {}, authorized=False)
-            )
-        if metadata.has("timeout"):
-            metadata.note(NoteKind.DIFFERS, "timeout", "a query may take 5 s; timeoutSeconds of the server sets it")
-        metadata.lost(
-            "namespace", "a URL parameter of each query; put the namespace into the query or the server's url"
-        )
-        metadata.lost("queryParameters", "the server is asked without further parameters")
-        metadata.lost("awsRegion", "requests are not signed for AWS; ask through a proxy that signs them")
-        metadata.lost("identityOwner", "requests are not signed for AWS; ask through a proxy that signs them")
-        for reader, key in ((fields, "authenticationRef"), (metadata, "authModes")):
-            if reader.has(key):
-                reader.note(
-                    NoteKind.TO_DO, key,
-                    "credentials do not come along: give the server in the settings its passwordFile, "
-                    "bearerTokenFile or headerFiles",
-                )  # fmt: skip
-        return self.part.server(url, options)
+def _cron(place: int, fields: Fields, draft: Draft) -> None:
+    """Times with a least count: KEDA's HPA does not go below `desiredReplicas` between `start` and `end`."""
+    metadata = fields.section("metadata")
+    zone, start, end, replicas = (
+        metadata.text(key, required=True) for key in ("timezone", "start", "end", "desiredReplicas")
+    )
+    start, end = (" ".join(text.replace("?", "*").split()) for text in (start, end))  # KEDA reads ? as *
+    seconds, reason = _duration(start, end)
+    if not replicas.isdecimal() or int(replicas) == 0:
+        reason = f"KEDA refuses desiredReplicas {replicas}, so it has no HPA of this object; {reason}"
+    draft.reasons.append(f"trigger cron: {reason or 'becomes a schedule, which a policy has beside its metrics'}")
+    if reason:
+        sentence = f"trigger cron: {reason}; write `schedules` by hand"
+        fields.note(NoteKind.LOST, "", {"start": start, "end": end, "desiredReplicas": replicas}, sentence)
+        return
+    draft.spec.setdefault("schedules", []).append(
+        {
+            "name": f"cron-{place}", "cron": start, "timeZone": zone, "durationSeconds": seconds,
+            "minReplicas": int(replicas),
+        }
+    )  # fmt: skip
+    metadata.note(NoteKind.DIFFERS, "end", end, f"a schedule has a beginning and a duration: {seconds} s")
+    if int(replicas) > draft.maximum:
+        sentence = f"the HPA's maxReplicas {draft.maximum} is the most, as with KEDA"
+        metadata.note(NoteKind.DIFFERS, "desiredReplicas", replicas, sentence)
 
 
-def _duration(start: str, end: str) -> tuple[int | None, str]:
-    """How long each time of a cron trigger lasts, in seconds; None and the reason where that differs or is unknown."""
+def _duration(start: str, end: str) -> tuple[int, str]:
+    """How long each time of a cron trigger lasts, in seconds; or why that is not known."""
+    for text in (start, end):
+        if not _CRON.fullmatch(text) or re.search(r"(^|[,-])7([,-]|$)", text.split()[-1]):
+            return 0, f"KEDA refuses {text!r} (five fields, weekdays from 0 to 6), so it has no HPA of this object"
     try:
         begins, ends = (CronSim(text, datetime(2001, 1, 1, tzinfo=UTC)) for text in (start, end))
-        starts = list(itertools.islice(begins, _COMPARED_TIMES))
-        stops = list(itertools.islice(ends, 2 * _COMPARED_TIMES))
+        starts = list(itertools.islice(begins, _COMPARED))
+        stops = list(itertools.islice(ends, 2 * _COMPARED))
     except CronSimError as error:
-        return None, f"its start or end is no cron expression ({error})"
+        return 0, f"its start or end is not a cron expression ({error})"
     lasts = {next(((stop - start).total_seconds() for stop in stops if stop > start), 0.0) for start in starts} - {0.0}
     if len(lasts) != 1:
-        return None, "its times do not last equally long"
+        return 0, "its times do not last equally long"
     seconds = int(lasts.pop())
     begun = {start + timedelta(seconds=seconds) for start in starts}
     if any(starts[0] < stop < starts[-1] and stop not in begun for stop in stops):
-        return None, "it also ends where it has not begun, and KEDA keeps its count from there to the next beginning"
-    return (seconds, "") if seconds <= _WEEK else (None, "its times last longer than a week")
+        return 0, "it has more ends than beginnings; KEDA keeps its count to the last end before the next beginning"
+    return (seconds, "") if seconds <= _WEEK else (0, "its times last longer than a week")
 
 
-def _word(fields: Fields, key: str, *, required: str = "") -> str:
-    """A text, or a number or boolean that was not put in quotes; empty where absent."""
-    value = fields.get(key)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)[:100] if not isinstance(value, int) or value.bit_length() < 200 else ""
-    if value in (None, "") and not required:
-        return ""
-    return fields.text(key, required=required, longest=_LONGEST_TEXT)
+def _prometheus(place: int, fields: Fields, draft: Draft, servers: Servers, sleeps: bool) -> None:
+    metadata = fields.section("metadata")
+    text = metadata.text("query", required=True)
+    try:
+        query = one_number(text)
+    except Refusal as refusal:
+        raise Refusal(f"{metadata.at('query')}: {refusal}") from None
+    threshold = _threshold(metadata)
+    if sleeps:
+        metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0")
+    metadata.get("activationThreshold")
+    name = draft.free_name(fields.text("name") or metadata.text("metricName") or f"prometheus-{place}")
+    nulls = metadata.text("ignoreNullValues", "true").lower() in {"true", "t", "1"}
+    for answer in missing_answers(text):
+        if nulls or answer == "NaN":  # which KEDA takes for 0 in any case
+            metadata.note(
+                NoteKind.DIFFERS, "ignoreNullValues", nulls,
+                f"KEDA takes {answer} for 0 and shrinks the service; here it is an error, and the count stays. Only "
+                "where it means no load, write ((QUERY) >= 0) or vector(0)",
+            )  # fmt: skip
+    total = fields.text("metricType", "AverageValue") == "Value"
+    source = {"query": {"promQL": query, "server": _server(fields, metadata, servers)}}
+    draft.goals.append(Goal(name=name, source=source, target=threshold, total=total, path=fields.path))
 
 
-def _milli(metadata: Fields, key: str) -> int | None:
-    """A number of a trigger's metadata in milli-units, truncated as KEDA does; None where absent or faulty."""
-    text = _word(metadata, key, required="a number" if key == "threshold" else "")
-    if not text:
-        return None
-    if not _NUMBER.fullmatch(text) or Fraction(text) > LARGEST:
-        metadata.fault(key, metadata.get(key), "is no number that a target can be; write one such as 100 or 0.5")
-        return None
-    exact = Fraction(text) * 1000
-    milli = int(exact)
-    if exact != milli:
-        metadata.note(NoteKind.DIFFERS, key, f"KEDA truncates it to {milli}m, which is kept")
-    return milli
+def _threshold(metadata: Fields) -> Fraction:
+    """The threshold in units, cut to thousandths as KEDA does. Raises Refusal."""
+    text = metadata.text("threshold", required=True)
+    try:
+        exact = Fraction(text)
+    except ValueError:
+        raise Refusal(f"{metadata.at('threshold')}: {text!r} is not a number") from None
+    milli = int(exact * 1000)
+    if milli <= 0:
+        raise Refusal(f"{metadata.at('threshold')}: {text} must be at least 0.001")
+    if milli != exact * 1000:
+        metadata.note(NoteKind.DIFFERS, "threshold", text, f"KEDA cuts it to {milli}m, which is kept")
+    return Fraction(milli, 1000)
+
+
+def _server(fields: Fields, metadata: Fields, servers: Servers) -> str:
+    """The name of the trigger's Prometheus in the settings. Raises Refusal."""
+    url = metadata.text("serverAddress", required=True)
+    options: dict[str, Any] = {"insecureSkipVerify": True} if metadata.flag("unsafeSsl") else {}
+    pairs = [header.partition("=") for header in metadata.text("customHeaders").split(",") if header.strip()]
+    headers = {name.strip(): value.strip() for name, _, value in pairs}
+    if tenant := metadata.text("cortexOrgID"):
+        headers["X-Scope-OrgID"] = tenant
+    if headers:
+        options["headers"] = headers
+    faults = [*url_faults(url), *(header_faults(headers, {}, authorized=False) if headers else ())]
+    if faults:
+        raise Refusal(f"{metadata.path}: {'; '.join(map(str, faults))}")
+    if metadata.has("timeout"):
+        sentence = "a query may take 5 s; timeoutSeconds of the server in the settings changes it"
+        metadata.note(NoteKind.DIFFERS, "timeout", metadata.text("timeout"), sentence)
+    for key, sentence in _SERVERS_OWN.items():
+        metadata.lost(key, sentence)
+    for reader, key in ((fields, "authenticationRef"), (metadata, "authModes")):
+        if reader.has(key):
+            sentence = (
+                "credentials do not come along: give the server in the settings a passwordFile, bearerTokenFile or "
+                "headerFiles"
+            )
+            reader.note(NoteKind.TO_DO, key, reader.get(key), sentence)
+    return servers.name_of(url, **options)
+
+
+def _fallback(fields: Fields, draft: Draft, polling: int) -> None:
+    failures, replicas = fields.whole("failureThreshold", 3), fields.whole("replicas", 0)
+    behavior = fields.text("behavior", "static")
+    queries = [goal for goal in draft.goals if "query" in goal.source]
+    if not queries:
+        sentence = "KEDA never falls back for cpu and memory; a policy would, so no fallback is written"
+        fields.note(NoteKind.LOST, "replicas", replicas, sentence)
+    elif behavior in {"currentReplicas", "currentReplicasIfLower"} or replicas == 0:
+        sentence = "a fallback never lowers the count here; none is written, and the count stays without an answer"
+        fields.note(NoteKind.DIFFERS, "behavior", behavior, sentence)
+    else:
+        after = min(MOST_SECONDS, failures * polling)
+        draft.spec["fallback"] = {"afterSeconds": after, "replicas": replicas}
+        sentence = f"it is {after} s without an answer ({failures} × {polling} s); failures are not counted"
+        fields.note(NoteKind.DIFFERS, "failureThreshold", failures, sentence)
+        if behavior == "static":
+            sentence = "it is a least count: a larger one stays, which KEDA's fallback would lower"
+            fields.note(NoteKind.DIFFERS, "replicas", replicas, sentence)
+        if len(draft.goals) > 1:
+            fields.note(
+                NoteKind.DIFFERS, "replicas", replicas,
+                f"it applies only while no metric answers. While one of several fails, KEDA goes to {replicas}; the "
+                "policy keeps the count, and scales up by the others",
+            )  # fmt: skip
+
+
+def _pauses(annotations: Mapping[str, str], draft: Draft) -> None:
+    """The policy's mode and velocity, by the annotations that pause KEDA. What is not a boolean is true to it."""
+    replicas, on = annotations.get(_PAUSED_REPLICAS), {key for key, value in annotations.items() if value not in _FALSE}
+    if replicas is not None:
+        metadata = Fields({}, f"metadata.annotations[{_PAUSED_REPLICAS}]", draft.notes)
+        metadata.note(NoteKind.TO_DO, "", replicas, "mode Paused keeps the count as it is; set that count by hand")
+    if replicas is not None or _PAUSED in on:
+        draft.spec["mode"] = "Paused"
+    for key, direction in _ONE_WAY.items():
+        if key in on:
+            draft.spec.setdefault("velocity", {})[direction] = 0

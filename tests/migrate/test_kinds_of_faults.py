@@ -1,0 +1,353 @@
+"""What published files showed: each default, guess and passage is right, or is named in a note."""
+
+import pytest
+import yaml
+
+from adapter.commands.migrate.read import NoteKind
+from adapter.policy.watermark_policy import parse_policy
+from tests.manifests.rendering import MANIFESTS
+from tests.migrate.kit import (
+    Object,
+    case,
+    changed,
+    everything,
+    hpa,
+    migrated,
+    notes,
+    pair,
+    pods_metric,
+    prometheus,
+    query,
+    refusal,
+    resource,
+    rule,
+    rules,
+    scaled,
+    spec,
+    wpa,
+)
+
+TO_DO, LOST, DIFFERS = NoteKind.TO_DO, NoteKind.LOST, NoteKind.DIFFERS
+CPU_AVERAGE = resource(averageValue="500m")
+BY_POD = (rules(rule(**{"as": "rps"})), hpa(pods_metric("rps")))
+
+ALL = ("hpa", "hpa by pod", "keda", "wpa")
+DEFAULTS: dict[str, dict[str, str]] = {
+    # What each source has: `written`, `same` (the default does what the original does), or words of its note.
+    "hpa": dict.fromkeys(ALL, "same"),
+    "mode": dict.fromkeys(ALL, "same"),
+    "hpaConfiguration": dict.fromkeys(ALL, "same"),
+    "strategy": {"hpa": "written", "hpa by pod": "written", "keda": "written", "wpa": "same"},
+    "step": dict.fromkeys(ALL, "same"),
+    "algorithm": dict.fromkeys(ALL, "same"),
+    "tolerance": dict.fromkeys(ALL, "written"),
+    "metrics": dict.fromkeys(ALL, "written"),
+    "registry": dict.fromkeys(ALL, "same"),
+    "pulledOut": dict.fromkeys(ALL, "pulledOut.replace"),
+    "velocity": {"hpa": "same", "hpa by pod": "same", "keda": "same", "wpa": "written"},
+    "delay": dict.fromkeys(ALL, "same"),
+    "cooldown": {"hpa": "same", "hpa by pod": "same", "keda": "same", "wpa": "written"},
+    "schedules": dict.fromkeys(ALL, "same"),
+    "fallback": dict.fromkeys(ALL, "same"),
+    "minServingPercent": dict.fromkeys(ALL, "minServingPercent"),
+    "acceptZeroUsage": {"hpa": "acceptZeroUsage", "hpa by pod": "written", "keda": "same", "wpa": "written"},
+    "saturationFactor": {"hpa": "written", "hpa by pod": "same", "keda": "same", "wpa": "written"},
+    "replicaMultiple": dict.fromkeys(ALL, "same"),
+    "convergeTowards": dict.fromkeys(ALL, "same"),
+    "fastScaleUp": dict.fromkeys(ALL, "same"),
+    "notify": dict.fromkeys(ALL, "same"),
+}
+FORMER = {"average", "hpaWiring", "stepTolerance", "toleranceIn", "trigger", "stepUp", "stepDown", "minPods",
+          "multipleOf", "tolerateZero"}  # fmt: skip
+ORIGINALS: dict[str, tuple[Object, ...]] = {
+    "hpa": (hpa(CPU_AVERAGE),),
+    "hpa by pod": BY_POD,
+    "keda": (scaled(),),
+    "wpa": (wpa(),),
+}
+
+
+# --- A: defaults ---
+
+
+def test_every_default_of_the_policy_is_considered_for_every_source() -> None:
+    crd = yaml.safe_load((MANIFESTS / "crd" / "watermarkpolicies.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert set(DEFAULTS) == set(schema) - FORMER
+    for field, by_source in DEFAULTS.items():
+        for source, what in by_source.items():
+            one = pair(*ORIGINALS[source])
+            assert (field in one.objects[0]["spec"]) is (what == "written"), (field, source)
+            if what not in {"written", "same"}:
+                assert what in notes(DIFFERS, *ORIGINALS[source]), (field, source)
+
+
+def test_zero_by_pod_is_accepted_as_by_the_hpa() -> None:
+    assert case("zero-by-pod").pairs[0].objects[0]["spec"]["acceptZeroUsage"] is True
+    assert "acceptZeroUsage: true" in notes(DIFFERS, hpa())
+    assert spec(wpa(tolerateZero=True))["acceptZeroUsage"] is True
+
+
+def test_cpu_in_cores_has_no_saturation_and_a_share_of_requests_needs_none() -> None:
+    assert spec(hpa(CPU_AVERAGE))["saturationFactor"] == spec(wpa())["saturationFactor"] == "1"
+    keda = {"type": "cpu", "metricType": "AverageValue", "metadata": {"value": "400m"}}
+    assert spec(scaled(keda))["saturationFactor"] == "1"
+    assert "saturationFactor" not in spec(hpa())
+
+
+def test_a_fallback_beside_another_metric_says_when_it_applies() -> None:
+    said = everything(case("keda-fallback-mixed"))
+    assert "only while no metric answers. While one of several fails, KEDA goes to 10" in said
+    cron = {"timezone": "UTC", "start": "0 8 * * *", "end": "0 18 * * *", "desiredReplicas": "5"}
+    cpu = {"type": "cpu", "metadata": {"value": "60"}}
+    with_cron = scaled(cpu, {"type": "cron", "metadata": cron}, fallback={"failureThreshold": 3, "replicas": 10})
+    assert "fallback" not in spec(with_cron)
+    assert "KEDA never falls back for cpu and memory" in notes(LOST, with_cron)
+    alone = scaled(fallback={"failureThreshold": 3, "replicas": 10})
+    assert spec(alone)["fallback"] == {"afterSeconds": 90, "replicas": 10}
+    assert "of several" not in notes(DIFFERS, alone)
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("sum(a)", ["an empty answer"]),
+        ("sum(a) or vector(0)", []),
+        ("vector(3)", []),
+        ("sum(a) / sum(b)", ["an empty answer", "NaN"]),
+        ("sum(a) / 1000", ["an empty answer"]),
+        ('sum(a{path="/x"})', ["an empty answer"]),
+        ("sum(a) / sum(b) or vector(0)", ["NaN"]),
+        ("((sum(a) / sum(b)) >= 0) or vector(0)", []),
+    ],
+)
+def test_only_answers_that_a_query_may_give_are_named(text: str, answers: list[str]) -> None:
+    said = notes(DIFFERS, scaled(prometheus(text)))
+    for answer in ("an empty answer", "NaN"):
+        assert (f"KEDA takes {answer} for 0" in said) is (answer in answers)
+    assert "NaN" in everything(case("keda-nan"))
+    assert "vector(0) around" not in everything(case("keda-or-vector"))
+
+
+def test_a_target_stays_a_target_and_watermarks_say_what_a_pod_carries() -> None:
+    assert (spec(hpa())["strategy"], spec(hpa())["metrics"][0]["target"]) == ("Ratio", "80%")
+    [metric] = spec(hpa(), low_percent=60)["metrics"]
+    assert (metric["highWatermark"], metric["lowWatermark"]) == ("80%", "48%")
+    assert "strategy" not in spec(hpa(), low_percent=60)
+    said = notes(DIFFERS, hpa(), low_percent=60)
+    assert "a rise begins above 88 % a pod and ends at 80 % or less" in said
+    assert "begins below 43.2 % and ends at 48 % or more; today it begins below 72 % and ends at up to 80 %" in said
+    assert "same load is above the high watermark" in notes(TO_DO, hpa(), low_percent=90)
+
+
+# --- B: guesses ---
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("adapter-ambiguous-rule", "rate(container_network_receive_bytes_total{"),
+        ("adapter-generic-rules", "rate(http_requests_total{"),
+    ],
+)
+def test_several_rules_become_a_todo_that_lists_them(name: str, series: str) -> None:
+    migration = case(name)
+    [metric] = migration.pairs[0].objects[0]["spec"]["metrics"]
+    assert metric["query"]["promQL"].startswith("write_here_the_promql_of_")
+    [listed] = [str(note) for note in migration.pairs[0].notes if "several rules" in note.sentence]
+    assert listed.startswith("ToDo")
+    for part in (series, "rules[0]", "rules[2]"):
+        assert part in listed
+
+
+def test_of_rules_for_one_series_the_last_counts() -> None:
+    first, last = (rule(query=f"sum(rate(<<.Series>>{{<<.LabelMatchers>>}}[{w}])) by (<<.GroupBy>>)", **{"as": "rps"})
+                   for w in ("1m", "9m"))  # fmt: skip
+    originals = (rules(first, last), hpa(pods_metric("rps")))
+    assert "[9m]" in query(*originals)
+    assert "rules[0] and rules[1] both give it; prometheus-adapter uses the last" in notes(DIFFERS, *originals)
+
+
+def test_a_rule_without_the_resource_is_skipped() -> None:
+    of_services = changed(rule(**{"as": "rps"}), "resources", "overrides", to={
+        "namespace": {"resource": "namespace"}, "svc": {"resource": "service"}})  # fmt: skip
+    assert "by (namespace, pod)" in query(rules(of_services, rule(**{"as": "rps"})), hpa(pods_metric("rps")))
+
+
+def test_a_rule_that_names_its_series_is_preferred() -> None:
+    pattern = rule('{__name__=~"^req.*"}', matches="^(.*)_total$")
+    originals = (rules(pattern, rule(matches="^(.*)_total$")), hpa(pods_metric("requests")))
+    assert query(*originals).startswith("sum(rate(requests_total{")
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "counted"),
+    [
+        ("aws-sqs-queue", {}, "_visible_average{queue_name=…}) + sum(aws_sqs_approximate_number_of_messages_not_"),
+        ("aws-sqs-queue", {"scaleOnInFlight": "false"}, "_visible_average{queue_name=…}) of cloudwatch_exporter"),
+        ("rabbitmq", {"protocol": "http"}, "+ sum(rabbitmq_detailed_queue_messages_unacked"),
+        ("rabbitmq", {"protocol": "http", "excludeUnacknowledged": "true"}, "ready{vhost=…, queue=…}) of RabbitMQ"),
+        ("rabbitmq", {"mode": "MessageRate"}, "sum(rate(rabbitmq_queue_messages_published_total"),
+        ("kafka", {"lagThreshold": "25"}, "PARTITIONS * 25"),
+        ("kafka", {"allowIdleConsumers": "true"}, "sum(clamp_min(kafka_consumergroup_lag"),
+        ("nats-jetstream", {}, "+ sum(jetstream_consumer_num_ack_pending"),
+    ],
+)
+def test_a_recipe_counts_what_the_trigger_counts(kind: str, metadata: Object, counted: str) -> None:
+    said = notes(LOST, scaled(prometheus(), {"type": kind, "metadata": metadata}))
+    assert counted in said
+    assert ("PARTITIONS" in said) is (kind == "kafka" and "allowIdleConsumers" not in metadata)
+
+
+# --- C: the passage ---
+
+
+@pytest.mark.parametrize(
+    ("sleeping", "wakes"),
+    [
+        (scaled(minReplicaCount=0), True),
+        (scaled(idleReplicaCount=0), True),
+        (changed(scaled(), "metadata", "annotations", to={"autoscaling.keda.sh/paused-replicas": "0"}), True),
+        (scaled({"type": "cpu", "metadata": {"value": "60"}}, minReplicaCount=0), False),
+        (scaled(), False),
+    ],
+)
+def test_a_service_that_may_sleep_at_zero_is_to_be_woken_by_hand(sleeping: Object, wakes: bool) -> None:
+    command = "kubectl scale deployment web -n shop --replicas=1"
+    assert (command in notes(TO_DO, sleeping)) is wakes
+    assert "--replicas=1" in everything(case("keda-at-zero"))
+
+
+@pytest.mark.parametrize("original", [hpa(), scaled(), wpa()], ids=["hpa", "keda", "wpa"])
+def test_the_passage_names_gitops_the_last_step_and_the_way_back(original: Object) -> None:
+    said = notes(TO_DO, original)
+    for words in ("first save", "Argo CD, Flux or Helm owns it", "Then", "Last: effective-load check", "The way back"):
+        assert words in said
+    labels = {"team": "a", "argocd.argoproj.io/instance": "x", "kustomize.toolkit.fluxcd.io/name": "y"}
+    tracked = changed(original, "metadata", "labels", to=labels)
+    assert all(one["metadata"]["labels"] == {"team": "a"} for one in pair(tracked).objects)
+    assert "argocd.argoproj.io/instance" in notes(DIFFERS, tracked)
+
+
+def test_metrics_of_another_adapter_name_the_takeover_of_its_api() -> None:
+    for originals in (BY_POD, (hpa(resource(), pods_metric("x")),)):
+        assert "custom.metrics.k8s.io has one server" in notes(TO_DO, *originals)
+    assert "custom.metrics.k8s.io" not in notes(TO_DO, hpa())
+
+
+# --- D: valid PromQL, or refused ---
+
+
+@pytest.mark.parametrize("text", ["sum(rate(x[2m])", "sum(rate())", "sum(scalar(a) / scalar(b))", 'x{a="$namespace"}'])
+def test_a_query_that_a_policy_cannot_have_is_refused(text: str) -> None:
+    assert "spec.triggers[0].metadata.query: the query" in refusal(scaled(prometheus(text)))
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("scalar(a) / scalar(b)", "vector(scalar(a) / scalar(b))"),
+        ("rate(x[1m])", "sum(rate(x[1m]))"),
+        ("sum(x) # all", "sum(x) # all"),
+        ("x # all", "sum(x # all\n)"),
+        ("topk(1, x)", "sum(topk(1, x))"),
+    ],
+)
+def test_a_query_becomes_one_number(given: str, written: str) -> None:
+    assert query(scaled(prometheus(given))) == written
+
+
+@pytest.mark.parametrize(
+    ("by", "written"),
+    [
+        (
+            "pod",
+            (
+                'label_replace(sum(rate(requests_total{namespace="$namespace",pod!=""}[2m])) by (pod), "namespace", '
+                '"$namespace", "", "")'
+            ),
+        ),
+        ("<<.GroupBy>>", 'sum(rate(requests_total{namespace="$namespace",pod!=""}[2m])) by (namespace, pod)'),
+    ],
+)  # fmt: skip
+def test_a_query_by_pod_has_the_labels_of_a_policy(by: str, written: str) -> None:
+    text = f"sum(rate(<<.Series>>{{<<.LabelMatchers>>}}[2m])) by ({by})"
+    assert query(rules(rule(query=text, **{"as": "rps"})), hpa(pods_metric("rps"))) == written
+
+
+def test_a_query_that_belongs_to_no_pod_is_refused_with_its_reason() -> None:
+    text = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (namespace)"
+    assert "does not group by pod" in refusal(rules(rule(query=text, **{"as": "rps"})), hpa(pods_metric("rps")))
+
+
+# --- E: legal input ---
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        rule(matches="^(.*)_total$", **{"as": "requests_per_second"}),
+        rule('{__name__="requests_total",pod!=""}', **{"as": "requests_per_second"}),
+        rule('{__name__=~"^requests_total$"}', matches="", **{"as": "requests_per_second"}),
+        rule("{pod!=''}", "sum(rate(requests_total{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
+             **{"as": "requests_per_second"}),
+        rule(matches="^(.*)_total$", **{"as": "${1}_per_second"}),
+    ],
+)  # fmt: skip
+def test_a_fixed_name_is_understood(one: Object) -> None:
+    assert "requests_total{namespace=" in query(rules(one), hpa(pods_metric("requests_per_second")))
+
+
+def test_an_hpa_without_metrics_is_on_cpu_at_80_percent() -> None:
+    original = changed(hpa(), "spec", "metrics", to=None)
+    assert spec(original)["metrics"][0]["target"] == "80%"
+    assert "cpu at 80 %" in notes(DIFFERS, original)
+
+
+def test_one_object_does_not_spoil_a_file() -> None:
+    other = changed(hpa(name="b"), "spec", "scaleTargetRef", "name", to="b")
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {}}
+    broken = changed(scaled(prometheus("sum(")), "metadata", "name", to="broken")
+    migration = migrated(deployment, hpa(), broken, other, changed(hpa(name="c"), "spec", "maxReplicas", to="many"))
+    assert [one.name for one in migration.pairs] == ["web", "b"]
+    assert [text.split(" is not")[0].split()[-1] for text in migration.refused] == ["broken", "c"]
+    assert not migration.settings
+
+
+# --- F: reasons ---
+
+
+def test_a_refusal_has_the_reason_of_every_metric() -> None:
+    external = {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    only = hpa({"type": "External", "external": external})
+    assert "rps: rules[0] would give it, but External metrics come from externalRules" in refusal(
+        rules(rule(**{"as": "rps"})), only
+    )
+    assert "rps: no rule is for it" in refusal(rules(rule(**{"as": "other"})), only)
+    assert "trigger redis: export its number" in refusal(scaled({"type": "redis", "metadata": {}}))
+    assert "give prometheus-adapter's configuration" in refusal(hpa(pods_metric("x")))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "replicas", "why"),
+    [
+        ("0 8 * * *", "0 18 * * 7", "3", "KEDA refuses '0 18 * * 7'"),
+        ("0 8 * * *", "0 18 * * *", "0", "KEDA refuses desiredReplicas 0"),
+        ("0 8 * * 1-5", "0 18 1 * *", "3", "do not last equally long"),
+        ("0 8 * * *", "0 8,18 * * *", "3", "more ends than beginnings"),
+        ("0 8 * *", "0 18 * * *", "3", "five fields"),
+    ],
+)
+def test_a_cron_trigger_that_is_no_schedule_says_why(start: str, end: str, replicas: str, why: str) -> None:
+    cron = {"timezone": "UTC", "start": start, "end": end, "desiredReplicas": replicas}
+    original = scaled(prometheus(), {"type": "cron", "metadata": cron})
+    assert "schedules" not in spec(original)
+    assert why in notes(LOST, original)
+    assert "schedules" not in case("cron-zero").pairs[0].objects[0]["spec"]
+
+
+def test_recipes_of_a_published_file_are_those_of_its_triggers() -> None:
+    said = everything(case("keda-recipes"))
+    for part in ("not_visible_average", "published_total", "num_ack_pending", "PARTITIONS * 10"):
+        assert part in said
+    parse_policy(case("keda-recipes").pairs[0].objects[0])

@@ -1,0 +1,204 @@
+"""Each source's fields in the pair, the command's output, and what stays in the new HPA."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.cli import main
+from adapter.commands.migrate.read import NoteKind
+from adapter.commands.migrate.write import as_yaml
+from adapter.commands.terminal.command import FAILED, INVALID, OK
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from tests.fuzz.spoil import mutate, places
+from tests.migrate.kit import (
+    EXAMPLES,
+    Object,
+    changed,
+    hpa,
+    migrated,
+    migrated_text,
+    notes,
+    pair,
+    pods_metric,
+    policy,
+    prometheus,
+    refusal,
+    resource,
+    rule,
+    rules,
+    scaled,
+    spec,
+    wpa,
+)
+
+Capture = pytest.CaptureFixture[str]
+ORIGINALS = [
+    [hpa(resource(), resource("memory", averageValue="300Mi"), behavior={"scaleDown": {"tolerance": "0.2"}})],
+    [rules(rule(**{"as": "rps"})), hpa(pods_metric("rps"))],
+    [scaled(prometheus(), {"type": "kafka", "metadata": {}}, fallback={"failureThreshold": 3, "replicas": 4})],
+    [wpa(upscaleDelayAboveWatermarkSeconds=60, convergeTowardsWatermark="lowwatermark")],
+    [policy()],
+]
+
+
+def test_an_hpas_behavior_and_bounds_stay_and_its_tolerance_moves() -> None:
+    rate = [{"type": "Pods", "value": 2, "periodSeconds": 60}]
+    behavior = {"scaleUp": {"tolerance": "0.05", "policies": rate}, "scaleDown": {"stabilizationWindowSeconds": 60}}
+    original = hpa(behavior=behavior)
+    written, new = pair(original).objects
+    assert written["spec"]["tolerance"] == "5%"
+    assert new["spec"]["behavior"]["scaleUp"] == {"tolerance": "0", "policies": rate}
+    assert new["spec"]["behavior"]["scaleDown"] == {"tolerance": "0", "stabilizationWindowSeconds": 60}
+    assert (new["spec"]["minReplicas"], new["spec"]["maxReplicas"]) == (2, 20)
+    assert "tolerance" not in pair(original, tolerance=False).objects[1]["spec"]["behavior"]["scaleUp"]
+    assert "spec.behavior.scaleDown.tolerance" in notes(NoteKind.DIFFERS, original)
+
+
+def test_an_external_metric_without_a_rule_stays_in_the_hpa() -> None:
+    metric = {"name": "lag", "selector": {"matchLabels": {"topic": "a"}}}
+    external = {"metric": metric, "target": {"type": "AverageValue", "averageValue": "5"}}
+    original = hpa(resource(), {"type": "External", "external": external})
+    assert {"type": "External", "external": external} in pair(original).objects[1]["spec"]["metrics"]
+    assert "Its own tolerance of 10 % is 0 there now" in notes(NoteKind.KEPT, original)
+    known = rules(external=(rule('lag{topic!=""}', "sum(<<.Series>>{<<.LabelMatchers>>})"),))
+    [_, moved] = spec(known, original)["metrics"]
+    assert moved["query"]["promQL"] == 'sum(lag{namespace="$namespace",topic="a"})'
+
+
+def test_a_total_beside_metrics_of_pods_is_left_out() -> None:
+    value = {**prometheus(), "metricType": "Value"}
+    assert spec(scaled(value))["algorithm"] == "Absolute"
+    mixed = scaled(value, prometheus())
+    assert len(spec(mixed)["metrics"]) == 1
+    assert "for the whole service (Value)" in notes(NoteKind.LOST, mixed)
+
+
+def test_keda_keeps_servers_schedules_and_pauses() -> None:
+    cron = {"timezone": "Asia/Tokyo", "start": "0 8 * * 1-5", "end": "30 18 * * 1-5", "desiredReplicas": "6"}
+    trigger = prometheus(unsafeSsl="true", customHeaders="X-A=b", cortexOrgID="t", namespace="x")
+    original = scaled(trigger, {"type": "cron", "metadata": cron}, pollingInterval=10)
+    original["metadata"]["annotations"] = {"autoscaling.keda.sh/paused-scale-in": "true"}
+    migration = migrated(original)
+    assert migration.settings["prometheus"]["servers"] == [
+        {"name": "prometheus", "url": "http://prometheus:9090", "insecureSkipVerify": True,
+         "headers": {"X-A": "b", "X-Scope-OrgID": "t"}}
+    ]  # fmt: skip
+    found = migration.pairs[0].objects[0]["spec"]
+    assert found["velocity"] == {"scaleDownPercent": 0}
+    assert found["schedules"] == [
+        {"name": "cron-1", "cron": "0 8 * * 1-5", "timeZone": "Asia/Tokyo", "durationSeconds": 37800, "minReplicas": 6}
+    ]
+    assert "namespace" in notes(NoteKind.LOST, original)
+    assert "pollingInterval" not in notes(None, original)
+
+
+def test_a_formula_over_triggers_and_a_recommender_are_refused() -> None:
+    formula = scaled(advanced={"scalingModifiers": {"formula": "a + b"}})
+    assert "scalingModifiers: a formula over triggers has no equivalent" in refusal(formula)
+    assert "recommender" in refusal(wpa(recommender={"url": "http://x"}))
+
+
+def test_the_wpas_defaults_and_roundings_are_kept() -> None:
+    found = spec(changed(wpa(scaleUpLimitFactor="33.3", downscaleForbiddenWindowSeconds=90000), "spec", "algorithm",
+                         to=None))  # fmt: skip
+    assert found["algorithm"] == "Absolute"
+    assert found["velocity"] == {"scaleUpPercent": 33, "scaleDownPercent": 20}
+    assert found["cooldown"] == {"scaleUpSeconds": 60, "scaleDownSeconds": 86400}
+    assert spec(wpa(tolerance="0"))["tolerance"] == "10%"
+    behavior = pair(wpa()).objects[1]["spec"]["behavior"]
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 0
+
+
+def test_a_datadog_query_is_a_todo_and_has_no_answer_until_it_is_written() -> None:
+    external = {"metricName": "trace.hits", "metricSelector": {"matchLabels": {"service": "a"}}, "highWatermark": "9"}
+    original = wpa(metrics=[{"type": "External", "external": external}])
+    [metric] = spec(original)["metrics"]
+    assert metric["query"]["promQL"] == "write_here_the_promql_of_trace_hits"
+    assert (metric["highWatermark"], metric["lowWatermark"]) == ("9", "8999999999n")
+    assert "one number that is trace.hits for service=a" in notes(NoteKind.TO_DO, original)
+
+
+@pytest.mark.parametrize(
+    ("metric", "least"), [({"lowWatermark": "400m"}, 1), ({"lowWatermark": "1000m"}, 5), ({"lowWatermark": None}, 1)]
+)
+def test_a_policy_alone_becomes_its_hpa(metric: Object, least: int) -> None:
+    given_policy = changed(policy(), "spec", "metrics", to=[{**policy()["spec"]["metrics"][0], **metric}])
+    [written] = pair(given_policy).objects
+    assert written["metadata"] == {"name": "web", "namespace": "shop"}
+    assert (written["spec"]["minReplicas"], written["spec"]["maxReplicas"]) == (least, 10)
+    assert parse_hpa(written).asks_for("web")
+    assert written["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 120
+    assert "spec.maxReplicas: the policy names no largest count" in notes(NoteKind.TO_DO, given_policy)
+    evening = [{"name": "e", "cron": "0 8 * * *", "durationSeconds": 60, "maxReplicas": 33}]
+    assert pair(policy(schedules=evening)).objects[0]["spec"]["maxReplicas"] == 33
+
+
+def test_what_is_migrated_already_and_kedas_own_hpa_are_left_out() -> None:
+    own = hpa(name="keda-hpa-web")
+    own["metadata"]["ownerReferences"] = [{"kind": "ScaledObject", "name": "web"}]
+    migration = migrated(own, scaled())
+    assert [one.kind for one in migration.pairs] == ["ScaledObject"]
+    assert "is the HPA of ScaledObject web" in str(migration.notes)
+    assert "left out" in refusal(*migration.pairs[0].objects)
+    assert "its target is already that of ScaledObject web" in "".join(migrated(scaled(), hpa(name="b")).refused)
+
+
+def test_keys_that_were_not_read_are_named_once() -> None:
+    original = changed(scaled(), "spec", "unheardOf", to={"a": 1, "b": [{"c": 2}]})
+    [said] = notes(NoteKind.UNREAD, original).splitlines()
+    assert "spec.unheardOf.a, spec.unheardOf.b[0].c" in said
+
+
+@pytest.mark.parametrize("low_percent", [None, 60])
+@given(data=st.data())
+def test_a_changed_original_is_refused_or_becomes_a_valid_pair(low_percent: int | None, data: st.DataObject) -> None:
+    root = {"all": json.loads(json.dumps(data.draw(st.sampled_from(ORIGINALS))))}
+    chance = data.draw(st.randoms(use_true_random=False))
+    if any(places(root)):
+        mutate(root, chance)
+    text = "\n---\n".join(json.dumps(one) for one in root.get("all") or [] if isinstance(one, dict) and "kind" in one)
+    try:
+        migration = migrated_text(text, low_percent=low_percent)
+    except AssertionError:
+        return  # the text is not readable
+    for one in migration.pairs:
+        if len(one.objects) > 1:
+            parsed = parse_policy(one.objects[0])
+            assert parse_hpa(one.objects[-1]).asks_for(parsed.name)
+    documents: list[Any] = [document for document in yaml.safe_load_all(as_yaml(migration)) if document]
+    assert documents == [dict(document) for one in migration.pairs for document in one.objects]
+
+
+@pytest.mark.parametrize("name", ["watermarkpodautoscaler", "prometheus-adapter", "scaledobject"])
+def test_the_examples_are_what_the_command_writes(name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    assert main(["migrate", f"{name}.yaml"]) == OK
+    assert capsys.readouterr().out == (EXAMPLES / f"{name}.migrated.yaml").read_text()
+
+
+def test_the_command_reads_a_list_from_standard_input_and_exits_with_1_for_a_part(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = changed(scaled(prometheus("sum(")), "metadata", "name", to="broken")
+    listed = {"apiVersion": "v1", "kind": "List", "items": [hpa(), broken]}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(listed).encode())))
+    assert main(["migrate", "-", "-o", "json", "--kubernetes", "1.34"]) == FAILED
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"pairs", "settings", "notes", "refused"}
+    assert "broken is not migrated: spec.triggers[0].metadata.query" in answer["refused"][0]
+    assert "tolerance" not in answer["pairs"][0]["hpa"]["spec"]["behavior"]["scaleUp"]
+
+
+def test_the_command_exits_with_2_where_nothing_is_migrated(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+    assert main(["migrate", str(file)]) == INVALID
+    assert "there is nothing to migrate" in capsys.readouterr().err
