@@ -10,6 +10,7 @@ from adapter.apiserver import decision_document
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
+from adapter.commands.decide.decision import decision_json
 from adapter.commands.decide.reader import read_document
 from adapter.evaluation.object_index import decode_policy
 from adapter.load.spec import Scale
@@ -77,6 +78,7 @@ async def test_the_answer_names_the_policy_and_its_decision_from_the_live_scale(
     }
     assert {key: envelope["decision"][key] for key in expected} == expected
     case = read_document(json.dumps(envelope["document"]))
+    assert decision_json(case) == envelope["decision"], "`decide` decides as the server does"
     assert (case.inputs.now, case.now, case.inputs.scale.replicas) == (NOW, NOW + 4, 5)
 
 

@@ -19,7 +19,7 @@ from adapter.settings.server import ServerSettings
 from tests.apiserver import snapshots
 from tests.apiserver.certs import CLIENT, SERVER, Holder, root
 from tests.apiserver.cluster import CONFIG_MAP, Cluster
-from tests.apiserver.conftest import Service, as_user, pem, running
+from tests.apiserver.conftest import Service, as_user, made, pem, running
 from tests.apiserver.raw import (
     METRIC,
     PATIENCE,
@@ -132,6 +132,18 @@ async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
         cluster.trust(pem(front_proxy))
         await service.ready()
         assert (await service.ask("/apis", leaf=proxy, headers=as_user())).status == 200
+
+
+async def test_requests_from_the_first_moment_of_a_start_get_an_error_or_an_answer(
+    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
+) -> None:
+    cluster.trust(pem(front_proxy))
+    found = b""
+    async with running(made(cluster, session, options)) as service:
+        while found != b"200":
+            async with asyncio.timeout(4):  # less than `exchanged` waits for an answer that does not come
+                found = await answered(service, proxy)
+            assert found in {b"", b"200"}
 
 
 @pytest.mark.parametrize(

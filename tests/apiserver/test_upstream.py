@@ -259,7 +259,7 @@ async def test_a_rotated_token_is_used(ask: Ask, upstream: FakeUpstream) -> None
         return upstream.metrics_seen[-1].headers["authorization"] == "Bearer rotated"
 
     async with asyncio.timeout(30):  # files are looked at once a second
-        while not await is_used():
+        while not await is_used():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 

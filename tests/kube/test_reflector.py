@@ -330,9 +330,9 @@ class TestTrouble:
         watched, watch = await begun(api, make)
         watched.wake.clear()
         api.watches.append(status(403, "Forbidden", 'User "x" cannot watch resource "things"'))
-        watch.cut()
-        await until(lambda: watched.slept.qsize() == 2 or watched.wake.set() is not None)
-        await until(lambda: 'cannot watch resource "things"' in str(watched.reflector.trouble))
+        watch.end()
+        await watched.nap()
+        assert 'cannot watch resource "things"' in str(watched.reflector.trouble)
         assert watched.colors() == {"shop/a": ""}
 
     async def test_too_many_requests_are_waited_out_for_30_s_at_most(self, api: FakeApi, make: Make) -> None:

@@ -129,7 +129,6 @@ class TestFaults:
             await session.get(PATH, timeout=0.05)
         never.set()
 
-
     @pytest.mark.parametrize("packed", [False, True])
     async def test_answer_is_limited_by_its_unpacked_size(self, api: FakeApi, session: Session, packed: bool) -> None:
         async def answer(_request: web.Request) -> web.StreamResponse:
