@@ -15,7 +15,7 @@ from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import Forbidden, KubeError
-from adapter.kube.objects import AccessReview
+from adapter.kube.objects import AnyObject
 from adapter.kube.session import Session
 from adapter.runtime.concurrency import SingleFlight
 from adapter.telemetry.metrics import Metrics
@@ -69,13 +69,14 @@ class Authorizer:
 
     async def _ask(self, key: bytes, review: bytes, user: str, attributes: Attributes) -> str | None:
         """Review and cache. A failure, and an answer to another question, allow nothing."""
-        answer, fault = AccessReview(), "the API server answered another review"
+        answer, fault = AnyObject(), "the API server answered another review"
         try:
             path = SUBJECT_ACCESS_REVIEWS.collection()
             reply = await self._api.request("POST", path, body=review, timeout=self._deadline)
-            answer = msgspec.json.decode(reply.body, type=AccessReview)
-            asked = answer.spec.resource_attributes or answer.spec.non_resource_attributes
-            is_answer = (answer.spec.user, asked) == (user, _asked(attributes))
+            answer = msgspec.json.decode(reply.body, type=AnyObject)
+            spec = answer.spec or {}
+            asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
+            is_answer = (spec.get("user"), asked) == (user, _asked(attributes))
             self._missing_right = None
         except (KubeError, msgspec.MsgspecError) as error:
             # a client reads neither addresses nor text of another server
@@ -85,9 +86,10 @@ class Authorizer:
         if not is_answer:
             self._outcomes.labels("error").inc()
             raise unavailable(f"cannot authorize {user!r}: {fault}")
-        allowed = answer.status.allowed and not answer.status.denied
+        status = answer.status or {}
+        allowed = status.get("allowed") is True and not status.get("denied")
         self._outcomes.labels("allowed" if allowed else "denied").inc()
-        denial = self._results[key] = None if allowed else answer.status.reason
+        denial = self._results[key] = None if allowed else str(status.get("reason") or "")
         return denial
 
 

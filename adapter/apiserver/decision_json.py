@@ -48,13 +48,7 @@ def decision_json(assessment: Assessment, decision: Decision, bounds: Bounds, no
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
-    values = {
-        "usage": metric.usage,
-        "raw": metric.raw,
-        "high": metric.high,
-        "low": metric.low,
-        "target": metric.target,
-    }
+    values = {name: getattr(metric, name) for name in ("usage", "raw", "high", "low", "target")}
     return {
         "name": metric.name,
         "n": metric.n,

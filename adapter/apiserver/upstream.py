@@ -31,7 +31,7 @@ from adapter.apiserver.request_info import (
     RequestInfo,
 )
 from adapter.apiserver.status import REASONS, StatusError, unavailable
-from adapter.kube.objects import ApiResource, ObjectReference, Status
+from adapter.kube.objects import ApiResourceList, ObjectReference, Status
 from adapter.runtime.backoff import LogOnce
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import MIB, Client, Reply
@@ -50,9 +50,8 @@ _SELF = "effective-load"
 _VIA = {"Via": f"1.1 {_SELF}"}
 _SEGMENT_CHARACTERS = "!$&'()+,;=:@"
 """Characters of a path segment that stay as they are, besides letters, digits and `-._~` (RFC 3986)."""
-_CUSTOM_NAME = re.compile(r"(?P<resource>[a-z0-9][a-z0-9.-]{0,252})/(?P<metric>[^/]{1,256})")
-_EXTERNAL_NAME = re.compile(r"(?P<resource>)(?P<metric>[^/]{1,256})")
-"""Names that discovery may list."""
+_NAME = re.compile(r"(?:([a-z0-9][a-z0-9.-]{0,252})/)?([^/]{1,256})")
+"""A name that discovery may list: `RESOURCE/METRIC`; of External the metric alone."""
 _OF_OUR_ACCOUNT = {401: NotAuthenticated, 403: NotAllowed}
 """Refusals of this adapter's account: they say nothing of the client's rights."""
 _LONGEST_MESSAGE = 1024
@@ -72,13 +71,7 @@ class _MetricList(msgspec.Struct, rename="camel"):
     items: list[_MetricValue] | None = None
 
 
-class _ResourceList(msgspec.Struct, rename="camel"):
-    kind: str
-    group_version: str
-    resources: list[ApiResource] | None = None
-
-
-_METRIC_LIST, _RESOURCE_LIST, _STATUS = Decoder(_MetricList), Decoder(_ResourceList), Decoder(Status)
+_METRIC_LIST, _RESOURCE_LIST, _STATUS = Decoder(_MetricList), Decoder(ApiResourceList), Decoder(Status)
 
 Scopes = Mapping[str, str]
 """The scope of each named query that is served, by its name: `Pods` or `Service`."""
@@ -261,11 +254,12 @@ def listed_names(reply: Reply, group: str, version: str, queries: Scopes) -> Map
         raise WrongAnswer(f"its discovery document cannot be read: {error}") from error
     if (answer.kind, answer.group_version) != ("APIResourceList", f"{group}/{version}"):
         raise WrongAnswer(f"its discovery document is no APIResourceList of {group}/{version}")
-    name_of = _CUSTOM_NAME if group == CUSTOM else _EXTERNAL_NAME
     listed: dict[str, bool] = {}
     for one in answer.resources or ():
-        found = name_of.fullmatch(one.name)
-        if found and found["metric"].isprintable() and not is_ours(group, found["resource"], found["metric"], queries):
+        found = _NAME.fullmatch(one.name)
+        if found is None or bool(found[1]) != (group == CUSTOM) or not found[2].isprintable():
+            continue
+        if not is_ours(group, found[1] or "", found[2], queries):
             listed[one.name] = one.namespaced
     return {name: listed[name] for name in sorted(listed)[:MOST_NAMES]}
 

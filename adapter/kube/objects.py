@@ -302,25 +302,6 @@ class Secret(KubeObject, frozen=True):
     data: dict[str, str] | None = None
 
 
-class _AccessReviewStatus(KubeObject, frozen=True):
-    allowed: bool = False
-    denied: bool = False
-    reason: str = ""
-
-
-class _AccessReviewSpec(KubeObject, frozen=True):
-    user: str = ""
-    resource_attributes: dict[str, Any] | None = None
-    non_resource_attributes: dict[str, Any] | None = None
-
-
-class AccessReview(KubeObject, frozen=True):
-    """A SubjectAccessReview or SelfSubjectAccessReview, answered. The API server repeats what it was asked."""
-
-    spec: _AccessReviewSpec = _AccessReviewSpec()
-    status: _AccessReviewStatus = _AccessReviewStatus()
-
-
 class ApiGroupList(KubeObject, frozen=True):
     """The served API groups with their versions, without the core group."""
 
@@ -343,4 +324,6 @@ class ApiResource(KubeObject, frozen=True):
 class ApiResourceList(KubeObject, frozen=True):
     """The resources of one group version."""
 
-    resources: list[ApiResource] = msgspec.field(default_factory=list)
+    kind: str = ""
+    group_version: str = ""
+    resources: list[ApiResource] | None = None

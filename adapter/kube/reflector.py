@@ -7,7 +7,6 @@ No step holds the event loop for long: objects are decoded one by one, and work 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -19,7 +18,7 @@ from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import ListMeta, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
-from adapter.runtime.concurrency import SingleFlight, Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.garbage import freeze_live_objects
 from adapter.telemetry.metrics import Metrics
@@ -127,26 +126,19 @@ class Reflector(Generic[T]):
         """Replaces the copy; the old one is served until the new list is complete."""
         began = self._session.monotonic()
         new: dict[str, tuple[str, T]] = {}
-        slices, pages = Slices(), SingleFlight[str, ObjectList]()
+        slices = Slices()
         page = await self._fetch("")
         as_of = self._session.now(), self._session.monotonic()
         while True:
-            # The next page is on its way while this one is decoded.
-            token = page.metadata.token
-            coming = pages.begin(token, partial(self._fetch, token)) if token else None
-            try:
-                for raw in page.items or ():
-                    meta = decode_answer(_HEAD.decode, raw, self._path).metadata
-                    version_and_item = self._item(meta, raw)
-                    if version_and_item is not None:
-                        new[meta.key] = version_and_item
-                    await slices.breathe()
-                if coming is None:
-                    break
-                page = await coming
-            finally:
-                if coming is not None:
-                    coming.cancel()
+            for raw in page.items or ():
+                meta = decode_answer(_HEAD.decode, raw, self._path).metadata
+                version_and_item = self._item(meta, raw)
+                if version_and_item is not None:
+                    new[meta.key] = version_and_item
+                await slices.breathe()
+            if not page.metadata.token:
+                break
+            page = await self._fetch(page.metadata.token)
         version = self._version_of(page.metadata)  # before the copy: an answer without one may be no list at all
         for key in [key for key in self._items if key not in new]:
             self._drop(key)

@@ -55,10 +55,6 @@ class SingleFlight(Generic[K, T]):
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
-        return await asyncio.shield(self.begin(key, start))
-
-    def begin(self, key: K, start: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        """The flight for this key, started if none is under way."""
         task = self._flights.get(key)
         if task is None:
 
@@ -69,7 +65,7 @@ class SingleFlight(Generic[K, T]):
 
             task = self._flights[key] = asyncio.create_task(start())
             task.add_done_callback(land)
-        return task
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
         """Cancels the flights and waits until they have ended."""

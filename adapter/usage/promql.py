@@ -46,6 +46,7 @@ _WHOLE_AT_ANY_COUNT = frozenset(
     }
 )  # fmt: skip
 """Functions over a range that do not sink where their window holds fewer samples; all others count as if they did."""
+_ALWAYS_MATCH = frozenset({"(.*)", ".*"})
 _ALTERNATIVES = frozenset({"or", "unless", "absent", "absent_over_time"})
 """Operators and functions whose result may have a value although one of their inputs has none."""
 
@@ -54,17 +55,24 @@ class PromqlError(ValueError):
     """An expression that cannot be sent; the text says where the fault is, or what to change."""
 
 
+Sources = tuple[frozenset[str], frozenset[str]]
+
+
 class Selector(NamedTuple):
     """A selector without its range, as PromQL, and how an expression reads it.
 
     `shift` is its `@` and its `offset`, with those of subqueries around it. `seconds`: its own range, where its value
     sinks if that holds fewer samples, as that of `rate` does. `ranged`: it is read over a range or in a subquery.
+    `sources`: for the namespace and the pod of a value, the labels of the selector's series that hold it; empty where
+    none does. `renames`: the functions that make the former of the latter, the innermost first, with their arguments.
     """
 
     base: str
     shift: str = ""
     seconds: float | None = None
     ranged: bool = False
+    sources: "Sources" = (frozenset({"namespace"}), frozenset({"pod"}))
+    renames: tuple[tuple[str, str], ...] = ()
 
     @property
     def reads_ended(self) -> bool:
@@ -135,8 +143,11 @@ def substitute(text: str, namespace: str, workload: str) -> str:
 # --- parsing ---
 
 
-def parse_inputs(text: str) -> QueryInputs:
-    """What an expression reads. Raises PromqlError for text that is not PromQL, with the place of the fault."""
+def parse_inputs(text: str, labels: Sequence[str] = ("namespace", "pod")) -> QueryInputs:
+    """What an expression reads, whose values have these labels for the namespace and the pod.
+
+    Raises PromqlError for text that is not PromQL, with the place of the fault.
+    """
     tokens = list(_TOKEN.finditer(text))
     if len(tokens) > MOST_TOKENS:
         raise PromqlError(f"the expression has more than {MOST_TOKENS} tokens; record a part of it by a rule")
@@ -148,7 +159,8 @@ def parse_inputs(text: str) -> QueryInputs:
         raise PromqlError("the expression is a range of samples; write one number a series, as rate(…[1m]) does")
     if isinstance(tree, ast.StringLiteral):
         raise PromqlError("the expression is a text; write one that answers numbers")
-    return _inputs(tree)
+    namespace, pod = labels
+    return _inputs(tree, (frozenset({namespace}), frozenset({pod})))
 
 
 def _parsed(text: str) -> ast.Expr:
@@ -231,11 +243,13 @@ class _Around(NamedTuple):
     reach: float = 0.0
     offset: float = 0.0
     at: str = ""
+    sources: Sources = (frozenset(), frozenset())
+    renames: tuple[tuple[str, str], ...] = ()
 
 
-def _inputs(tree: ast.Expr) -> QueryInputs:
+def _inputs(tree: ast.Expr, sources: Sources) -> QueryInputs:
     # Without recursion: a tree may be as deep as its text is long.
-    nodes, left = [], [(tree, _Around())]
+    nodes, left = [], [(tree, _Around(sources=sources))]
     while left:
         nodes.append(left.pop())
         left += reversed(_parts(*nodes[-1]))
@@ -268,15 +282,70 @@ def _parts(node: ast.Expr, around: _Around) -> list[tuple[ast.Expr, _Around]]:
             shift = (offset, _at(node)) if node.at else (around.offset + offset, around.at)
             return [(node.expr, inner._replace(offset=shift[0], at=shift[1]))]
         case ast.Call():
-            return [(argument, around._replace(function=node.func.name)) for argument in node.args]
+            inner = _renamed(node, around)._replace(function=node.func.name)
+            return [(argument, inner) for argument in node.args]
         case ast.AggregateExpr():
-            return [(part, around) for part in (node.param, node.expr) if isinstance(part, ast.Expr)]
+            inner = around._replace(sources=_grouped(node, around.sources))
+            return [(part, inner) for part in (node.param, node.expr) if isinstance(part, ast.Expr)]
         case ast.BinaryExpr():
-            return [(node.lhs, around), (node.rhs, around)]
+            return _matched(node, around)
         case ast.ParenExpr() | ast.UnaryExpr():
             return [(node.expr, around)]
         case _:
             return []
+
+
+def _renamed(node: ast.Call, around: _Around) -> _Around:
+    """What stands around the arguments of a function that may write labels."""
+    if node.func.name == "scalar":
+        return around._replace(sources=(frozenset(), frozenset()))
+    if node.func.name not in {"label_replace", "label_join"}:
+        return around
+    texts = [argument.val for argument in node.args if isinstance(argument, ast.StringLiteral)]
+    written, is_join = texts[0], node.func.name == "label_join"
+    read = frozenset(texts[2:] if is_join else texts[2:3]) - {""}
+    # A regular expression that does not match leaves the label as it is.
+    kept = frozenset() if is_join or texts[3] in _ALWAYS_MATCH else frozenset({written})
+    namespace, pod = ((each - {written}) | read | kept if written in each else each for each in around.sources)
+    if (namespace, pod) == around.sources and not any(written in each for each in around.sources):
+        return around
+    call = (node.func.name, ", ".join(map(_quoted, texts)))
+    return around._replace(sources=(namespace, pod), renames=(call, *around.renames))
+
+
+def _grouped(node: ast.AggregateExpr, sources: Sources) -> Sources:
+    """The sources that an aggregation leaves.
+
+    Where it keeps other labels, these may join its groups to pods, so each pod's own samples still date its values.
+    """
+    modifier = node.modifier
+    labels = frozenset(modifier.labels) if modifier is not None else frozenset()
+    is_without = modifier is not None and modifier.type == ast.AggModifierType.Without
+    # topk and the like return series of their argument, with all labels.
+    keeps_series = str(node.op) in {"topk", "bottomk", "limitk", "limit_ratio"}
+    if is_without or keeps_series or not labels <= sources[0] | sources[1]:
+        return sources
+    return sources[0] & labels, sources[1] & labels
+
+
+def _matched(node: ast.BinaryExpr, around: _Around) -> list[tuple[ast.Expr, _Around]]:
+    """Both sides of an operator. A side that is joined by namespace or pod alone goes into all values of these.
+
+    By other labels, or where labels are copied, nobody sees which series went into which value: such a side dates only
+    the values of its own namespace and pod.
+    """
+    modifier = node.modifier
+    matching = modifier.matching if modifier is not None else None
+    if modifier is None or matching is None or matching.type != ast.LabelModifierType.Include or str(node.op) == "or":
+        return [(node.lhs, around), (node.rhs, around)]
+    on, known = frozenset(matching.labels), frozenset().union(*around.sources)
+    if not on <= known or known & frozenset(modifier.group_labels or ()):
+        return [(node.lhs, around), (node.rhs, around)]
+    namespace, pod = (each & on for each in around.sources)
+    joined = around._replace(sources=(namespace, pod))
+    one, card = ast.VectorMatchCardinality, modifier.card
+    left = joined if card in (one.OneToOne, one.OneToMany) else around
+    return [(node.lhs, left), (node.rhs, around if card == one.OneToMany else joined)]
 
 
 def _read(node: ast.VectorSelector | ast.MatrixSelector, around: _Around) -> tuple[Selector, float, float]:
@@ -292,6 +361,8 @@ def _read(node: ast.VectorSelector | ast.MatrixSelector, around: _Around) -> tup
         shift=f" @ {at}" * bool(at) + f" offset {round(offset * 1000)}ms" * bool(offset),
         seconds=None if around.function in _WHOLE_AT_ANY_COUNT else seconds,
         ranged=seconds is not None or around.is_subquery,
+        sources=around.sources,
+        renames=around.renames,
     )
     return selector, around.reach + (seconds or 0.0) + max(0.0, own), 0.0 if at else max(0.0, offset)
 
@@ -338,13 +409,14 @@ def question(text: str, inputs: QueryInputs, labels: Sequence[str], *, dated: bo
     of the target with the fewest; of one target it is the most: its series are scraped together, so one that began
     after the others, such as the first error's, shows no gap.
     """
-    by, target = _by(labels), _by([*labels, "job", "instance"])
     parts = [f"vector({text}\n)" if inputs.is_scalar else f"({text}\n)" if inputs.selectors else text]
     for number, selector in enumerate(inputs.selectors if dated else ()):
-        parts.append(_marked(f"max by ({by}) (timestamp({selector.base}{selector.shift}))", f"time{number}"))
+        times = f"timestamp({selector.base}{selector.shift})"
+        parts.append(_marked(_grouping(selector, labels, "max", times), f"time{number}"))
     for number, window in enumerate(inputs.windows if counted and not inputs.uncounted else ()):
         counts = f"count_over_time({window.base}[{round((window.seconds or 0) * 1000)}ms]{window.shift})"
-        parts.append(_marked(f"min by ({by}) (max by ({target}) ({counts}))", f"count{number}"))
+        target = _by(dict.fromkeys([*_read_labels(window, labels), "job", "instance"]))
+        parts.append(_marked(_grouping(window, labels, "min", f"max by ({target}) ({counts})"), f"count{number}"))
     return "\nor ".join(parts)
 
 
@@ -358,12 +430,15 @@ def ended_question(
     """
     window, parts = max(_STEPS, round(max_age * 1000)), []
     for number, names in pods.items():
-        base, listed = inputs.selectors[number].base, sorted(names)
-        if listed and " or " not in base:  # alternatives in braces, which only VictoriaMetrics reads
+        selector = inputs.selectors[number]
+        base, listed = selector.base, sorted(names)
+        if (
+            listed and not selector.renames and " or " not in base
+        ):  # alternatives in braces, which only VictoriaMetrics reads
             matcher = f"{_label(labels[-1])}=~{_quoted('|'.join(listed).replace('.', chr(92) + '.'))}"
             base = f"{base[:-1]},{matcher}}}" if base.endswith("}") else f"{base}{{{matcher}}}"
         times = f"max_over_time(timestamp({base})[{window}ms:{window // _STEPS}ms])"
-        parts.append(_marked(f"max by ({_by(labels)}) ({times})", f"time{number}"))
+        parts.append(_marked(_grouping(selector, labels, "max", times), f"time{number}"))
     return "\nor ".join(parts)
 
 
@@ -374,6 +449,18 @@ def is_pod_name(text: str) -> bool:
 
 def _marked(text: str, mark: str) -> str:
     return f'label_replace({text}, "{INPUT_LABEL}", "{mark}", "", "")'
+
+
+def _read_labels(selector: Selector, labels: Sequence[str]) -> Sequence[str]:
+    return sorted(selector.sources[0] | selector.sources[1]) if selector.renames else labels
+
+
+def _grouping(selector: Selector, labels: Sequence[str], aggregation: str, text: str) -> str:
+    """An aggregation by these labels of a value, after the same changes of labels."""
+    text = f"{aggregation} by ({_by(_read_labels(selector, labels))}) ({text})"
+    for function, arguments in selector.renames:
+        text = f"{function}({text}, {arguments})"
+    return f"{aggregation} by ({_by(labels)}) ({text})" if selector.renames else text
 
 
 def _by(labels: Iterable[str]) -> str:

@@ -108,7 +108,7 @@ class QueryCatalog:
             names = ", ".join(sorted(self._servers)) or "none yet"
             return f"the settings define no Prometheus server {query.server!r} (they have {names})"
         try:
-            inputs = parse_inputs(query.text)
+            inputs = parse_inputs(query.text, query.labels)
         except PromqlError as error:
             return str(error)
         return replace(query, window=inputs.window if window is None else window, inputs=inputs)

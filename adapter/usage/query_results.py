@@ -27,8 +27,6 @@ _SHOWN = 200
 _MARK = INPUT_LABEL.encode()
 _INPUT = re.compile(r"(time|count)([0-9]+)")
 _LABELS = Decoder(dict[str, str])
-_RENAMES = re.compile(r"label_replace|label_join|\bignoring\b|\bgroup_(left|right)\s*\(\s*[^)\s]|#", re.IGNORECASE)
-_ON = re.compile(r"\bon\s*\(([^)]*)\)", re.IGNORECASE)
 
 
 class Answer:
@@ -70,8 +68,7 @@ class Answer:
     @property
     def times(self) -> SampleTimes:
         """The times of the samples that it read so far."""
-        places = () if _joins_by_pod(self.query) else {place for _, place, _ in self.values}
-        return SampleTimes(self.query.inputs, self._times, self.evaluated_at, places)
+        return SampleTimes(self.query.inputs, self._times, self.evaluated_at)
 
     def ended(self) -> dict[int, set[str]]:
         """What is still to be asked of series that have ended (`promql.ended_question`)."""
@@ -175,15 +172,6 @@ def build_result(
         held={} if by_pod else counts.by_pod(),
         ahead=ahead.seconds,
     )
-
-
-def _joins_by_pod(query: InstantQuery) -> bool:
-    """Whether series with another pod label may hold one pod's load: labels are renamed, or joined but by namespace.
-
-    Read from the text; a string that looks like a join only makes the dates stricter.
-    """
-    joined = {label.strip() for labels in _ON.findall(query.text) for label in labels.split(",")}
-    return bool(_RENAMES.search(query.text)) or not joined <= {"", query.namespace_label}
 
 
 def _finite(text: str) -> float:

@@ -1,13 +1,13 @@
 """The times and the numbers of the samples that a query reads, from the answer to `promql.question`. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from statistics import median_low
 from typing import Generic, TypeVar
 
 from adapter.load.samples import UNCOUNTED
-from adapter.usage.promql import QueryInputs, is_pod_name
+from adapter.usage.promql import QueryInputs, Selector, is_pod_name
 
 MAX_ENDED_PODS = 500
 """More pods than that are not asked for by name."""
@@ -21,7 +21,8 @@ N = TypeVar("N", bound=float)
 class _ByPlace(Generic[N]):
     """What one selector reads of each place. Of several places the `extreme` counts."""
 
-    def __init__(self, values: Mapping[Place, N], extreme: Callable[[Iterable[N]], N]) -> None:
+    def __init__(self, selector: Selector, values: Mapping[Place, N], extreme: Callable[[Iterable[N]], N]) -> None:
+        self._by_own_namespace, self._by_own_pod = map(bool, selector.sources)
         self._values = values
         self._extreme = extreme
 
@@ -42,23 +43,18 @@ class _ByPlace(Generic[N]):
     def of(self, place: Place) -> N | None:
         """What went into a value; where the series have a pod label, only the pod's own ones go into that of a pod."""
         namespace, pod = place
-        if pod and self.reads_pods:
+        if pod and self._by_own_pod and self.reads_pods:
             return self._values.get(place, self._values.get(("", pod)))
-        return self._by_namespace.get(namespace if len(self._by_namespace) > 1 else "")
-
-
-def _names_only_others(times: Mapping[Place, float], pods: Collection[str]) -> bool:
-    """Whether every series has a pod label, and none of them the pod of a value."""
-    return bool(times) and all(pod and pod not in pods for _, pod in times)
+        is_by_namespace = self._by_own_namespace and len(self._by_namespace) > 1
+        return self._by_namespace.get(namespace if is_by_namespace else "")
 
 
 class SampleTimes:
     """The times of the samples that an expression reads.
 
     A value has the time of the oldest of its selectors' newest samples. Every selector must have one, or any of them if
-    the expression has alternatives (`or`). A selector that reads only pods without a value (exporters) has its newest
-    sample's time, if another one has a sample of the pod. A value without selectors (`vector(1)`) has the time of its
-    evaluation.
+    the expression has alternatives (`or`). A selector whose series lose their pod on the way (`max(factor)`) has its
+    newest sample's time. A value without selectors (`vector(1)`) has the time of its evaluation.
     """
 
     def __init__(
@@ -66,18 +62,12 @@ class SampleTimes:
         inputs: QueryInputs,
         times: Sequence[Mapping[Place, float]],
         evaluated_at: float,
-        places: Collection[Place] = (),
     ) -> None:
-        """`times` are those of the newest samples (epoch seconds) of each selector, `places` those of the values."""
+        """`times` are those of the newest samples (epoch seconds) of each selector."""
         self._inputs = inputs
         self._times = times
-        # Series with the pod labels of an exporter alone (a factor, a count of replicas) go into every value.
-        pods = {pod for _, pod in places if pod}
-        self._foreign = [
-            max(of_selector.values()) if pods and _names_only_others(of_selector, pods) else None
-            for of_selector in times
-        ]
-        self._newest = [_ByPlace(of_selector, max) for of_selector in times]
+        pairs = zip(inputs.selectors, times, strict=True)
+        self._newest = [_ByPlace(selector, of_selector, max) for selector, of_selector in pairs]
         self._evaluated_at = evaluated_at
 
     def ended(self, places: Iterable[Place]) -> dict[int, set[str]]:
@@ -97,10 +87,8 @@ class SampleTimes:
         if not self._times:
             return self._evaluated_at
         own = [at for newest in self._newest if (at := newest.of(place)) is not None]
-        is_named = any(newest.reads_pods and newest.of(place) is not None for newest in self._newest)
-        foreign = [at for at in self._foreign if at is not None] if is_named else []
-        if len(own) + len(foreign) == len(self._times) or self._inputs.alternatives:
-            return min(own + foreign, default=None)
+        if len(own) == len(self._times) or self._inputs.alternatives:
+            return min(own, default=None)
         return None
 
     def pods(self, seconds: float) -> dict[str, frozenset[str]]:
@@ -132,7 +120,7 @@ class SampleCounts:
         self._inputs = inputs
         self._is_known = is_known and not inputs.uncounted
         self._counts = counts
-        self._fewest = [_ByPlace(of_window, min) for of_window in counts]
+        self._fewest = [_ByPlace(window, of, min) for window, of in zip(inputs.windows, counts, strict=True)]
 
     @property
     def agree(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from adapter.evaluation import worker
 from adapter.kube import scale
 from tests.engine.inputs import INPUTS
-from tests.engine.kit import DESIRED, SERVICES, SILENCE_SECONDS, Stand, running, standing, until
+from tests.engine.kit import DESIRED, PATIENCE_SECONDS, SERVICES, SILENCE_SECONDS, Stand, running, standing, until
 from tests.registries.http_kit import said
 
 WATCHED_SECONDS = 2.0
@@ -64,7 +64,7 @@ async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_th
         assert {one for one in found if found[one] != before[one]} <= users
         return all(found[one] != before[one] for one in users)
 
-    await until(changed, 15, stand.all_answers)
+    await until(changed, PATIENCE_SECONDS, stand.all_answers)  # a service that failed is asked again within 30 s
 
 
 @pytest.mark.parametrize(

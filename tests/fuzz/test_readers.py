@@ -203,7 +203,7 @@ SETTINGS: dict[str, Any] = {
         "servers": [{"name": "main", "url": "http://p:9090", "headers": {"X-Scope-OrgID": "t"}}],
         "queries": [{"name": "rps", "server": "main", "query": 'sum(x{namespace="$namespace"})', "maxAgeSeconds": 90}],
     },
-    "companion": {"features": {"status": True}, "production": {"namespaces": ["shop"]}},
+    "companion": {"features": {"status": True}, "production": {"namespaces": ["prod-*"]}},
     "registries": [{"name": "z", "type": "ZooKeeper", "servers": ["zk:2181"], "layout": "DubboInterface"}],
 }
 

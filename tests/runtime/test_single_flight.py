@@ -1,6 +1,7 @@
 """One flight at a time per key."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -62,14 +63,22 @@ async def test_error_without_a_waiter_is_not_reported(flights: SingleFlight[str,
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
     question = Question()
+    waiter = asyncio.create_task(flights.join("a", question))
+    await question.started.wait()
+    waiter.cancel()
+    await asyncio.wait([waiter])
     question.answer.set_exception(LookupError("no"))
-    task = flights.begin("a", question)
-    await asyncio.wait([task])
-    del task
+    for _ in range(3):
+        await asyncio.sleep(0)  # until the flight has landed
+    del question
+    gc.collect()
     assert complaints == []
 
 
 async def test_close_cancels_the_flights(flights: SingleFlight[str, str]) -> None:
-    task = flights.begin("a", Question())
+    question = Question()
+    waiter = asyncio.create_task(flights.join("a", question))
+    await question.started.wait()
     await flights.close()
-    assert task.cancelled()
+    await asyncio.wait([waiter])
+    assert waiter.cancelled()

@@ -284,6 +284,18 @@ class TestQuestion:
     def test_a_scalar_becomes_a_vector(self, text: str) -> None:
         assert question(text, parse_inputs(text), LABELS).startswith(f"vector({text}\n)")
 
+    def test_renamed_labels_are_asked_for_as_the_expression_renames_them(self) -> None:
+        text = (
+            'label_replace(label_replace(sum by (exported_namespace, exported_pod) (load{exported_namespace="shop"}), '
+            '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")'
+        )
+        assert question(text, parse_inputs(text), LABELS).splitlines()[2] == (
+            "or label_replace(max by (namespace, pod) (label_replace(label_replace("
+            'max by (exported_namespace, exported_pod) (timestamp(load{exported_namespace="shop"})), '
+            '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")), '
+            '"effective_load_input", "time0", "", "")'
+        )
+
     def test_unusual_label_names_are_quoted(self) -> None:
         assert 'by ("k8s.ns", pod)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
 

@@ -203,7 +203,20 @@ class TestTimes:
             pytest.param("x", [(0, 0, {}), (0, 80, POD_A)], POD_A, 80, id="a series of no pod dates no pod"),
             pytest.param("x", [(0, 0, {}), (0, 80, POD_A)], POD_B, None, id="nor one without a series"),
             pytest.param("sum(x)", [(0, 30, SHOP), (0, 7, {"namespace": "other"})], {}, 7, id="a total by its newest"),
-            pytest.param("sum(x)", [(0, 30, SHOP), (0, 7, {"namespace": "other"})], SHOP, 30, id="of its namespace"),
+            pytest.param(
+                "sum by (namespace) (x)",
+                [(0, 30, SHOP), (0, 7, {"namespace": "other"})],
+                SHOP,
+                30,
+                id="of its namespace",
+            ),
+            pytest.param(
+                "x * on (namespace) group_left () max by (namespace) (y)",
+                [(0, 5, POD_A), (1, 9, {**SHOP, "pod": "kube-state-metrics-0"}), (1, 1, {"namespace": "other"})],
+                POD_A,
+                9,
+                id="a number of the namespace dates its pods, whichever pod reports it",
+            ),
             pytest.param("vector(1)", [], {}, 0, id="without selectors it is the time of the evaluation"),
         ],
     )
@@ -216,7 +229,13 @@ class TestTimes:
         assert at == (None if ago is None else NOW - ago)
 
     @pytest.mark.parametrize(
-        "text", ["x / scalar(max(y))", "x * on () group_left () max(y)", "x / on () group_left () y"]
+        "text",
+        [
+            "x / scalar(max(y))",
+            "x * on () group_left () max(y)",
+            "x / on () group_left () y",
+            "sum by (namespace, pod) (x) * 2 / scalar(sum(y))",
+        ],
     )
     def test_series_of_exporters_date_every_pod_by_their_newest(self, text: str) -> None:
         rows = [row(1, **POD_A), row(2, **POD_B)]
@@ -236,6 +255,9 @@ class TestTimes:
         [
             "x * on (ip) group_right () rate(y[5m])",
             "x * on () group_left (pod) y",
+            "sum by (ip) (rate(y[5m])) * on (ip) group_left (pod) x",
+            "x * on (node) group_left () sum by (node) (rate(y[5m]))",
+            "x * ignoring (pod) group_left () sum without (pod) (rate(y[5m]))",
             'x * label_replace(rate(y[5m]), "pod", "$1", "exported_pod", "(.*)")',
         ],
     )
