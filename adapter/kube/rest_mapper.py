@@ -102,14 +102,9 @@ class RestMapper:
         body = await self._document(group_version(version)) if version else None
         if version is None or body is None:
             return f"the API server serves no {api_version}, which {kind} is said to be of"
-<<<<<<< HEAD
-        served = decode_answer(_RESOURCES.decode, body, version).resources
+        served = decode_answer(_RESOURCES.decode, body, version).resources or ()
         named = (each for each in served if kind in {each.kind, each.kind.lower()} and "/" not in each.name)
         resource = next(named, None)
-=======
-        served = decode_answer(_RESOURCES.decode, body, api_version).resources or ()
-        resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
->>>>>>> main
         if resource is None:
             return f"the API server serves no kind {kind} in {version}"
         has_scale = f"{resource.name}/scale" in {each.name for each in served}
