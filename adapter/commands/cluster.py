@@ -19,7 +19,7 @@ from adapter.kube.session import Session
 from adapter.kube.targets import target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
-from adapter.policy.field_reader import PolicyObject
+from adapter.policy.documents import PolicyObject
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import NO_SCALE, reference_faults, selector_fault, target_pods
 from adapter.policy.watermark_policy import parse_policy
@@ -110,10 +110,11 @@ class Cluster:
             raise ClusterError(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
         kind, name = hpa.target.kind, hpa.target.name
         resource = await self._resources.scalable(hpa.target.api_version, kind)
+        kind = resource.kind
         raw = await self._one(resource.collection(policy.namespace), name)
         if raw is None:
             raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
-        target = decode_answer(target_decoder(hpa.target.api_version, kind, resource.paths), raw, f"{kind} {name}")
+        target = decode_answer(target_decoder(resource.api_version, kind, resource.paths), raw, f"{kind} {name}")
         if target.scale is None:
             raise ClusterError(f"{kind} {name} {NO_SCALE}")
         try:

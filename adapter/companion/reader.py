@@ -9,7 +9,7 @@ from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
 from adapter.load.spec import Target
-from adapter.policy.field_reader import mapping_at
+from adapter.policy.documents import mapping_at
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
 from adapter.snapshot import Key

@@ -11,7 +11,7 @@ import msgspec
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
-from adapter.policy.field_reader import PolicyMetadata, PolicyObject
+from adapter.policy.documents import PolicyMetadata, PolicyObject
 from adapter.policy.hpa import CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.linking import (
     MAX_POLICIES_PER_TARGET,

@@ -198,7 +198,7 @@ class Targets:
         return Reflector(
             self._session,
             resource.collection(namespace),
-            target_decoder(key.api_version, key.kind, resource.paths),
+            target_decoder(resource.api_version, resource.kind, resource.paths),
             name=resource.name,
             namespace=namespace,
             on_event=partial(self._target_changed, key),

@@ -1,7 +1,7 @@
 """The stock HorizontalPodAutoscaler as a pure model: replica calculator, behavior, conditions.
 
-It follows `pkg/controller/podautoscaler` of Kubernetes 1.36.3 in its numbers too: 64-bit integers of milli-units, and
-binary floats. The real controllers of 1.34.4, 1.35.4, 1.36.3 and 1.37.2 set the same counts
+It follows `pkg/controller/podautoscaler` of Kubernetes 1.36.3 in its numbers too: whole milli-units and binary floats,
+but no overflow of 64 bits. The real controllers of 1.34.4, 1.35.4, 1.36.3 and 1.37.2 set the same counts
 (`tests/replay/hpa/test_real_controller.py`). By their sources these versions differ from it in:
 
 - 1.34: a metric with target Value may exceed what 32 bits hold, and a sum of External values what 64 bits hold; a

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.hpa.go_numbers import MAX_INT32, MIN_INT32, ceil_int32, int32
+from adapter.hpa.pods import MOST
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
 
 IN_RANGE = "DesiredWithinRange"
 _UP_LIMIT, _DOWN_LIMIT = "ScaleUpLimit", "ScaleDownLimit"
 _TOO_MANY, _TOO_FEW = "TooManyReplicas", "TooFewReplicas"
-_LEGACY_FACTOR, _LEGACY_FLOOR = 2.0, 4.0
+_LEGACY_FACTOR, _LEGACY_FLOOR = 2, 4
 
 DEFAULT_UP = ScalingRules(
     stabilization=0, select="Max", policies=(ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
@@ -37,8 +37,7 @@ def rules(pace: ScalingRules, default: ScalingRules, window: int) -> Rules:
     )
 
 
-@dataclass
-class _Recommendation:
+class _Recommendation(NamedTuple):
     replicas: int
     at: float
 
@@ -80,14 +79,9 @@ class History:
 
     def legacy(self, current: int, desired: int, minimum: int, maximum: int, window: float, now: float) -> Limited:
         """Without `behavior`: the largest recommendation of the window, and at most twice the count or 4."""
-        cutoff, highest, reuse = now - window, desired, None
-        for index, recommendation in enumerate(self.recommendations):
-            if recommendation.at < cutoff:
-                reuse = index
-            else:
-                highest = max(highest, recommendation.replicas)
-        self._record(desired, now, reuse)
-        reach = int32(max(_LEGACY_FACTOR * current, _LEGACY_FLOOR))
+        self._record(desired, now, now - window)
+        highest = max(recommendation.replicas for recommendation in self.recommendations)
+        reach = max(_LEGACY_FACTOR * current, _LEGACY_FLOOR)
         ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
         if highest < minimum:
             return Limited(minimum, highest, _TOO_FEW)
@@ -113,24 +107,17 @@ class History:
         return Limited(stabilized, stabilized, IN_RANGE)
 
     def _stabilized(self, current: int, desired: int, up_window: int, down_window: int, now: float) -> int:
-        lowest, highest, reuse = desired, desired, None
         up_cutoff, down_cutoff = now - up_window, now - down_window
-        for index, recommendation in enumerate(self.recommendations):
-            if recommendation.at > up_cutoff:
-                lowest = min(lowest, recommendation.replicas)
-            if recommendation.at > down_cutoff:
-                highest = max(highest, recommendation.replicas)
-            if recommendation.at < up_cutoff and recommendation.at < down_cutoff:
-                reuse = index
-        self._record(desired, now, reuse)
+        self._record(desired, now, min(up_cutoff, down_cutoff))
+        recent = [(one.replicas, one.at) for one in self.recommendations]
+        lowest = min([desired, *(replicas for replicas, at in recent if at > up_cutoff)])
+        highest = max([desired, *(replicas for replicas, at in recent if at > down_cutoff)])
         return min(max(current, lowest), highest)
 
-    def _record(self, desired: int, now: float, reuse: int | None) -> None:
-        """Recommendations are recorded as they were before stabilization; an old one gives up its slot."""
-        if reuse is None:
-            self.recommendations.append(_Recommendation(desired, now))
-        else:
-            self.recommendations[reuse] = _Recommendation(desired, now)
+    def _record(self, desired: int, now: float, cutoff: float) -> None:
+        """Recommendations are recorded as they were before stabilization; those before the cutoff count no more."""
+        self.recommendations = [one for one in self.recommendations if one.at >= cutoff]
+        self.recommendations.append(_Recommendation(desired, now))
 
     def _reach(self, current: int, direction: Rules, now: float, *, upwards: bool) -> int:
         """How far the policies of one direction let the count go."""
@@ -138,7 +125,7 @@ class History:
             return current
         smallest_change = direction.select == "Min"
         choose: Callable[..., int] = max if upwards != smallest_change else min
-        reach = MIN_INT32 if choose is max else MAX_INT32
+        reach = -MOST if choose is max else MOST
         for policy in direction.policies:
             start = current - _changed(self.ups, policy.period, now) + _changed(self.downs, policy.period, now)
             reach = choose(reach, _proposed(start, policy, upwards=upwards))
@@ -168,5 +155,5 @@ def _proposed(start: int, policy: ScalingPolicy, *, upwards: bool) -> int:
     if policy.kind == "Pods":
         return start + policy.value if upwards else start - policy.value
     if upwards:
-        return ceil_int32(start * (1 + policy.value / 100))
+        return math.ceil(start * (1 + policy.value / 100))
     return math.trunc(start * (1 - policy.value / 100))

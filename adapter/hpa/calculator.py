@@ -1,13 +1,13 @@
 """The replica calculator: from one metric to the count it proposes (`replica_calculator.go`)."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from adapter.hpa import go_numbers
-from adapter.hpa.go_numbers import MAX_INT32, MAX_INT64, ceil_int32, divide, quotient, wrap_int32, wrap_int64
-from adapter.hpa.pods import DEFAULT_CPU, CpuRules, Groups, ModelPod, ModelSample, group, ready_and_running
+from adapter.hpa.pods import DEFAULT_CPU, MOST, CpuRules, Groups, ModelPod, ModelSample, group, ready_and_running
 
+_LARGEST = 2**63 - 1
 _NO_PODS = "no pods returned by selector while calculating replica count"
 
 
@@ -51,58 +51,41 @@ class Calculator:
         requests = {pod.name: _request(pod, resource, container) for pod in self.pods}
         percent, average = _utilization(usable, requests)
         share = max(100, target)
-        full = {name: quotient(wrap_int64(requests[name] * share), 100) for name in groups.missing}
-        replicas = self._replicas(
-            current, target, groups, usable, percent, lambda values: _utilization(values, requests)[0], full
-        )
+        full = {name: requests[name] * share // 100 for name in groups.missing}
+        replicas = self._replicas(current, target, groups, usable, lambda some: _utilization(some, requests)[0], full)
         return Proposal(replicas, average, percent)
 
     def average(self, current: int, target: int, samples: Mapping[str, ModelSample], resource: str = "") -> Proposal:
         """Pods' samples against an average (milli-units). Raises CalculationError."""
         groups, usable = self._usable(samples, resource)
-        usage = _mean(usable)
         full = dict.fromkeys(groups.missing, target)
-        return Proposal(self._replicas(current, target, groups, usable, usage, _mean, full), usage)
+        return Proposal(self._replicas(current, target, groups, usable, _mean, full), _mean(usable))
 
     def object_value(self, current: int, target: int, value: int) -> Proposal:
         """One value of an object against a value: the pods that are Ready are multiplied. Raises CalculationError."""
-        return Proposal(self._by_ready_pods(current, divide(float(value), float(target))), value)
+        return Proposal(self._by_ready_pods(current, value / target), value)
 
     def object_average(self, status_replicas: int, target: int, value: int) -> Proposal:
         """One value of an object, divided by the pods that there are, against an average."""
-        ratio = divide(float(value), float(target) * float(status_replicas))
-        held = self.tolerances.hold(ratio)
-        replicas = status_replicas if held else ceil_int32(divide(float(value), float(target)))
-        return Proposal(replicas, go_numbers.ceil_int64(divide(float(value), float(status_replicas))))
+        return self._by_pods(status_replicas, target, value)
 
     def external_value(self, current: int, target: int, values: Sequence[int]) -> Proposal:
         """The sum of an external metric's series against a value. Raises CalculationError."""
-        total = 0
-        for value in values:
-            if value > 0 and total > MAX_INT64 - value:
-                total = MAX_INT64
-                break
-            total = wrap_int64(total + value)
-        return Proposal(self._by_ready_pods(current, divide(float(total), float(target))), total)
+        total = sum(values)
+        return Proposal(self._by_ready_pods(current, total / target), total)
 
     def external_average(self, status_replicas: int, target: int, values: Sequence[int]) -> Proposal:
         """The sum of an external metric's series, divided by the pods that there are, against an average.
 
-        A negative sum is taken for an overflow, and so for the largest number.
+        The controller takes a negative sum for an overflow, and so for the largest number.
         """
-        total = 0
-        for value in values:
-            total = wrap_int64(total + value)
-            if total < 0:
-                total = MAX_INT64
-                break
-        replicas = status_replicas
-        if not self.tolerances.hold(divide(float(total), float(target) * float(status_replicas))):
-            wanted = divide(float(total), float(target))
-            replicas = MAX_INT32 if wanted > MAX_INT32 else ceil_int32(wanted)
-        if float(total) >= float(MAX_INT64):
-            return Proposal(replicas, MAX_INT64)
-        return Proposal(replicas, go_numbers.ceil_int64(divide(float(total), float(status_replicas))))
+        total = sum(values)
+        return self._by_pods(status_replicas, target, total if total >= 0 else _LARGEST)
+
+    def _by_pods(self, status_replicas: int, target: int, total: int) -> Proposal:
+        ratio = total / (target * status_replicas) if status_replicas else math.inf
+        replicas = status_replicas if self.tolerances.hold(ratio) else _ceil(total / target)
+        return Proposal(replicas, math.ceil(total / max(1, status_replicas)))
 
     def _usable(self, samples: Mapping[str, ModelSample], resource: str) -> tuple[Groups, dict[str, int]]:
         """The pods by their part, and the samples that count (milli-units by pod). Raises CalculationError."""
@@ -121,7 +104,6 @@ class Calculator:
         target: int,
         groups: Groups,
         usable: dict[str, int],
-        measured: int,
         measure: Callable[[Mapping[str, int]], int],
         full: dict[str, int],
     ) -> int:
@@ -130,34 +112,38 @@ class Calculator:
         Where usage is below the target, a missing pod uses what `full` says, else nothing. Where that turns the
         direction round, the count stays.
         """
-        ratio = divide(float(measured), float(target))
+        ratio = measure(usable) / target
         grows_with_unready = bool(groups.unready) and ratio > 1.0
         if not grows_with_unready and not groups.missing:
-            return current if self.tolerances.hold(ratio) else ceil_int32(ratio * groups.ready)
+            return current if self.tolerances.hold(ratio) else _ceil(ratio * groups.ready)
         if ratio < 1.0:
             usable = usable | full
         elif ratio > 1.0:
             usable = usable | dict.fromkeys(groups.missing, 0)
         if grows_with_unready:
             usable = usable | dict.fromkeys(groups.unready, 0)
-        again = divide(float(measure(usable)), float(target))
+        again = measure(usable) / target
         turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
         if self.tolerances.hold(again) or turned:
             return current
-        replicas = ceil_int32(again * len(usable))
+        replicas = _ceil(again * len(usable))
         if (again < 1.0 and replicas > current) or (again > 1.0 and replicas < current):
             return current
         return replicas
 
     def _by_ready_pods(self, current: int, ratio: float) -> int:
         if current == 0:
-            return ceil_int32(ratio)
+            return _ceil(ratio)
         if self.tolerances.hold(ratio):
             return current
         if not self.pods:
             raise CalculationError(f"unable to calculate ready pods: {_NO_PODS}")
-        wanted = ratio * float(ready_and_running(self.pods))
-        return MAX_INT32 if wanted > MAX_INT32 else ceil_int32(wanted)
+        return _ceil(ratio * ready_and_running(self.pods))
+
+
+def _ceil(count: float) -> int:
+    """A count rounded up; the largest one where it is larger."""
+    return math.ceil(min(count, MOST))
 
 
 def _request(pod: ModelPod, resource: str, container: str) -> int:
@@ -175,7 +161,7 @@ def _request(pod: ModelPod, resource: str, container: str) -> int:
 
 
 def _mean(values: Mapping[str, int]) -> int:
-    return quotient(wrap_int64(sum(values.values())), len(values))
+    return math.trunc(sum(values.values()) / len(values))
 
 
 def _utilization(usage: Mapping[str, int], requests: Mapping[str, int]) -> tuple[int, int]:
@@ -184,4 +170,4 @@ def _utilization(usage: Mapping[str, int], requests: Mapping[str, int]) -> tuple
     total, requested = sum(usage[name] for name in names), sum(requests[name] for name in names)
     if requested == 0:
         raise CalculationError("no metrics returned matched known pods")
-    return wrap_int32(quotient(wrap_int64(total * 100), requested)), quotient(total, len(names))
+    return math.trunc(total * 100 / requested), math.trunc(total / len(names))

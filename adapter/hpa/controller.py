@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
 from adapter.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
-from adapter.hpa.go_numbers import milli
-from adapter.hpa.pods import CpuRules, ModelPod, ModelSample
+from adapter.hpa.pods import CpuRules, ModelPod, ModelSample, milli
 from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
@@ -157,7 +156,7 @@ class Controller:
         return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
 
     def _recommended(self, replicas: int, proposals: Proposals) -> tuple[int, str] | None:
-        """The largest proposal, and its metric as the controller names it.
+        """The largest proposal, and its metric.
 
         None where no metric has one, or one fails and the others would scale down.
         """
@@ -166,7 +165,7 @@ class Controller:
         for metric, proposal in zip(self._hpa.metrics, proposals, strict=True):
             # A 0 is replaced by whatever comes next, a negative number included, as in the controller.
             if isinstance(proposal, Proposal) and (largest == 0 or proposal.replicas > largest):
-                largest, winner = proposal.replicas, _text(metric)
+                largest, winner = proposal.replicas, f"{metric.kind.value} metric {metric.name}"
         if failed and (failed == len(proposals) or largest < replicas):
             return None
         return max(0, largest), winner
@@ -211,21 +210,3 @@ def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, repli
     if by_average:
         return calculator.object_average(status, target, answer[0])
     return calculator.object_value(replicas, target, answer[0])
-
-
-def _text(metric: HpaMetric) -> str:
-    """A metric as the controller names it in reasons; Object metrics by average are called external there too."""
-    name, kind = metric.name, metric.kind
-    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
-    if kind is MetricSourceType.EXTERNAL or (kind is MetricSourceType.OBJECT and by_average):
-        labels = "".join(f"{key}: {value}," for key, value in sorted(metric.match_labels.items()))
-        matching = f"{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
-        return f"external metric {name}({f'&LabelSelector{matching}' if labels else 'nil'})"
-    if kind is MetricSourceType.OBJECT:
-        return f"{metric.described.kind if metric.described is not None else ''} metric {name}"
-    if kind is MetricSourceType.PODS:
-        return f"pods metric {name}"
-    if metric.target is not MetricTargetType.UTILIZATION:
-        return f"{name} resource"
-    container = "container " if kind is MetricSourceType.CONTAINER_RESOURCE else ""
-    return f"{name} {container}resource utilization (percentage of request)"

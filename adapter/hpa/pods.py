@@ -4,6 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+MOST = 2**31 - 1
+"""The largest count."""
+_NANO_PER_MILLI = 1_000_000
+
+
+def milli(nano: int) -> int:
+    """`Quantity.MilliValue`: milli-units, rounded away from zero, from nano-units."""
+    return -(-nano // _NANO_PER_MILLI) if nano >= 0 else nano // _NANO_PER_MILLI
+
 
 class ModelSample(NamedTuple):
     """A pod's sample: milli-units, and for CPU when it was measured and over how long (seconds)."""

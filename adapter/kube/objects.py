@@ -308,9 +308,9 @@ class ApiGroupList(KubeObject, frozen=True):
     groups: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
     @property
-    def group_versions(self) -> frozenset[str]:
-        """All of them as `group/version`."""
-        return frozenset(version["groupVersion"] for group in self.groups for version in group["versions"])
+    def group_versions(self) -> tuple[str, ...]:
+        """All of them as `group/version`, each group's preferred one first."""
+        return tuple(version["groupVersion"] for group in self.groups for version in group["versions"])
 
 
 class ApiResource(KubeObject, frozen=True):

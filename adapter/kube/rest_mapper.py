@@ -24,8 +24,8 @@ LISTING_SECONDS = 10.0
 
 _MOST_KINDS = 1000
 _MISSING = b"missing"
-_CERTAIN = {"v1", "apps/v1"}
-"""Served by every API server."""
+_CERTAIN = {"": "v1", "apps": "apps/v1"}
+"""Groups of which every API server serves exactly this version."""
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
 _BUILT_IN = {"replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps"}
 _GROUPS, _RESOURCES = Decoder(ApiGroupList), Decoder(ApiResourceList)
@@ -34,12 +34,13 @@ _CRD = Decoder(CustomResourceDefinition)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestMapping(GroupVersionResource):
-    """A kind as the API server serves it, as client-go's RESTMapping, with the paths of its scale.
+    """A kind as the API server serves and writes it, as client-go's RESTMapping, with the paths of its scale.
 
     `paths` is None where the object does not hold its scale, or where that is unknown; `hint` then says why it is
     unknown.
     """
 
+    kind: str = ""
     namespaced: bool = True
     has_scale: bool = False
     paths: ScalePaths | None = None
@@ -71,6 +72,7 @@ class RestMapper:
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """The mapping of a kind; `anew`: not a cached one.
 
+        As the HPA controller does, it maps group and kind, whatever the version; the kind may be in small letters.
         Raises UnknownKind where there is none, another KubeError where discovery fails.
         """
         for fault in kind_faults(api_version, kind):
@@ -96,27 +98,41 @@ class RestMapper:
             self._documents.clear()
 
     async def _discover(self, api_version: str, kind: str) -> RestMapping | str:
-        body = await self._document(group_version(api_version)) if await self._is_served(api_version) else None
-        if body is None:
+        version = await self._served_version(api_version)
+        body = await self._document(group_version(version)) if version else None
+        if version is None or body is None:
             return f"the API server serves no {api_version}, which {kind} is said to be of"
-        served = decode_answer(_RESOURCES.decode, body, api_version).resources or ()
-        resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
+        served = decode_answer(_RESOURCES.decode, body, version).resources or ()
+        named = (each for each in served if kind in {each.kind, each.kind.lower()} and "/" not in each.name)
+        resource = next(named, None)
         if resource is None:
-            return f"the API server serves no kind {kind} in {api_version}"
+            return f"the API server serves no kind {kind} in {version}"
         has_scale = f"{resource.name}/scale" in {each.name for each in served}
         paths, hint = BUILT_IN if has_scale else None, ""
-        if has_scale and GroupVersionResource(api_version, resource.name).name not in _BUILT_IN:
-            paths, hint = await self._custom_paths(resource.name, api_version)
+        if has_scale and GroupVersionResource(version, resource.name).name not in _BUILT_IN:
+            paths, hint = await self._custom_paths(resource.name, version)
         return RestMapping(
-            api_version, resource.name, namespaced=resource.namespaced, has_scale=has_scale, paths=paths, hint=hint
+            version,
+            resource.name,
+            kind=resource.kind,
+            namespaced=resource.namespaced,
+            has_scale=has_scale,
+            paths=paths,
+            hint=hint,
         )
 
-    async def _is_served(self, api_version: str) -> bool:
-        """By the list of all groups: a group that a user invents is not requested by its name."""
-        if api_version in _CERTAIN:
-            return True
-        groups = await self._document("/apis") if "/" in api_version else None  # the core group has one version
-        return groups is not None and api_version in decode_answer(_GROUPS.decode, groups, "/apis").group_versions
+    async def _served_version(self, api_version: str) -> str | None:
+        """The version itself if it is served, else the group's first; None where there is no such group.
+
+        By the list of all groups: a group that a user invents is not requested by its name.
+        """
+        group = api_version.rpartition("/")[0]
+        if group in _CERTAIN:
+            return _CERTAIN[group]
+        body = await self._document("/apis")
+        versions = decode_answer(_GROUPS.decode, body, "/apis").group_versions if body is not None else ()
+        same = [version for version in versions if version.rpartition("/")[0] == group]
+        return api_version if api_version in same else next(iter(same), None)
 
     async def _document(self, path: str) -> bytes | None:
         """A discovery document, None where it is not there; kept for LISTING_SECONDS."""

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from adapter.load.quantity import NANO
+import msgspec
+
+from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.field_reader import FieldReader, PolicyError, Source, as_mapping, mapping_at
+from adapter.policy.documents import PolicyError, Source, as_mapping, mapping_at, type_fault
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -28,10 +30,8 @@ DIRECTIONS = ("scaleUp", "scaleDown")
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
 _MOST = 200
-"""Metrics, conditions, scaling policies and labels that are read; more would hold the event loop."""
+"""Metrics, conditions and scaling policies that are read; more would hold the event loop."""
 _LARGEST = 2**31 - 1
-_ADMITTED = 3 * 2**20
-"""The longest text in an object: the API server bounds its requests."""
 
 
 class MetricSourceType(StrEnum):
@@ -66,8 +66,8 @@ class CrossVersionReference(NamedTuple):
 
     @property
     def identity(self) -> "CrossVersionReference":
-        """The reference with its group instead of its version: equal for all versions of one object."""
-        return CrossVersionReference(self.group, self.kind, self.name)
+        """Equal for all references that the HPA controller maps to one object: whatever version, and kind's case."""
+        return CrossVersionReference(self.group, self.kind.lower(), self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,51 +211,49 @@ class Hpa:
 
 
 def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Read the parts of an HPA that a policy needs. Raises PolicyError with every fault in them.
+    """Read the parts of an HPA that a policy needs. Raises PolicyError with the faults in them.
 
     `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
-    faults: list[Fault] = []
-    root = FieldReader(as_mapping(source), "", faults)
-    metadata, spec, status = root.section("metadata"), root.section("spec"), root.section("status")
-    behavior, target = spec.section("behavior"), spec.section("scaleTargetRef")
-    scaling_active, ambiguous = None, ""
-    for condition in status.sections("conditions", _MOST):
-        if condition.get("type") == "ScalingActive" and scaling_active is None:
-            message = condition.optional_text("message", longest=_ADMITTED)
-            scaling_active = ScalingActive(
-                condition.optional_text("status"), condition.optional_text("reason"), message
-            )
-        if condition.get("reason") == _AMBIGUOUS and not ambiguous:
-            ambiguous = condition.optional_text("message")
+    plain = as_mapping(source)
+    metadata = mapping_at(plain, "metadata")
+    title = f"HPA {metadata.get('namespace') or 'default'}/{metadata.get('name') or ''}".rstrip("/")
+    try:
+        read = msgspec.convert(plain, _Object)
+    except msgspec.ValidationError as error:
+        raise PolicyError([type_fault(error)], title) from None
+    spec, status, faults = read.spec or _Spec(), read.status or _Status(), list[Fault]()
+    behavior, conditions = spec.behavior or _Behavior(), status.conditions or []
+    active, last_step = next((one for one in conditions if one.type == "ScalingActive"), None), None
+    scaling_active = None
+    if active is not None:
+        scaling_active = ScalingActive(active.status or "", active.reason or "", active.message or "")
+    if status.desired_replicas is not None:
+        last_step = LastStep(status.current_replicas or 0, status.desired_replicas)
     hpa = Hpa(
-        namespace=metadata.optional_text("namespace") or "default",
-        name=metadata.text("name", required="an HPA needs a name"),
-        uid=metadata.optional_text("uid"),
-        generation=metadata.integer("generation", 0, 0, 2**63 - 1),
-        resource_version=metadata.optional_text("resourceVersion"),
-        # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
-        target=CrossVersionReference(
-            target.optional_text("apiVersion", longest=_ADMITTED),
-            target.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
-            target.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
-        ),
-        bounds=_bounds(spec, status),
-        metrics=tuple(filter(None, map(_metric, spec.sections("metrics", _MOST)))),
-        scale_up=_pace(behavior.section("scaleUp")),
-        scale_down=_pace(behavior.section("scaleDown")),
+        namespace=read.metadata.namespace or "default",
+        name=read.metadata.name or "",
+        uid=read.metadata.uid or "",
+        generation=read.metadata.generation or 0,
+        resource_version=read.metadata.resource_version or "",
+        target=_reference(spec.scale_target_ref),
+        bounds=_bounds(spec, status, faults),
+        metrics=tuple(_metric(metric, f"spec.metrics[{n}]", faults) for n, metric in enumerate(spec.metrics or ())),
+        scale_up=_rules(behavior.scale_up or _Rules(), "spec.behavior.scaleUp", faults),
+        scale_down=_rules(behavior.scale_down or _Rules(), "spec.behavior.scaleDown", faults),
         scaling_active=scaling_active,
-        managers=read_field_managers(metadata.get("managedFields")),
-        ambiguous=ambiguous,
-        has_behavior=spec.get("behavior") is not None,
-        last_step=LastStep(
-            status.integer("currentReplicas", 0, 0, _LARGEST), status.integer("desiredReplicas", 0, 0, _LARGEST)
-        )
-        if status.has("desiredReplicas")
-        else None,
+        managers=read_field_managers(read.metadata.managed_fields),
+        ambiguous=next((one.message or "" for one in conditions if one.reason == _AMBIGUOUS), ""),
+        has_behavior=spec.behavior is not None,
+        last_step=last_step,
     )
+    # References may have any form: `linking.reference_faults` judges them, so that the policy can report the fault.
+    required = {"metadata.name": hpa.name, "spec.scaleTargetRef.kind": hpa.target.kind}
+    for path, text in (required | {"spec.scaleTargetRef.name": hpa.target.name}).items():
+        if not text:
+            faults.append(Fault(path, None, "is required"))
     if faults:
-        raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))
+        raise PolicyError(faults, title)
     up, down = (tolerance if pace.tolerance is None else pace.tolerance for pace in (hpa.scale_up, hpa.scale_down))
     if hpa.desired_metrics and (up or down):
         return replace(hpa, bounds=replace(hpa.bounds, tolerance=HpaTolerance(up, down)))
@@ -281,77 +279,167 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
     return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
 
 
-def _bounds(spec: FieldReader, status: FieldReader) -> Bounds:
-    written = status.get("lastScaleTime")
-    last_scale = parse_time(written) if written else None
-    if written and last_scale is None:
-        status.fault("lastScaleTime", written, "is not an RFC 3339 time; write 2026-01-01T12:00:00Z")
-    minimum = spec.integer("minReplicas", 1, 0, _LARGEST)
-    if not spec.has("maxReplicas"):
-        spec.fault("maxReplicas", None, "is required")
-    maximum = spec.integer("maxReplicas", max(1, minimum), 1, _LARGEST)
-    if minimum > maximum:
-        spec.fault("minReplicas", minimum, f"must be at most maxReplicas ({maximum})")
-    return Bounds(minimum=minimum, maximum=maximum, last_scale=last_scale)
+def _reference(read: "_Reference | None") -> CrossVersionReference:
+    read = read or _Reference()
+    return CrossVersionReference(read.api_version or "", read.kind or "", read.name or "")
 
 
-def _metric(fields: FieldReader) -> HpaMetric | None:
-    kind = fields.choice("type", MetricSourceType)
-    if kind is None:
-        if not fields.has("type"):
-            fields.fault("type", None, f"is required: one of {', '.join(MetricSourceType)}")
-        return None
-    source = fields.section(kind.value[0].lower() + kind.value[1:])
-    if kind in {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}:
-        target, aim = _aim(source)
-        container = source.optional_text("container")
-        return HpaMetric(kind=kind, name=source.optional_text("name"), target=target, aim=aim, container=container)
-    identifier = source.section("metric")
-    selector = identifier.section("selector")
-    labels = selector.get("matchLabels")
-    target, aim = _aim(source)
-    described = None
-    if kind is MetricSourceType.OBJECT:
-        reference = source.section("describedObject")
-        described = CrossVersionReference(*(reference.optional_text(key) for key in ("apiVersion", "kind", "name")))
+def _bounds(spec: "_Spec", status: "_Status", faults: list[Fault]) -> Bounds:
+    written, minimum, maximum = status.last_scale_time, spec.min_replicas, spec.max_replicas
+    last_scale = None if written is None else parse_time(written)
+    if written is not None and last_scale is None:
+        advice = "is not an RFC 3339 time; write 2026-01-01T12:00:00Z"
+        faults.append(Fault("status.lastScaleTime", written, advice))
+    minimum = 1 if minimum is None else minimum
+    if maximum is None:
+        faults.append(Fault("spec.maxReplicas", None, "is required"))
+    elif minimum > maximum:
+        faults.append(Fault("spec.minReplicas", minimum, f"must be at most maxReplicas ({maximum})"))
+    return Bounds(minimum=minimum, maximum=maximum or 1, last_scale=last_scale)
+
+
+def _metric(read: "_Metric", place: str, faults: list[Fault]) -> HpaMetric:
+    key = read.type.value[0].lower() + read.type.value[1:]
+    sources = {"object": read.object, "pods": read.pods, "external": read.external, "resource": read.resource}
+    source, place = sources.get(key, read.container_resource) or _Source(), f"{place}.{key}"
+    identifier, target = source.metric or _Identifier(), source.target or _Target()
+    name, selector = source.name or "", identifier.selector or _Selector()
+    if "esource" not in key:
+        name = identifier.name or ""
+        if not name:
+            faults.append(Fault(f"{place}.metric.name", None, "is required: the metric's name"))
+    aim = target.average_utilization
+    if target.type is not None and target.type is not MetricTargetType.UTILIZATION:
+        is_value = target.type is MetricTargetType.VALUE
+        written, key = (target.value, "value") if is_value else (target.average_value, "averageValue")
+        aim = _nano(written, f"{place}.target.{key}", faults)
     return HpaMetric(
-        kind=kind,
-        name=identifier.text("name", required="the metric's name"),
-        described=described,
-        match_labels={key: value for key, value in labels.items() if isinstance(value, str)}
-        if isinstance(labels, Mapping) and len(labels) <= _MOST
-        else {},
-        target=target,
+        kind=read.type,
+        name=name,
+        described=_reference(source.described_object) if read.type is MetricSourceType.OBJECT else None,
+        match_labels=selector.match_labels or {},
+        target=target.type,
         aim=aim,
+        container=source.container or "",
     )
 
 
-def _aim(source: FieldReader) -> tuple[MetricTargetType | None, int | None]:
-    target = source.section("target")
-    kind = target.choice("type", MetricTargetType)
-    match kind:
-        case MetricTargetType.UTILIZATION:
-            return kind, target.optional_integer("averageUtilization", 1, _LARGEST)
-        case MetricTargetType.VALUE:
-            return kind, target.nano("value")
-        case MetricTargetType.AVERAGE_VALUE:
-            return kind, target.nano("averageValue")
-        case None:
-            return None, None
-
-
-def _pace(rules: FieldReader) -> ScalingRules:
-    tolerance = rules.nano("tolerance")
+def _rules(rules: "_Rules", place: str, faults: list[Fault]) -> ScalingRules:
+    tolerance = _nano(rules.tolerance, f"{place}.tolerance", faults)
     return ScalingRules(
         tolerance=None if tolerance is None else Fraction(tolerance, NANO),
-        stabilization=rules.optional_integer("stabilizationWindowSeconds", 0, 3600),
-        select=rules.optional_text("selectPolicy"),
-        policies=tuple(
-            ScalingPolicy(
-                scaling_policy.optional_text("type"),
-                scaling_policy.integer("value", 0, 0, _LARGEST),
-                scaling_policy.integer("periodSeconds", 0, 0, 1800),
-            )
-            for scaling_policy in rules.sections("policies", _MOST)
-        ),
+        stabilization=rules.stabilization_window_seconds,
+        select=rules.select_policy or "",
+        policies=tuple(ScalingPolicy(one.type or "", one.value, one.period_seconds) for one in rules.policies or ()),
     )
+
+
+def _nano(written: str | float | None, path: str, faults: list[Fault]) -> int | None:
+    """A quantity in nano-units; the API server takes it with quotes and without."""
+    try:
+        return None if written is None else parse_nano(str(written))
+    except QuantityError as error:
+        faults.append(Fault(path, written, str(error)))
+        return None
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+_Quantity = str | int | float
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """A part of an HPA as the API has it; None is absent."""
+
+
+class _Target(_Part):
+    type: MetricTargetType | None = None
+    value: _Quantity | None = None
+    average_value: _Quantity | None = None
+    average_utilization: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] | None = None
+
+
+class _Reference(_Part):
+    api_version: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class _Selector(_Part):
+    match_labels: dict[str, str] | None = None
+
+
+class _Identifier(_Part):
+    name: str | None = None
+    selector: _Selector | None = None
+
+
+class _Source(_Part):
+    name: str | None = None
+    container: str | None = None
+    metric: _Identifier | None = None
+    described_object: _Reference | None = None
+    target: _Target | None = None
+
+
+class _Metric(_Part):
+    type: MetricSourceType
+    object: _Source | None = None
+    pods: _Source | None = None
+    external: _Source | None = None
+    resource: _Source | None = None
+    container_resource: _Source | None = None
+
+
+class _ScalingPolicy(_Part):
+    type: str | None = None
+    value: _Count = 0
+    period_seconds: _Count = 0
+
+
+class _Rules(_Part):
+    tolerance: _Quantity | None = None
+    stabilization_window_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] | None = None
+    select_policy: str | None = None
+    policies: Annotated[list[_ScalingPolicy], msgspec.Meta(max_length=_MOST)] | None = None
+
+
+class _Behavior(_Part):
+    scale_up: _Rules | None = None
+    scale_down: _Rules | None = None
+
+
+class _Spec(_Part):
+    scale_target_ref: _Reference | None = None
+    min_replicas: _Count | None = None
+    max_replicas: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] | None = None
+    behavior: _Behavior | None = None
+    metrics: Annotated[list[_Metric], msgspec.Meta(max_length=_MOST)] | None = None
+
+
+class _Condition(_Part):
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Status(_Part):
+    last_scale_time: str | None = None
+    current_replicas: _Count | None = None
+    desired_replicas: _Count | None = None
+    conditions: Annotated[list[_Condition], msgspec.Meta(max_length=_MOST)] | None = None
+
+
+class _Metadata(_Part):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    managed_fields: Any = None
+
+
+class _Object(_Part):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec | None = None
+    status: _Status | None = None

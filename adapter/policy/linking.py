@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
-from adapter.policy.field_reader import MAX_NAME_LENGTH
+from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.runtime.faults import Fault
 
@@ -253,8 +253,8 @@ def target_pods(pods: Iterable[Pod], selector: PodSelector, target: Target, *, p
 
 
 def owns_its_pods(kind: str) -> bool:
-    """Whether pods of targets of this kind are recognized by owner; those of other kinds by selector alone."""
-    return kind in _BY_REPLICA_SET | _OWNING
+    """Whether pods of targets of this kind, in any case, are recognized by owner; of other kinds by selector alone."""
+    return kind.lower() in {owning.lower() for owning in _BY_REPLICA_SET | _OWNING}
 
 
 def owned_by(pod: Pod, target: Target) -> bool:

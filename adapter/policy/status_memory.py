@@ -6,12 +6,13 @@ absent pod still counts as registered before, and an old doubt as old. Everythin
 
 from collections.abc import Mapping
 from heapq import nsmallest
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import AWAY, PodState
+from adapter.policy.documents import type_fault
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import format_micro_time, parse_time
 
@@ -25,12 +26,6 @@ class MemoryDecodeError(ValueError):
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         super().__init__(str(fault))
-
-    @classmethod
-    def of_type(cls, error: msgspec.ValidationError) -> Self:
-        """The error for a value of a wrong type, whose message ends with its path."""
-        advice, _, place = str(error).rstrip("`").partition(" - at `$")
-        return cls(Fault(place.lstrip("."), None, advice))
 
 
 class _Away(msgspec.Struct):
@@ -64,7 +59,7 @@ def from_status(data: Mapping[str, Any]) -> Memory:
     try:
         memory = msgspec.convert(data, _StatusMemory)
     except msgspec.ValidationError as error:
-        raise MemoryDecodeError.of_type(error) from error
+        raise MemoryDecodeError(type_fault(error)) from error
     if len(memory.away) > MOST_AWAY:
         raise MemoryDecodeError(Fault("away", None, f"has {len(memory.away)} items; at most {MOST_AWAY} are read"))
     pods = {}

@@ -1,47 +1,25 @@
 """Reads a WatermarkPolicy object into the `Policy` that the arithmetic takes.
 
-Defaults and rules are those of the CRD (`manifests/crd/watermarkpolicies.yaml`), so that a policy in a file is read as
-the API server reads it; tests compare both.
+Types, bounds and defaults are the CRD's own (`adapter.policy.schema`). The rules across fields are here once more: the
+CRD has them in CEL, and tests compare both.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime, tzinfo
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
-from adapter.load.spec import (
-    Algorithm,
-    Capacity,
-    Converge,
-    Cooldown,
-    Delay,
-    Fallback,
-    HpaConfiguration,
-    Match,
-    Metric,
-    Mode,
-    Policy,
-    PulledOut,
-    Query,
-    Registry,
-    ResourceMetric,
-    Schedule,
-    Step,
-    Strategy,
-    ToleranceUnit,
-    Trigger,
-    Velocity,
-)
+from adapter.load.spec import Algorithm, Policy, Strategy, ToleranceUnit
 from adapter.load.states import KUBERNETES
-from adapter.policy.field_reader import FieldReader, PolicyError, Source, as_mapping, percent_as_quantity
+from adapter.policy.documents import MAX_NAME_LENGTH, PolicyError, Source, as_mapping, mapping_at
+from adapter.policy.schema import conform, spec_schema
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
@@ -53,438 +31,314 @@ HOLD_UNTIL = f"{GROUP}/hold-until"
 
 MOST_METRICS = 10
 MOST_REPLICAS = 2**31 - 1
-_MOST_SCHEDULES = 20
-_MOST_CONTAINERS = 20
-_MOST_ROUTES = 20
 _LONGEST_LABEL = 63
-_DAY = 86_400
-_SECONDS = {"scaleUpSeconds": _DAY, "scaleDownSeconds": _DAY}
-_PERCENT = {"scaleUpPercent": 10_000, "scaleDownPercent": 100}
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
-_RESERVED = ("pods",)
-FORMER_NAMES = {
-    "average": "algorithm; PerPod is Average, Total is Absolute",
-    "hpaWiring": "hpaConfiguration; Enforce is Manage",
-    "multipleOf": "replicaMultiple",
-    "tolerateZero": "acceptZeroUsage",
-    "stepTolerance": "step.tolerance",
-    "toleranceIn": "step.toleranceUnit; Ratio is Percent",
-    "trigger": "step.trigger",
-    "stepUp": "step.up",
-    "stepDown": "step.down",
-    "minPods": "step.minPods",
-    "of": "relativeTo",
-    "graceSeconds": "registrationGraceSeconds",
-    "absentSeconds": "absenceConfirmationSeconds",
-    "unhealthyIsOut": "treatUnhealthyAsOut",
-    "anyOut": "anyInstanceOut",
-}
-"""Fields that have another name now. The CRD refuses each with the same sentence."""
-_NAME_ADVICE = (
-    "a metric name is lower case letters, digits, - and _, begins and ends with a letter or digit, and is not pods "
-    "(effective_pods is a metric of its own)"
-)
 _LARGEST = 2**60
 _LARGEST_RATIO = 10
-_SATURATION_FACTOR = Fraction(5, 4)
-
+_NAME = re.compile(r"(?!pods$)[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
-_COOLDOWN = {Strategy.STEP: Cooldown(up=180.0, down=300.0)}
-_LARGEST_STEP = 1000
-_MOST_TOLERANCE = 1000
-_HUNDRED_PERCENT = 100
+_COOLDOWN = {Strategy.STEP: {"up": 180, "down": 300}}
+_CAPITAL = re.compile("([A-Z])")
+_SPEC = spec_schema()
+"""Read at import: a file is not read on the event loop."""
+_MARKS = {"highWatermark", "lowWatermark", "target"}
+_ATTRIBUTES = {
+    "scaleUpSeconds": "up",
+    "scaleDownSeconds": "down",
+    "scaleUpPercent": "up",
+    "scaleDownPercent": "down",
+    "highWatermark": "high",
+    "lowWatermark": "low",
+    "promQL": "prom_ql",
+    "replaceAfterSeconds": "replace_after",
+    "minAgeSeconds": "min_age",
+    "afterSeconds": "after",
+    "durationSeconds": "duration",
+    "timeZone": "zone",
+    "minReplicas": "minimum",
+    "maxReplicas": "maximum",
+}
+"""Attributes of `adapter.load.spec` that are not the field's own name in snake case."""
 
-_Pair = TypeVar("_Pair", Cooldown, Delay, Velocity)
-
-
-class _UsageResource(StrEnum):
-    CPU = "cpu"
-    MEMORY = "memory"
+Object = Mapping[str, Any]
+Broken = Iterator[tuple[str, Any, str]]
+"""Broken rules of a part: the field (empty: the part itself), the value, and the remedy."""
 
 
 def parse_policy(source: Source) -> Policy:
-    """Read a policy, with every default filled in. Raises PolicyError with every fault."""
-    faults: list[Fault] = []
-    root = FieldReader(as_mapping(source), "", faults)
-    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        value = root.get(key)
-        # Compared, not hashed: it may be a list.
-        if value not in (None, "", expected):
-            root.fault(key, value, f"must be {expected}")
-    if root.get("spec") is None:
-        root.fault("spec", None, "Required value: write the policy's spec")
-    root.get("status")
-    root.get("metadata")
-    root.close()
-    metadata, spec = root.section("metadata"), root.section("spec")
-    name = metadata.text("name", required="a policy needs a name")
-    if len(name) > _LONGEST_LABEL:
-        metadata.fault(
-            "name", name, f"must be at most {_LONGEST_LABEL} characters, for it is also used as a label value"
-        )
-    strategy = spec.choice("strategy", Strategy) or Strategy.WATERMARK
-    algorithm = spec.choice("algorithm", Algorithm) or Algorithm.AVERAGE
-    if strategy is Strategy.STEP and algorithm is Algorithm.ABSOLUTE:
-        advice = "strategy Step compares pods or their average, and needs algorithm Average"
-        spec.fault("algorithm", algorithm.value, advice)
-    metrics = _metrics(spec, strategy, algorithm)
-    replica_multiple = spec.integer("replicaMultiple", 1, 1, 1000)
-    policy = Policy(
-        namespace=metadata.text("namespace") or "default",
-        name=name,
-        uid=metadata.text("uid") if metadata.has("uid") else "",
-        generation=metadata.integer("generation", 0, 0, 2**63 - 1),
-        hpa=spec.text("hpa") or name,
-        mode=spec.choice("mode", Mode) or Mode.ACTIVE,
-        hold_until=_hold_until(metadata),
-        hpa_configuration=spec.choice("hpaConfiguration", HpaConfiguration) or HpaConfiguration.REPORT,
-        strategy=strategy,
-        algorithm=algorithm,
-        tolerance=read_tolerance(spec, strategy),
-        metrics=metrics,
-        registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
-        pulled_out=_pulled_out(spec.section("pulledOut")),
-        velocity=_directions(spec.section("velocity"), Velocity(), _PERCENT),
-        cooldown=_directions(spec.section("cooldown"), _COOLDOWN.get(strategy, Cooldown())),
-        schedules=_schedules(spec),
-        fallback=_fallback(spec),
-        min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
-        accept_zero_usage=spec.optional_flag("acceptZeroUsage"),
-        saturation_factor=_saturation_factor(spec),
-        replica_multiple=replica_multiple,
-        converge_towards=read_converge(spec, strategy, metrics),
-        step=read_step(spec, strategy, metrics, replica_multiple),
-        fast_scale_up=spec.flag("fastScaleUp", default=False),
-        notify=spec.texts("notify", _MOST_ROUTES, longest=_LONGEST_LABEL),
-    )
-    spec.close(FORMER_NAMES)
+    """Read a policy, with every default filled in. Raises PolicyError with every fault.
+
+    The rules across the fields of a part are tried once the fields themselves are right.
+    """
+    document, faults = as_mapping(source), list[Fault]()
+    given = _metadata(document, mapping_at(document, "metadata"), faults)
+    spec: dict[str, Any] = {}
+    if document.get("spec") is None:
+        faults.append(Fault("spec", None, "Required value: write the policy's spec"))
+    else:
+        spec = conform(_SPEC, document["spec"], "spec", faults) or {}
+        _judge(spec, faults)
     if faults:
-        raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
-    return policy
+        raise PolicyError(faults, f"policy {given['namespace']}/{given['name']}".rstrip("/"))
+    delay, strategy = spec.pop("delay", {}), Strategy(spec["strategy"])
+    for metric in spec["metrics"]:
+        metric["delay"] = {} if metric.get("floor") else delay | metric.get("delay", {})
+    read = {"hpa": given["name"], "tolerance": _TOLERANCE[strategy]} | given | _attributes(spec)
+    read["cooldown"] = _COOLDOWN.get(strategy, {}) | read.get("cooldown", {})
+    return msgspec.convert(read, Policy, dec_hook=lambda _, value: value)
 
 
-def _saturation_factor(spec: FieldReader) -> Fraction:
-    """How many times the load of throttled pods may be what they show."""
-    factor = spec.ratio("saturationFactor")
-    if factor is None:
-        return _SATURATION_FACTOR
-    if not 1 <= factor <= _LARGEST_RATIO:
-        advice = f'saturationFactor is a number from 1 (off) to {_LARGEST_RATIO}, such as "1.25"'
-        spec.fault("saturationFactor", spec.get("saturationFactor"), advice)
-    return factor
-
-
-def _hold_until(metadata: FieldReader) -> float | None:
-    """The end of a hold by annotation, in epoch seconds; None without one."""
-    annotations = metadata.get("annotations")
-    text = annotations.get(HOLD_UNTIL) if isinstance(annotations, Mapping) else None
-    if text is None:
-        return None
-    until = parse_time(text)
-    if until is None:
+def _metadata(document: Object, metadata: Object, faults: list[Fault]) -> dict[str, Any]:
+    """The part of a policy that its metadata gives."""
+    for key, value in document.items():
+        expected = {"apiVersion": API_VERSION, "kind": KIND}.get(key)
+        if expected and value not in (None, "", expected):
+            faults.append(Fault(key, value, f"must be {expected}"))
+        elif key not in {"apiVersion", "kind", "metadata", "spec", "status"}:
+            faults.append(Fault(str(key), value, "unknown field; known are apiVersion, kind, metadata, spec, status"))
+    read = {"namespace": metadata.get("namespace") or "default", "uid": metadata.get("uid") or ""}
+    read = {"name": metadata.get("name") or "", **read}
+    for key, value in read.items():
+        if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
+            faults.append(Fault(f"metadata.{key}", value, f"write a text of at most {MAX_NAME_LENGTH} characters"))
+        elif key == "name" and not 0 < len(value) <= _LONGEST_LABEL:
+            advice = (
+                f"a policy needs a name of at most {_LONGEST_LABEL} characters, which is also used as a label value"
+            )
+            faults.append(Fault("metadata.name", value or None, advice))
+    generation, text = metadata.get("generation") or 0, mapping_at(metadata, "annotations").get(HOLD_UNTIL)
+    if not isinstance(generation, int):
+        faults.append(Fault("metadata.generation", generation, "write an integer"))
+    until = None if text is None else parse_time(text)
+    if text is not None and until is None:
         advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
-        metadata.fault(f"annotations[{HOLD_UNTIL}]", text, advice)
-    return until
+        faults.append(Fault(f"metadata.annotations[{HOLD_UNTIL}]", text, advice))
+    return {**read, "generation": generation, "hold_until": until}
 
 
-def _metrics(spec: FieldReader, strategy: Strategy, algorithm: Algorithm) -> tuple[Metric, ...]:
-    read: list[Metric] = []
-    delay = _directions(spec.section("delay"), Delay())
-    for fields in spec.sections("metrics", MOST_METRICS):
-        metric = _metric(fields, delay)
-        if metric.name and metric.name in {earlier.name for earlier in read}:
-            fields.fault("name", metric.name, "Duplicate value: metric names are unique")
-        check_metric(fields, metric, strategy, algorithm)
-        fields.close()
-        read.append(metric)
-    if not read and isinstance(spec.get("metrics"), list | tuple | None):
-        spec.fault("metrics", None, "should have at least 1 items: a policy needs a metric")
-    if read and all(metric.floor for metric in read):
-        spec.fault("metrics", read[0].name, "a floor only keeps the count up; give a metric without floor as well")
-    return tuple(read)
+def _attributes(value: Any) -> Any:
+    """Fields by their attributes in `adapter.load.spec`."""
+    if isinstance(value, list):
+        return [_attributes(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    names = {key: _ATTRIBUTES.get(key) or _CAPITAL.sub(r"_\1", key).lower() for key in value}
+    return {names[key]: _attributes(item) for key, item in value.items()}
 
 
-def _metric(fields: FieldReader, delay: Delay) -> Metric:
-    name = fields.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
-    if name and (not _NAME.fullmatch(name) or name in _RESERVED):
-        fields.fault("name", name, _NAME_ADVICE)
-    resource = _resource(fields.section("resource")) if fields.get("resource") is not None else None
-    query = _query(fields.section("query")) if fields.get("query") is not None else None
-    if (resource is None) == (query is None):
-        fields.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
-    # A faulty `relativeTo` has its fault already; the watermarks are read as ratios all the same.
-    sources = [fields.get(key) for key in ("resource", "query")]
-    is_ratio = any(isinstance(source, Mapping) and source.get("relativeTo") for source in sources)
-    high, low = (_watermark(fields, key, is_ratio=is_ratio) for key in ("highWatermark", "lowWatermark"))
-    if high is not None and low is not None and low >= high:
-        fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")
-    target = _watermark(fields, "target", is_ratio=is_ratio, noun="target")
-    floor = fields.flag("floor", default=False)
-    if floor:
-        given = fields.get("name")
-        if query is None or is_ratio:
-            fields.fault("", given, "a floor is a query that gives one number for the service, without relativeTo")
-        if not (fields.has("highWatermark") or fields.has("target")) or fields.has("lowWatermark"):
-            its_fields = "highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark"
-            fields.fault("", given, f"a floor has {its_fields}")
-        if fields.get("delay") is not None:
-            fields.fault("", given, "a floor has no delay; take it away")
-        delay = Delay()
-    elif fields.get("delay") is not None:
-        delay = _directions(fields.section("delay"), delay)
-    return Metric(
-        name=name, resource=resource, query=query, high=high, low=low, target=target, floor=floor, delay=delay
-    )
+def _judge(spec: dict[str, Any], faults: list[Fault]) -> None:
+    """Try every rule; texts that stand for numbers and times are replaced by what they stand for."""
+    for key, read in (("tolerance", _tolerance), ("saturationFactor", _saturation_factor)):
+        if key in spec:
+            spec[key] = _converted(read, spec[key], f"spec.{key}", faults)
+    for index, metric in enumerate(spec.get("metrics", ())):
+        place = f"spec.metrics[{index}]"
+        # Where its source is faulty, nobody knows whether percentages are right.
+        marks = () if any(fault.path.startswith(place) for fault in faults) else metric.keys() & _MARKS
+        for key in sorted(marks):
+            noun = "target" if key == "target" else "watermark"
+            most = _LARGEST_RATIO if _is_share(metric) else _LARGEST
+            metric[key] = _converted(_nano, metric[key], f"{place}.{key}", faults, noun, most)
+        _try(_metric_rules, metric, place, faults)
+        _try(_query_rules, (metric or {}).get("query"), f"{place}.query", faults)
+    _try(_registry_rules, spec.get("registry"), "spec.registry", faults)
+    for index, schedule in enumerate(spec.get("schedules", ())):
+        place = f"spec.schedules[{index}]"
+        for key, parse in _TIMES.items():
+            if schedule and key in schedule:
+                schedule[key] = _converted(parse, schedule[key], f"{place}.{key}", faults)
+        _try(_schedule_rules, schedule, place, faults)
+    _try(_spec_rules, spec, "spec", faults)
 
 
-def _watermark(fields: FieldReader, key: str, *, is_ratio: bool, noun: str = "watermark") -> Fraction | None:
-    """A watermark or target in nano-units, rounded up as the API server rounds quantities."""
-    text = fields.quantity_text(key)
-    if not text:
-        return None
+def _try(rules: Callable[[Any], Broken], part: Object | None, place: str, faults: list[Fault]) -> None:
+    """Try the rules of a part that has no fault yet."""
+    if part is None or any(fault.path.startswith(place) for fault in faults):
+        return
+    for key, value, advice in rules(part):
+        faults.append(Fault(f"{place}.{key}".rstrip("."), value, advice))
+
+
+class _ValueError(Exception):
+    """The value is wrong; the text is the remedy."""
+
+
+def _converted(read: Callable[..., Any], value: Any, place: str, faults: list[Fault], *more: Any) -> Any:
     try:
-        value = parse_quantity(percent_as_quantity(text))
+        return read(str(value), *more)
+    except _ValueError as error:
+        faults.append(Fault(place, value, str(error)))
+        return None
+
+
+def _ratio(text: str) -> Fraction:
+    try:
+        # The exact number that the CRD's rules compute.
+        return parse_quantity(text.replace("%", "e-2"))
     except QuantityError:
-        fields.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
-        return None
-    advice = ""
-    if value <= 0:
-        advice = f"a {noun} must be more than 0"
-    elif value > _LARGEST:
-        advice = f"a {noun} must be at most 1Ei"
-    elif is_ratio and value > _LARGEST_RATIO:
-        advice = 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"'
-    elif text.endswith("%") and not is_ratio:
-        advice = "a percentage needs relativeTo: Limit or Request; without it write a quantity such as 1200m"
-    if advice:
-        fields.fault(key, text, advice)
-        return None
-    return Fraction(math.ceil(value * NANO))
+        raise _ValueError('is neither a percentage such as "80%" nor a ratio such as "0.8"') from None
 
 
-def _resource(fields: FieldReader) -> ResourceMetric:
-    name = fields.choice("name", _UsageResource)
-    if fields.get("name") is None:
-        fields.fault("name", None, "Required value: cpu or memory")
-    resource = ResourceMetric(
-        name=name.value if name else "",
-        containers=fields.texts("containers", _MOST_CONTAINERS),
-        relative_to=fields.choice("relativeTo", Capacity),
-    )
-    fields.close(FORMER_NAMES)
-    return resource
-
-
-def _query(fields: FieldReader) -> Query:
-    query = Query(
-        name=fields.text("name"),
-        prom_ql=fields.text("promQL", longest=4096),
-        server=fields.text("server"),
-        relative_to=fields.choice("relativeTo", Capacity),
-        resource=fields.text("resource", longest=_LONGEST_LABEL * 2),
-        containers=fields.texts("containers", _MOST_CONTAINERS),
-    )
-    if fields.has("name") == fields.has("promQL"):
-        fields.fault("", None, "give exactly one of name (a query of the settings) and promQL")
-    if fields.has("promQL") != fields.has("server"):
-        fields.fault("", None, "promQL and server go together; a named query knows its server")
-    if fields.has("relativeTo") != fields.has("resource"):
-        advice = "relativeTo and resource go together: whose limits or requests the query is compared with"
-        fields.fault("", None, advice)
-    if fields.has("containers") and not fields.has("relativeTo"):
-        fields.fault("", None, "containers only matters together with relativeTo")
-    fields.close(FORMER_NAMES)
-    return query
-
-
-def _registry(fields: FieldReader) -> Registry:
-    registry = Registry(
-        name=fields.text("name", required="Required value: a registry needs a name"),
-        service=fields.text("service"),
-        namespace=fields.text("namespace"),
-        group=fields.text("group"),
-        registration_grace_seconds=fields.integer("registrationGraceSeconds", 180, 0, _DAY),
-        absence_confirmation_seconds=fields.integer("absenceConfirmationSeconds", 45, 0, _DAY),
-        treat_unhealthy_as_out=fields.flag("treatUnhealthyAsOut", default=True),
-        any_instance_out=fields.flag("anyInstanceOut", default=False),
-        match=fields.choice("match", Match) or Match.IP_PORT,
-        port=fields.optional_integer("port", 1, 65_535),
-        pod_name_key=fields.text("podNameKey"),
-    )
-    if registry.name and registry.name != KUBERNETES and not registry.service:
-        fields.fault("", registry.name, "a registry needs service, the name the pods register under")
-    if registry.name == KUBERNETES and any(
-        fields.has(key) for key in ("service", "namespace", "group", "port", "podNameKey")
-    ):
-        fields.fault(
-            "",
-            registry.name,
-            "registry kubernetes reads the pods themselves; leave service, namespace, group, port and podNameKey away",
-        )
-    fields.close(FORMER_NAMES)
-    return registry
-
-
-def _pulled_out(fields: FieldReader) -> PulledOut:
-    pulled_out = PulledOut(
-        replace=fields.flag("replace", default=True),
-        replace_after=fields.integer("replaceAfterSeconds", 60, 0, _DAY),
-        min_age=fields.integer("minAgeSeconds", 600, 0, _DAY),
-        delete_first=fields.flag("deleteFirst", default=False),
-    )
-    fields.close()
-    return pulled_out
-
-
-def _directions(fields: FieldReader, default: _Pair, most: Mapping[str, int] = _SECONDS) -> _Pair:
-    """A velocity, cooldown or delay; an absent direction has the default's. `most`: the largest value of each key."""
-    up, down = (fields.optional_integer(key, 0, largest) for key, largest in most.items())
-    fields.close()
-    return replace(default, up=default.up if up is None else up, down=default.down if down is None else down)
-
-
-def _schedules(spec: FieldReader) -> tuple[Schedule, ...]:
-    read = []
-    for fields in spec.sections("schedules", _MOST_SCHEDULES):
-        name = fields.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_LABEL)
-        cron = fields.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
-        if cron and (reason := _cron_fault(cron)):
-            fields.fault("cron", cron, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
-            cron = ""
-        zone: tzinfo = UTC
-        zone_name = fields.text("timeZone") or "UTC"
-        try:
-            zone = ZoneInfo(zone_name)
-        except (ValueError, OSError, LookupError):
-            advice = "is not a time zone; write a name of the IANA database, such as Asia/Shanghai"
-            fields.fault("timeZone", zone_name, advice)
-        schedule = Schedule(
-            name=name,
-            cron=cron or "0 0 * * *",
-            zone=zone,
-            duration=fields.integer("durationSeconds", 3600, 60, 7 * _DAY),
-            minimum=fields.optional_integer("minReplicas", 0, MOST_REPLICAS),
-            maximum=fields.optional_integer("maxReplicas", 1, MOST_REPLICAS),
-        )
-        if not fields.has("durationSeconds"):
-            fields.fault("durationSeconds", None, "Required value: how long each time lasts")
-        if schedule.minimum is None and schedule.maximum is None:
-            fields.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
-        elif schedule.minimum is not None and schedule.maximum is not None and schedule.minimum > schedule.maximum:
-            fields.fault("minReplicas", schedule.minimum, "minReplicas must be at most maxReplicas")
-        fields.close()
-        read.append(schedule)
-    names = [schedule.name for schedule in read if schedule.name]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        spec.fault("schedules", name, "Duplicate value; name each schedule once")
-    return tuple(read)
-
-
-def _cron_fault(cron: str) -> str:
-    fields = [field for field in cron.split(" ") if field]
-    if len(fields) != 5 or fields != cron.split():
-        return "it has not five fields"
-    try:
-        first = next(CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC)), None)
-    except CronSimError as error:
-        return str(error)
-    return "" if first is not None else "it never comes"
-
-
-def _fallback(spec: FieldReader) -> Fallback | None:
-    if spec.get("fallback") is None:
-        return None
-    fields = spec.section("fallback")
-    if not fields.has("replicas"):
-        fields.fault("replicas", None, "Required value: the count to have at least")
-    minimum = Fallback(
-        after=fields.integer("afterSeconds", 300, 0, _DAY), replicas=fields.integer("replicas", 1, 1, MOST_REPLICAS)
-    )
-    fields.close()
-    return minimum
-
-
-def read_tolerance(spec: FieldReader, strategy: Strategy) -> Fraction:
-    """The policy's tolerance as a ratio. Strategy Step has its own, `step.tolerance`."""
-    tolerance = spec.ratio("tolerance")
-    if tolerance is None:
-        return _TOLERANCE[strategy]
-    if strategy is Strategy.STEP:
-        spec.fault("tolerance", spec.get("tolerance"), "strategy Step has step.tolerance instead of tolerance")
-    elif not 0 <= tolerance < 1:
-        spec.fault("tolerance", spec.get("tolerance"), 'tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
+def _tolerance(text: str) -> Fraction:
+    tolerance = _ratio(text)
+    if not 0 <= tolerance < 1:
+        raise _ValueError('tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
     return tolerance
 
 
-def read_step(spec: FieldReader, strategy: Strategy, metrics: Iterable[Metric], replica_multiple: int) -> Step:
-    """The parameters of strategy Step; the defaults for every other strategy, which may not have them."""
-    fields = spec.section("step")
-    step = Step(
-        tolerance=fields.integer("tolerance", 15, 0, _MOST_TOLERANCE),
-        tolerance_unit=fields.choice("toleranceUnit", ToleranceUnit) or ToleranceUnit.POINTS,
-        trigger=fields.choice("trigger", Trigger) or Trigger.ANY_POD,
-        up=fields.integer("up", 2, 0, _LARGEST_STEP),
-        down=fields.integer("down", 2, 1, _LARGEST_STEP),
-        min_pods=fields.integer("minPods", 2, 0, MOST_REPLICAS),
-    )
-    fields.close()
-    if strategy is not Strategy.STEP:
-        if spec.has("step"):
-            spec.fault("step", None, "step is for strategy Step; remove it, or write strategy: Step")
-        return step
-    if replica_multiple > step.down:
-        advice = f"step.down must be at least replicaMultiple, or a step down ({step.down}) would be rounded up again"
-        spec.fault("replicaMultiple", replica_multiple, advice)
-    is_ratio = step.tolerance_unit is ToleranceUnit.PERCENT
-    advice = "step.tolerance must be less than the target, or no pod would ever be removed; write a smaller one"
-    if is_ratio and step.tolerance >= _HUNDRED_PERCENT:
-        fields.fault("tolerance", step.tolerance, advice)
-    for metric in () if is_ratio else metrics:
-        points = Fraction(step.tolerance, 1 if metric.relative_to is None else _HUNDRED_PERCENT)
-        if metric.resource is not None and metric.relative_to is None:
-            spec.fault(
-                "metrics",
-                metric.name,
-                "step.tolerance in Points is for queries and for shares of limits or requests; for plain cpu or memory "
-                "write step.toleranceUnit Percent",
-            )
-        elif metric.target is not None and not metric.floor and metric.target <= points * NANO:
-            fields.fault("tolerance", step.tolerance, f"{advice}, or step.toleranceUnit Percent (metric {metric.name})")
-    return step
+def _saturation_factor(text: str) -> Fraction:
+    factor = _ratio(text)
+    if not 1 <= factor <= _LARGEST_RATIO:
+        raise _ValueError(f'saturationFactor is a number from 1 (off) to {_LARGEST_RATIO}, such as "1.25"')
+    return factor
 
 
-def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, algorithm: Algorithm) -> None:
-    """Add a fault where the metric has watermarks or a target that the strategy does not take."""
-    has_watermarks = fields.has("highWatermark") or fields.has("lowWatermark")
-    has_target = fields.has("target")
-    if not has_watermarks and not has_target:
-        advice = "give highWatermark, lowWatermark, or both; strategies Ratio and Step take target"
-        fields.fault("", metric.name, advice)
-    elif strategy is Strategy.WATERMARK and has_target:
-        advice = "target is for strategies Ratio and Step; strategy Watermark takes highWatermark and lowWatermark"
-        fields.fault("target", fields.get("target"), advice)
-    elif strategy is not Strategy.WATERMARK and (has_watermarks or not has_target):
-        advice = "strategies Ratio and Step take target, and neither highWatermark nor lowWatermark"
-        fields.fault("", metric.name, advice)
-    if algorithm is Algorithm.ABSOLUTE and metric.relative_to is not None:
-        fields.fault(
-            "",
-            metric.name,
-            "algorithm Absolute adds up usage; a metric with relativeTo is a ratio and needs algorithm Average",
-        )
+def _nano(text: str, noun: str, most: int) -> Fraction:
+    """A watermark or target in nano-units, rounded up as the API server rounds quantities."""
+    try:
+        value = parse_quantity(text.replace("%", "e-2"))
+    except QuantityError:
+        raise _ValueError("is not a quantity; write a number such as 1200m, 0.5 or 300Mi") from None
+    if value <= 0:
+        raise _ValueError(f"a {noun} must be more than 0")
+    if value > _LARGEST:
+        raise _ValueError(f"a {noun} must be at most 1Ei")
+    if value > most:
+        raise _ValueError('a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"')
+    if text.endswith("%") and most != _LARGEST_RATIO:
+        raise _ValueError("a percentage needs relativeTo: Limit or Request; without it write a quantity such as 1200m")
+    return Fraction(math.ceil(value * NANO))
 
 
-def read_converge(spec: FieldReader, strategy: Strategy, metrics: tuple[Metric, ...]) -> Converge | None:
-    """The watermark to drift to; only strategy Watermark has any."""
-    towards = spec.choice("convergeTowards", Converge)
-    if towards is None:
-        return None
-    if strategy is not Strategy.WATERMARK:
+def _cron(text: str) -> str:
+    fields = [field for field in text.split(" ") if field]
+    reason = "it has not five fields" if len(fields) != 5 or fields != text.split() else ""
+    try:
+        if not reason and next(CronSim(text, datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
+            reason = "it never comes"
+    except CronSimError as error:
+        reason = str(error)
+    if reason:
+        raise _ValueError(f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
+    return text
+
+
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, LookupError):
+        raise _ValueError("is not a time zone; write a name of the IANA database, such as Asia/Shanghai") from None
+
+
+_TIMES: Mapping[str, Callable[[str], Any]] = {"cron": _cron, "timeZone": _zone}
+
+
+def _is_share(metric: Object) -> bool:
+    """Whether its values are compared with limits or requests."""
+    return any("relativeTo" in mapping_at(metric, key) for key in ("resource", "query"))
+
+
+def _metric_rules(metric: Object) -> Broken:
+    name, high, low = metric["name"], metric.get("highWatermark"), metric.get("lowWatermark")
+    if not _NAME.fullmatch(name):
+        advice = "a metric name is lower case letters, digits, - and _, begins and ends with a letter or digit, and is "
+        yield "name", name, f"{advice}not pods (effective_pods is a metric of its own)"
+    if ("resource" in metric) == ("query" in metric):
+        yield "", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)"
+    if not metric.keys() & _MARKS:
+        yield "", name, "give highWatermark, lowWatermark, or both; strategies Ratio and Step take target"
+    if high is not None and low is not None and low >= high:
+        yield "lowWatermark", None, "lowWatermark must be below highWatermark"
+    if metric.get("floor"):
+        if "query" not in metric or _is_share(metric):
+            yield "", name, "a floor is a query that gives one number for the service, without relativeTo"
+        if not metric.keys() & {"highWatermark", "target"} or low is not None:
+            its_fields = "highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark"
+            yield "", name, f"a floor has {its_fields}"
+        if "delay" in metric:
+            yield "", name, "a floor has no delay; take it away"
+
+
+def _query_rules(query: Object) -> Broken:
+    if ("name" in query) == ("promQL" in query):
+        yield "", None, "give exactly one of name (a query of the settings) and promQL"
+    if ("promQL" in query) != ("server" in query):
+        yield "", None, "promQL and server go together; a named query knows its server"
+    if ("relativeTo" in query) != ("resource" in query):
+        yield "", None, "relativeTo and resource go together: whose limits or requests the query is compared with"
+    if "containers" in query and "relativeTo" not in query:
+        yield "", None, "containers only matters together with relativeTo"
+
+
+def _registry_rules(registry: Object) -> Broken:
+    if registry["name"] != KUBERNETES and "service" not in registry:
+        yield "", registry["name"], "a registry needs service, the name the pods register under"
+    foreign = ("service", "namespace", "group", "port", "podNameKey")
+    if registry["name"] == KUBERNETES and registry.keys() & set(foreign):
+        yield "", KUBERNETES, f"registry kubernetes reads the pods themselves; leave {', '.join(foreign)} away"
+
+
+def _schedule_rules(schedule: Object) -> Broken:
+    least, most = schedule.get("minReplicas"), schedule.get("maxReplicas")
+    if least is None and most is None:
+        yield "", schedule["name"], "a schedule needs minReplicas, maxReplicas or both"
+    elif least is not None and most is not None and least > most:
+        yield "minReplicas", least, "minReplicas must be at most maxReplicas"
+
+
+def _spec_rules(spec: Object) -> Broken:
+    metrics, strategy = spec["metrics"], spec["strategy"]
+    if all(metric.get("floor") for metric in metrics):
+        yield "metrics", None, "a floor only keeps the count up; give a metric without floor as well"
+    yield from _strategy_rules(spec)
+    if strategy == Strategy.STEP:
+        yield from _step_rules(spec)
+    elif "step" in spec:
+        yield "step", None, "step is for strategy Step; remove it, or write strategy: Step"
+    towards = spec.get("convergeTowards")
+    if towards and strategy != Strategy.WATERMARK:
         advice = "convergeTowards moves the count between two watermarks; strategies Ratio and Step have one target"
-        spec.fault("convergeTowards", towards.value, advice)
-        return None
-    named = [m.high if towards is Converge.HIGH else m.low for m in metrics if not m.floor]
-    if metrics and not any(named):
-        key = "highWatermark" if towards is Converge.HIGH else "lowWatermark"
-        spec.fault("convergeTowards", towards.value, f"convergeTowards {towards.value} needs a metric with {key}")
-    return towards
+        yield "convergeTowards", towards, advice
+    elif towards:
+        key = f"{towards.lower()}Watermark"
+        if not any(key in metric and not metric.get("floor") for metric in metrics):
+            yield "convergeTowards", towards, f"convergeTowards {towards} needs a metric with {key}"
+
+
+def _strategy_rules(spec: Object) -> Broken:
+    """What the strategy and the algorithm take of each metric."""
+    is_watermark = spec["strategy"] == Strategy.WATERMARK
+    for index, metric in enumerate(spec["metrics"]):
+        place, name = f"metrics[{index}]", metric["name"]
+        if is_watermark and "target" in metric:
+            advice = "target is for strategies Ratio and Step; strategy Watermark takes highWatermark and lowWatermark"
+            yield f"{place}.target", None, advice
+        if not is_watermark and metric.keys() & {"highWatermark", "lowWatermark"}:
+            yield place, name, "strategies Ratio and Step take target, and neither highWatermark nor lowWatermark"
+        if spec["algorithm"] == Algorithm.ABSOLUTE and _is_share(metric):
+            advice = "algorithm Absolute adds up usage; a metric with relativeTo is a ratio and needs algorithm Average"
+            yield place, name, advice
+
+
+def _step_rules(spec: Object) -> Broken:
+    step = conform(_SPEC["properties"]["step"], spec.get("step", {}), "", [])
+    tolerance, is_ratio = step["tolerance"], step["toleranceUnit"] == ToleranceUnit.PERCENT
+    if spec["algorithm"] == Algorithm.ABSOLUTE:
+        yield "algorithm", "Absolute", "strategy Step compares pods or their average, and needs algorithm Average"
+    if "tolerance" in spec:
+        yield "tolerance", None, "strategy Step has step.tolerance instead of tolerance"
+    if spec["replicaMultiple"] > step["down"]:
+        advice = (
+            f"step.down must be at least replicaMultiple, or a step down ({step['down']}) would be rounded up again"
+        )
+        yield "replicaMultiple", spec["replicaMultiple"], advice
+    advice = "step.tolerance must be less than the target, or no pod would ever be removed; write a smaller one"
+    if is_ratio and tolerance >= 100:
+        yield "step.tolerance", tolerance, advice
+    for metric in () if is_ratio else spec["metrics"]:
+        points = Fraction(tolerance, 100 if _is_share(metric) else 1)
+        if "resource" in metric and not _is_share(metric):
+            advice = "step.tolerance in Points is for queries and for shares of limits or requests; for plain cpu or "
+            yield "metrics", metric["name"], f"{advice}memory write step.toleranceUnit Percent"
+        elif not metric.get("floor") and metric.get("target", math.inf) <= points * NANO:
+            advice += f", or step.toleranceUnit Percent (metric {metric['name']})"
+            yield "step.tolerance", tolerance, advice

@@ -46,7 +46,7 @@ from adapter.usage import prometheus_api, promql, query_results, resource_metric
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
 from tests.fuzz.spoil import STRANGE, TEXTS, mangle, spoilt
-from tests.policy.test_schema import EVERYTHING
+from tests.policy.wrong import EVERYTHING
 
 TIME = "2026-01-01T12:00:00Z"
 QUERY = 'sum by (namespace, pod) (rate(http_requests_total{namespace="$namespace"}[5m] offset 1m)) or vector(1)'

@@ -107,6 +107,19 @@ async def test_custom_resource_without_its_crd_has_only_its_live_scale(
     assert found.has_scale
 
 
+@pytest.mark.parametrize(("api_version", "kind"), [("apps/v1beta2", "Deployment"), ("apps/v1", "deployment")])
+async def test_group_and_kind_are_mapped_as_by_the_hpa_controller(
+    resources: RestMapper, api_version: str, kind: str
+) -> None:
+    found = await resources.scalable(api_version, kind)
+    assert (found.api_version, found.kind, found.plural) == ("apps/v1", "Deployment", "deployments")
+
+
+async def test_old_version_of_a_custom_kind_is_mapped_to_the_served_one(resources: RestMapper) -> None:
+    found = await resources.scalable("argoproj.io/v1alpha0", "rollout")
+    assert (found.api_version, found.kind) == ("argoproj.io/v1alpha1", "Rollout")
+
+
 async def test_kind_without_a_scale_cannot_be_scaled(resources: RestMapper) -> None:
     assert not (await resources.find("apps/v1", "DaemonSet")).has_scale
     with pytest.raises(UnknownKind, match=r"DaemonSet \(apps/v1\) cannot be scaled"):

@@ -8,7 +8,7 @@ import pytest
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
-from adapter.policy.field_reader import PolicyError
+from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import (
     CrossVersionReference,
     HpaMetric,

@@ -53,6 +53,7 @@ class TestLinks:
         [
             (CrossVersionReference("apps/v1", "Deployment", "web"), True),
             (CrossVersionReference("apps/v1beta1", "Deployment", "web"), True),
+            (CrossVersionReference("apps/v1", "deployment", "web"), True),
             (CrossVersionReference("extensions/v1beta1", "Deployment", "web"), False),
             (CrossVersionReference("v1", "Deployment", "web"), False),
             (CrossVersionReference("apps/v1", "StatefulSet", "web"), False),
@@ -60,9 +61,7 @@ class TestLinks:
         ],
         ids=lambda value: "/".join(value) if isinstance(value, CrossVersionReference) else str(value),
     )
-    def test_group_kind_and_name_make_a_target_one_and_its_version_does_not(
-        self, reference: CrossVersionReference, *, same: bool
-    ) -> None:
+    def test_group_kind_and_name_identify_a_target(self, reference: CrossVersionReference, *, same: bool) -> None:
         made = links(web="web", other="other")
         made.put_hpa("web", hpa())
         made.put_hpa("other", replace(hpa("other"), target=reference))

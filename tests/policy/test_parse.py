@@ -30,11 +30,11 @@ from adapter.load.spec import (
     Strategy,
     Velocity,
 )
-from adapter.policy.field_reader import PolicyError, PolicyObject
+from adapter.policy.documents import PolicyError, PolicyObject
 from adapter.policy.watermark_policy import parse_policy
 from tests.policy.conftest import PolicyApi
 from tests.policy.strategies import specs
-from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, PLAN, RPS, metric, policy
+from tests.policy.wrong import CPU, EVERYTHING, LUNCH, MEMORY, NACOS, PLAN, RPS, metric, policy
 
 
 def test_absent_fields_have_the_defaults_of_the_specification() -> None:
@@ -149,6 +149,15 @@ def test_a_hold_without_a_time_is_a_fault_that_names_the_annotation(text: str) -
     (fault,) = caught.value.faults
     assert fault.path == "metadata.annotations[effective-load.io/hold-until]"
     assert "2026-01-01T12:00:00Z" in str(fault)
+
+
+def test_a_policy_with_every_field_is_valid() -> None:
+    read = parse_policy(policy(**EVERYTHING))
+    assert (read.registry and read.registry.port, read.saturation_factor, len(read.metrics)) == (
+        8080,
+        Fraction(5, 4),
+        5,
+    )
 
 
 def test_a_velocity_of_zero_is_no_absent_one() -> None:

@@ -1,6 +1,6 @@
 """Wrong policies: what is wrong with each, where, and words that both the API server's sentence and ours must have.
 
-`test_schema.py` tries the bounds of every single field; here is one of each kind of bound, for the API server's words.
+Here is one of each kind of bound, for the words of both: the bounds themselves are read from the CRD.
 """
 
 import copy
@@ -23,6 +23,52 @@ def policy(name: str = "checkout", namespace: str = "shop", /, **spec: Any) -> O
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"metrics": [copy.deepcopy(CPU)], **copy.deepcopy(spec)},
     }
+
+
+PROMQL = {"promQL": "up", "server": "main", "relativeTo": "Limit", "resource": "memory", "containers": ["app"]}
+EVERYTHING: Object = {
+    "hpa": "web",
+    "mode": "Active",
+    "hpaConfiguration": "Report",
+    "strategy": "Watermark",
+    "algorithm": "Average",
+    "tolerance": "1%",
+    "metrics": [
+        {**CPU, "resource": {"name": "cpu", "containers": ["app"], "relativeTo": None}},
+        {**MEMORY, "resource": {**MEMORY["resource"], "containers": ["app"]}, "lowWatermark": "0.5"},
+        {**RPS, "query": PROMQL, "highWatermark": "80%"},
+        {**RPS, "name": "named", "delay": {"scaleUpSeconds": 60, "scaleDownSeconds": 300}},
+        PLAN,
+    ],
+    "registry": {
+        **NACOS,
+        "namespace": "public",
+        "group": "DEFAULT_GROUP",
+        "registrationGraceSeconds": 180,
+        "absenceConfirmationSeconds": 45,
+        "treatUnhealthyAsOut": True,
+        "anyInstanceOut": False,
+        "match": "IPPort",
+        "port": 8080,
+        "podNameKey": "pod",
+    },
+    "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "minAgeSeconds": 600, "deleteFirst": False},
+    "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
+    "delay": {"scaleUpSeconds": 30, "scaleDownSeconds": 600},
+    "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
+    "schedules": [
+        {**LUNCH, "timeZone": "Asia/Shanghai"},
+        {"name": "night", "cron": "0 22 * * *", "durationSeconds": 3600, "maxReplicas": 5},
+    ],
+    "fallback": {"afterSeconds": 300, "replicas": 10},
+    "minServingPercent": 50,
+    "acceptZeroUsage": False,
+    "saturationFactor": "1.25",
+    "replicaMultiple": 1,
+    "convergeTowards": "High",
+    "fastScaleUp": False,
+    "notify": ["oncall"],
+}
 
 
 class Wrong(NamedTuple):
@@ -242,14 +288,14 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("a port beyond all", {"registry": {**NACOS, "port": 70000}}, "less than or equal to 65535")
     ],
     "spec.acceptZeroUsage": [("a flag in words", {"acceptZeroUsage": "yes"}, "boolean")],
+    "spec.notify[1]": [("one route twice", {"notify": ["oncall", "oncall"]}, "Duplicate value")],
+    "spec.notify[0]": [("a route without a name", {"notify": [""]}, "")],
     "spec.notify": [
-        ("one route twice", {"notify": ["oncall", "oncall"]}, "Duplicate value"),
-        ("a route without a name", {"notify": [""]}, ""),
         ("a route by itself", {"notify": "oncall"}, "notify"),
     ],
     "spec.lowWaterMark": [("a key that does not exist", {"lowWaterMark": 1}, "unknown field")],
     "spec.cooldown.scaleUpSeconds": [("a cooldown in words", {"cooldown": {"scaleUpSeconds": "1m"}}, "integer")],
-    "spec.schedules": [("two schedules of one name", {"schedules": [LUNCH, LUNCH]}, "Duplicate value")],
+    "spec.schedules[1].name": [("two schedules of one name", {"schedules": [LUNCH, LUNCH]}, "Duplicate value")],
     "spec.schedules[0]": [
         ("a schedule for nothing", lunch(minReplicas=None), "a schedule needs minReplicas, maxReplicas or both")
     ],

@@ -27,6 +27,7 @@ from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.roster import Roster
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, Usage
 from adapter.load.spec import Policy, Query, Scale, Target
+from adapter.policy.documents import type_fault
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.instance_json import InstanceList
 from adapter.policy.linking import target_pods
@@ -136,7 +137,7 @@ def _memory(value: Mapping[str, Any]) -> Memory:
     except MemoryDecodeError as error:
         raise RefusedError(error.fault) from error
     except msgspec.ValidationError as error:
-        raise RefusedError(MemoryDecodeError.of_type(error).fault.within("observed")) from error
+        raise RefusedError(type_fault(error).within("observed")) from error
 
 
 def _roster(value: object) -> Roster:

@@ -8,7 +8,7 @@ from adapter.commands.explain.read import Explained
 from adapter.commands.terminal.output import duration
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags
-from adapter.hpa.go_numbers import milli
+from adapter.hpa.pods import milli
 from adapter.load.quantity import parse_nano, percent_text
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import Hpa

@@ -17,7 +17,7 @@ from adapter.load.spec import Algorithm, Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Wiring, flaws
-from adapter.policy.field_reader import PolicyError
+from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, MOST_METRICS, parse_policy
 

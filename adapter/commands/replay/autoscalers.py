@@ -9,8 +9,7 @@ from typing import TypeVar
 from adapter.commands.replay.model import Autoscaler, Ranges, View
 from adapter.commands.replay.stock import hpa_following
 from adapter.hpa.controller import Controller, Values
-from adapter.hpa.go_numbers import milli
-from adapter.hpa.pods import ModelPod, ModelSample
+from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.bounds import SATURATED, band_of
