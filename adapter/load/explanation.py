@@ -83,7 +83,7 @@ def range_text(lower: int | None, upper: int | None) -> str:
     """The range of counts that the load allows, for people."""
     if lower is None and upper is None:
         return "any count"
-    if upper is None:
+    if upper is None or (lower is not None and lower > upper):  # up beats down
         return f"at least {lower}"
     return f"at most {upper}" if lower is None else f"{lower} to {upper}"
 
@@ -142,7 +142,8 @@ def _proposal(outcome: Outcome, assessment: Assessment, current: int) -> str:
         return f"{metric.name} proposes at least {outcome.proposal} (now {current})"
     parts = []
     if reading is not None and reading.needed is not None:
-        parts.append(f"{_many(reading.needed, 'serving pod')} carry the known load at the high watermark")
+        mark = "high watermark" if metric.target is None else "target"
+        parts.append(f"{_many(reading.needed, 'serving pod')} carry the known load at the {mark}")
         if policy.strategy is Strategy.STEP:
             parts.append(f"{policy.step.up} of them by step.up")
         if outcome.replaced:
@@ -176,7 +177,7 @@ def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
         is_up, delay = outcome.verdict is Verdict.ABOVE, metric.metric.delay
         seconds, side = (delay.up, "above the high") if is_up else (delay.down, "below the low")
         why = f"its samples must be {side} watermark for {seconds:g} s"
-    elif outcome.held_by is None and metric.upper.spare is not None:
+    elif outcome.held_by is None and outcome.lower_bound is None and metric.upper.spare is not None:
         why = f"{_many(step.down, 'pod')} fewer would leave the others above the limit"
         if outcome.proposal < current:
             why = f"{_many(current - outcome.proposal, 'pod')} fewer (step.down {step.down})"

@@ -67,7 +67,7 @@ async def test_the_page_shows_the_servers_decision(run: Run) -> None:
     assert await run("web") == OK
     for line in (
         "asks for 12 (now 10), served as 12",
-        "the load needs at least 12 and sets no most",
+        "the load allows at least 12",
         "● effective 1440m   ○ over all running pods 1008m   ┃ 0 … 1200m",
         "pulled out by hand (annotation effective-load.io/pulled-out)",
         "it sets 12 (now 10)",

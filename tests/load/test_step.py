@@ -125,7 +125,12 @@ def test_a_step_down_leaves_pods_that_carry_the_load_within_the_bound(
     ("loads", "memory", "words"),
     [
         ([73, 75, 82], None, "one of them 82%, above the target 60% (acts beyond 75%)"),
-        ([73, 75, 82], None, "6 serving pods carry the known load at the high watermark; 2 of them by step.up"),
+        ([73, 75, 82], None, "6 serving pods carry the known load at the target; 2 of them by step.up"),
+        (
+            [100, *[5] * 9],
+            None,
+            "allows at least 10 (5 serving pods carry the known load at the target; 2 of them by step.up): proposes 10",
+        ),
         ([50, 45, 47, 52, 43, 40], None, "(2 pods fewer (step.down 2)): proposes 4 (now 6)"),
         ([5, 5], None, "(step.minPods 2): proposes 2"),
         ([74, 74, 74, 74, 10], None, "(2 pods fewer would leave the others above the limit): proposes 5"),

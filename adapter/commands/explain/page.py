@@ -22,7 +22,7 @@ from adapter.commands.terminal.command import FAILED, NO_DECISION, OK
 from adapter.commands.terminal.output import duration, printable
 from adapter.commands.terminal.waiting import waiting
 from adapter.kube.session import Session
-from adapter.load.explanation import value_text
+from adapter.load.explanation import range_text, value_text
 from adapter.load.quantity import parse_nano
 from adapter.runtime.times import format_time, parse_time
 
@@ -158,9 +158,7 @@ def _headline(explained: Explained, decision: Mapping[str, Any] | None) -> Itera
         yield "the server's decision is not known"
     else:
         yield f"asks for {decision['desiredReplicas']} (now {decision['current']}), served as {decision['served']}"
-        low, high = (decision.get(key) for key in ("lowerBound", "upperBound"))
-        least = "sets no least count" if low is None else f"needs at least {low}"
-        yield f"the load {least} and {'sets no most' if high is None else f'allows at most {high}'}"
+        yield f"the load allows {range_text(decision.get('lowerBound'), decision.get('upperBound'))}"
 
 
 def band(metric: Mapping[str, Any], *, is_share: bool) -> Iterator[Text]:

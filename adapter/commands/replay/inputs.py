@@ -17,7 +17,7 @@ from adapter.commands.replay.prometheus_history import Source, read_history, rea
 from adapter.commands.replay.stock import capacity_of, throttles_of
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Metric, Policy, ResourceMetric
-from adapter.policy.field_reader import mapping_at
+from adapter.policy.documents import mapping_at
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import Fault, FaultyDocument, closest
