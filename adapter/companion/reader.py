@@ -18,6 +18,8 @@ READ_SECONDS = 2.0
 """The time limit for reading one object; the writes of its lane wait for it."""
 FIRST_WITH_TOLERANCE = (1, 35)
 """The first Kubernetes version whose HPAs have a tolerance by default."""
+NAMELESS = "unknown"
+"""The manager that the API server writes for a client without a user agent."""
 _STATUSES, _ANY = Decoder(AnyObjectList), Decoder(dict[str, Any])
 
 
@@ -47,7 +49,8 @@ async def read_manager(session: Session, scale_path: str, target: Target) -> str
     entries = mapping_at(found[0], "metadata").get("managedFields") or ()
     owners = [entry for entry in entries if "f:replicas" in mapping_at(entry, "fieldsV1", "f:spec")]
     newest: dict[str, Any] = max(owners, key=lambda entry: str(entry.get("time", "")), default={})
-    return str(newest.get("manager", ""))
+    manager = str(newest.get("manager", ""))
+    return "" if manager == NAMELESS else manager
 
 
 async def has_tolerance(session: Session) -> bool | None:

@@ -99,6 +99,7 @@ class Session:
         """Closes the connections at once, those of given up requests too."""
         await self._connector.close(abort_ssl=True)
         await self._http.close()
+        await asyncio.sleep(0.01)  # transports end in turns of the loop that aiohttp does not wait for
 
     async def __aenter__(self) -> Self:
         return self

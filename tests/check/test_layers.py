@@ -177,35 +177,38 @@ async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({POLICIES: status(404, "NotFound")}, "the API server has no WatermarkPolicy: apply the definition"),
-        ({HPAS: items()}, "there is no HPA web in namespace shop; write it with `effective-load migrate`"),
-        ({HPAS: items(hpa("wbe"))}, "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe"),
+        (lambda: {POLICIES: status(404, "NotFound")}, "the API server has no WatermarkPolicy: apply the definition"),
+        (lambda: {HPAS: items()}, "there is no HPA web in namespace shop; write it with `effective-load migrate`"),
         (
-            {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
+            lambda: {HPAS: items(hpa("wbe"))},
+            "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe",
+        ),
+        (
+            lambda: {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
             "it asks for desired_replicas of WatermarkPolicy lost",
         ),
         (
-            {HPAS: items(hpa(metric={"type": "Resource", "resource": {"name": "cpu"}}))},
+            lambda: {HPAS: items(hpa(metric={"type": "Resource", "resource": {"name": "cpu"}}))},
             "HPA web does not ask for desired_",
         ),
-        ({HPAS: items(hpa(behavior={}))}, "HPA web suppresses steps of up to 10 %"),
-        ({HPAS: items(hpa(active="False"))}, "it does not act (FailedGetObjectMetric): no metric"),
+        (lambda: {HPAS: items(hpa(behavior={}))}, "HPA web suppresses steps of up to 10 %"),
+        (lambda: {HPAS: items(hpa(active="False"))}, "it does not act (FailedGetObjectMetric): no metric"),
         (
-            {f"{APPS}/namespaces/shop/deployments": items()},
+            lambda: {f"{APPS}/namespaces/shop/deployments": items()},
             "Deployment web, which HorizontalPodAutoscaler web scales, does",
         ),
-        ({USAGE: usage("web-1")}, "metrics.k8s.io has no sample of 1 of 2 Ready pods (web-2)"),
+        (lambda: {USAGE: usage("web-1")}, "metrics.k8s.io has no sample of 1 of 2 Ready pods (web-2)"),
         (
-            {POLICIES: items(policy(status="False", reason="NoDecision", message="no pod"))},
+            lambda: {POLICIES: items(policy(status="False", reason="NoDecision", message="no pod"))},
             "its status reports that it is",
         ),
-        ({POLICIES: items(policy(age=600))}, "it writes each status within two minutes, and these are older"),
+        (lambda: {POLICIES: items(policy(age=600))}, "it writes each status within two minutes, and these are older"),
         (
-            {POLICIES: items(policy(status="False", reason="WatchSilent", message="silent"))},
+            lambda: {POLICIES: items(policy(status="False", reason="WatchSilent", message="silent"))},
             "silent (reported by the status",
         ),
         (
-            {
+            lambda: {
                 RIVALS: items(
                     {"metadata": {"name": "old", "namespace": "shop"}, "spec": {"scaleTargetRef": {"name": "web"}}}
                 )
@@ -215,9 +218,9 @@ async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -
     ],
 )
 async def test_what_keeps_a_policy_from_scaling_is_one_error(
-    api: FakeApi, checked: Checked, changes: dict[str, Any], error: str
+    api: FakeApi, checked: Checked, changes: Callable[[], dict[str, Any]], error: str
 ) -> None:
-    api.answers |= changes
+    api.answers |= changes()  # their times are those of now
     found = [one for one in errors(await checked()) if one.startswith(error)]
     assert len(found) == 1
 

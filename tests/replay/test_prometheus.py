@@ -220,7 +220,7 @@ def test_real_prometheus_sums_the_pods_of_the_target_and_keeps_gaps() -> None:
     pods = ("web-5d4f8c7b9d-x7xk2", "web-5d4f8c7b9d-b4bcd", "web-api-5d4f8c7b9d-x7xk2")
     lines = [f'rps{{namespace="shop",pod="{pod}"}} 2.5 {at * 1000}\n' for at in known for pod in pods]
     lines += [f"last 1 {moments[-1] * 1000}\n"]
-    settings = "prometheus: {{servers: [{{name: main, url: '{}'}}], queries: [{{name: rps, server: main, query: {}}}]}}"
+    settings = "prometheus: {{servers: [{{name: m, url: '{}'}}], queries: [{{name: rps, server: m, query: '{}'}}]}}"
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
         exporter.set_text("".join(lines))
         prometheus.wait_value(f"last @ {moments[-1]}", 1)
