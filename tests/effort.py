@@ -1,26 +1,17 @@
 """How much work code does, in figures that no slow processor changes: a test limits calls, not seconds.
 
-Calls of functions, Python's and C's, are counted. What one call into C takes (a regular expression, `int`, `sorted`)
-is compared with what it takes for a fourth of its input: `growth`.
+Calls of functions, Python's and C's, are counted.
 """
 
 import asyncio
 import contextlib
-import gc
-import math
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
-QUADRATIC = 10.0
-"""Between 4, the growth of what is linear, and 16, that of what is quadratic."""
-_FEWEST_TRIES = 3
-_TRIES = 20
 
 
 @dataclass
@@ -59,29 +50,3 @@ def steps() -> Iterator[Effort]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.Handle, "_run", counted)
         yield most
-
-
-def growth(work: Callable[[int], object], size: int) -> float:
-    """How many times as much processor time the work takes for four times the size, each at its best.
-
-    It ends early where that is below QUADRATIC, so a busy processor makes it longer, but not wrong.
-    """
-    small = large = math.inf
-    for number in range(_TRIES):
-        small, large = min(small, seconds(lambda: work(size))), min(large, seconds(lambda: work(4 * size)))
-        if number >= _FEWEST_TRIES and large < QUADRATIC * small:
-            break
-    return large / small
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Processor time of this thread, without collections of garbage. Only for what is compared, or hangs."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        began = time.thread_time()
-        work()
-        return time.thread_time() - began
-    finally:
-        if collects:
-            gc.enable()

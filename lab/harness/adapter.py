@@ -150,13 +150,6 @@ class AdapterProcess(ProgramProcess):
         self.component.wait_ready(timeout)
         self.wait_available()
 
-    def take_over(self) -> None:
-        """Starts while another one serves, and is registered once it is ready, as a rollout does it."""
-        self.component.start()
-        self.component.wait_ready()
-        self.register()
-        self.wait_available()
-
     def restart(self, timeout: float = 60) -> None:
         """Stops the running process and starts again on the same port with the current settings."""
         self.component.stop()
