@@ -20,9 +20,9 @@ from adapter.commands.check.installation import (
     check_api_server,
     check_api_services,
     check_deployments,
+    check_servers,
     find_installation,
     installed_settings,
-    check_servers,
 )
 from adapter.commands.check.report import Finding
 from adapter.commands.cluster import Cluster

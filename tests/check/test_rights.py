@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.commands.check.rights import needed_rights, check_rights
+from adapter.commands.check.rights import check_rights, needed_rights
 from adapter.kube.session import Session
 from adapter.settings import Settings, parse_settings
 from tests.kube.fake import FakeApi, status
