@@ -205,14 +205,13 @@ def _workload(at: ManifestObject) -> Workload | None:
         return None
     labels = mapping_at(at.data, "spec", "template", "metadata", "labels")
     metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
-    selector = None
     try:
         pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
         body = msgspec.json.encode({key: value for key, value in at.data.items() if key != "status"})
         scale = target_decoder(at.api_version, at.kind, BUILT_IN)(body).scale
-        selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
-    except SelectorError:
-        pass
     except (msgspec.MsgspecError, TypeError, ValueError):
         return None
+    selector = None
+    with contextlib.suppress(SelectorError):
+        selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
     return Workload(CrossVersionReference(at.api_version, at.kind, at.name), pod, selector, at)
