@@ -41,6 +41,11 @@ class PodGroups:
     may_shrink: bool
 
     @property
+    def kept(self) -> int:
+        """How many pods stay in the count whatever they carry."""
+        return len(self.doubtful) + (0 if self.deletes_out_first else len(self.out))
+
+    @property
     def running(self) -> int:
         """How many pods are neither terminating nor finished."""
         return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
