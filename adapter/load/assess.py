@@ -8,9 +8,8 @@ from adapter.load.findings import condition_sentences
 from adapter.load.matching import registrations
 from adapter.load.memory import after_instances, after_scale, after_states, lasting
 from adapter.load.metric import assess_metric
-from adapter.load.pod_groups import group_pods
 from adapter.load.schedule import schedule_windows
-from adapter.load.states import classify, service_registry
+from adapter.load.states import classify, group_pods, service_registry
 
 
 def assess(inputs: AssessmentInputs) -> Assessment:

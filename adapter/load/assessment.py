@@ -243,7 +243,7 @@ class Outcome:
 class Decision:
     """The count that the policy asks for now.
 
-    `desired` and `served` (the metric value in milli-units, `hpa_value.served_value`) are None on error. The count
+    `desired` and `served` (the metric value in milli-units, `decide.served_value`) are None on error. The count
     moves only as far as it must to be between `lower_bound` and `upper_bound` (None: no such bound); what follows the
     metrics (schedules, velocity, cooldown, the HPA's bounds) may move it again. `verdict` is that of the winning
     metric, whose `outcome` it is; `outcomes` has those of all metrics with an answer. `suppressed`: the step that

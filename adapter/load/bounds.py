@@ -17,10 +17,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
-from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy, Trigger
+from adapter.load.states import PodGroups
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
@@ -67,13 +67,12 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
 
     By default a service total of 0 is accepted.
     """
-    high, low = (metric.high, metric.low) if metric.target is None else (metric.target, metric.target)
-    tolerance = policy.tolerance_of(metric)
+    (high, low), (beyond, under) = metric.watermarks, policy.edges_of(metric)
     return Band(
         high=high,
         low=low,
-        beyond=None if high is None else high * (1 + tolerance),
-        under=None if low is None else low * (1 - tolerance),
+        beyond=beyond,
+        under=under,
         is_absolute=policy.algorithm is Algorithm.ABSOLUTE,
         accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
         rounds_up=policy.strategy is not Strategy.WATERMARK,

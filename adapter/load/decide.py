@@ -9,11 +9,11 @@ import math
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, Limited, MetricAssessment, Outcome, Reading, Verdict
 from adapter.load.explanation import metric_errors
-from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.memory import Memory, after_scale, last_scaled
 from adapter.load.pods import GONE, PodState
+from adapter.load.quantity import approximate_float, percent_text
 from adapter.load.schedule import ScheduleLimits, limits_at
-from adapter.load.spec import Bounds, Converge, Policy, Scale
+from adapter.load.spec import Bounds, Converge, HpaTolerance, Policy, Scale
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -274,3 +274,46 @@ def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessme
     A floor decides nothing by itself.
     """
     return [metric for metric in assessment.metrics if (current or metric.total is not None) and not metric.floor]
+
+
+def served_value(desired: int, status_replicas: int) -> int:
+    """The metric value (milli-units) for a target AverageValue of 1.
+
+    With tolerance 0 the HPA sets exactly ⌈value⌉. Below the pods that exist, the smallest value of that step is served:
+    where the tolerance is not 0, it reaches every count that any value can reach.
+    """
+    if desired >= status_replicas or desired == 0:
+        return 1000 * desired
+    return 1000 * (desired - 1) + 1
+
+
+def within_hpa_tolerance(limited: Limited, scale: Scale, bounds: Bounds) -> Limited | str:
+    """The count to serve: the wanted one where the HPA would set it, else the current one.
+
+    A sentence where no value keeps the HPA at the current count: it would set the number of existing pods.
+    """
+    current = scale.replicas
+    # Outside its bounds the HPA does not read metrics.
+    if bounds.tolerance is None or not bounds.minimum <= current <= bounds.maximum:
+        return limited
+    if _hpa_sets(limited.desired, scale, bounds, bounds.tolerance) == limited.desired:
+        return limited
+    if _hpa_sets(current, scale, bounds, bounds.tolerance) == current:
+        return Limited(current, HeldBy.HPA_TOLERANCE)
+    what = "rollout in progress" if scale.status_replicas > current else "pods are still being made"
+    percents = " up and ".join(map(percent_text, bounds.tolerance))
+    return (
+        f"{what}: {current} replicas are asked for and {scale.status_replicas} pods exist, which the HPA, with its "
+        f"tolerance of {percents} down, would make the count"
+    )
+
+
+def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaTolerance) -> int:
+    """The count that the HPA sets for the served value of a count, without its `behavior`."""
+    served, pods = served_value(desired, scale.status_replicas), scale.status_replicas
+    count = -(-served // 1000)
+    # In floats, as the HPA computes: rounding decides at the edges of the tolerance.
+    down, up = approximate_float(tolerance.down), approximate_float(tolerance.up)
+    if pods and 1.0 - down <= served / (1000.0 * pods) <= 1.0 + up:
+        count = pods
+    return max(bounds.minimum, min(bounds.maximum, count))

@@ -8,14 +8,13 @@ from adapter.load.assessment import MetricAssessment
 from adapter.load.explanation import join_clauses, metric_errors
 from adapter.load.matching import Mismatch, match_registrations
 from adapter.load.memory import Memory
-from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.roster import Roster
 from adapter.load.samples import time_text
 from adapter.load.spec import Algorithm, Policy
-from adapter.load.states import ABSENCE_TRUSTED_SECONDS, service_registry
+from adapter.load.states import ABSENCE_TRUSTED_SECONDS, PodGroups, service_registry
 
 
 class Finding(StrEnum):

@@ -8,7 +8,6 @@ from itertools import chain
 from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Total, Verdict
 from adapter.load.bounds import Loads, Sums, band_of, reading_of, step_down, sums_of, upper_of
 from adapter.load.memory import MetricMemory, lasting
-from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
@@ -23,6 +22,7 @@ from adapter.load.pod_samples import (
 )
 from adapter.load.samples import UNCOUNTED, QuerySamples
 from adapter.load.spec import Converge, Metric, Trigger
+from adapter.load.states import PodGroups
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""

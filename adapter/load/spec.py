@@ -17,20 +17,15 @@ class Mode(StrEnum):
     PAUSED = "Paused"
 
 
+HELD = "Held"
+"""The mode of an active policy while an annotation holds the count."""
+
+
 class HpaConfiguration(StrEnum):
     """Whether the companion only reports unwise fields of a policy's HPA, or also sets those that it may."""
 
     REPORT = "Report"
     MANAGE = "Manage"
-
-
-class Stance(StrEnum):
-    """A policy's mode at a time; HELD: it is active, but an annotation holds the count until a time."""
-
-    ACTIVE = "Active"
-    OBSERVE = "Observe"
-    PAUSED = "Paused"
-    HELD = "Held"
 
 
 class Strategy(StrEnum):
@@ -105,6 +100,13 @@ class Delay:
     down: float = 0.0
 
 
+class Limits(NamedTuple):
+    """The high and the low limit of a metric (nano-units); None: no such limit."""
+
+    high: Fraction | None
+    low: Fraction | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric with its watermarks in nano-units (for `relativeTo` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
@@ -122,6 +124,11 @@ class Metric:
     target: Fraction | None = None
     floor: bool = False
     delay: Delay = Delay()
+
+    @property
+    def watermarks(self) -> Limits:
+        """The high and the low watermark; a target is both."""
+        return Limits(self.high, self.low) if self.target is None else Limits(self.target, self.target)
 
     @property
     def is_throttled(self) -> bool:
@@ -142,13 +149,6 @@ class Metric:
     def resource_name(self) -> str:
         """The resource whose usage is measured, or by whose capacity a query's values are divided."""
         return self.resource.name if self.resource is not None else self.query.resource if self.query else ""
-
-
-class Limits(NamedTuple):
-    """The high and the low limit of a metric (nano-units); None: no such limit."""
-
-    high: Fraction | None
-    low: Fraction | None
 
 
 class Match(StrEnum):
@@ -295,27 +295,28 @@ class Policy:
             return hundredths
         return (hundredths if metric.relative_to is not None else self.step.tolerance) * NANO / metric.target
 
+    def edges_of(self, metric: Metric) -> Limits:
+        """How far usage may go above and below: the watermarks or the target, with the tolerance around them."""
+        (high, low), tolerance = metric.watermarks, self.tolerance_of(metric)
+        return Limits(None if high is None else high * (1 + tolerance), None if low is None else low * (1 - tolerance))
+
     def limits_of(self, metric: Metric) -> Limits:
         """The limits that people are shown: the watermarks; or how far usage may go above and below the target.
 
         Of a floor it is the load of one pod.
         """
-        if metric.target is not None and metric.floor:
-            return Limits(metric.target, None)
         if metric.target is None:
-            return Limits(metric.high, metric.low)
-        tolerance = self.tolerance_of(metric)
-        return Limits(metric.target * (1 + tolerance), metric.target * (1 - tolerance))
+            return metric.watermarks
+        return Limits(metric.target, None) if metric.floor else self.edges_of(metric)
+
+    def mode_at(self, now: float) -> str:
+        """The mode at this time, or HELD. A mode other than Active takes precedence over a hold."""
+        is_held = self.mode is Mode.ACTIVE and self.hold_until is not None and now < self.hold_until
+        return HELD if is_held else self.mode.value
 
     def rests(self, now: float) -> bool:
         """Whether the policy keeps the count at this time, because of its mode or a hold."""
-        return self.stance(now) is not Stance.ACTIVE
-
-    def stance(self, now: float) -> Stance:
-        """The mode at this time, or HELD. A mode other than Active takes precedence over a hold."""
-        if self.mode is not Mode.ACTIVE:
-            return Stance(self.mode.value)
-        return Stance.HELD if self.hold_until is not None and now < self.hold_until else Stance.ACTIVE
+        return self.mode_at(now) != Mode.ACTIVE.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
