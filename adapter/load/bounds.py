@@ -19,7 +19,7 @@ from typing import NamedTuple
 from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
-from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy, Trigger
+from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy
 from adapter.load.states import PodGroups
 
 SATURATED = Fraction(97, 100)
@@ -188,7 +188,7 @@ def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, groups: PodG
     if band.under is None or band.beyond is None or band.step is None or not bounds:
         return NO_UPPER
     average = sum(bounds) / len(bounds)
-    if (average if band.step.trigger is Trigger.AVERAGE else min(bounds)) >= band.under:
+    if (average if band.step.trigger == "Average" else min(bounds)) >= band.under:
         return NO_UPPER
     if loads.gaps or groups.doubtful or has_changed:
         cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if groups.doubtful else HeldBy.DEPARTED

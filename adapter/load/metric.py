@@ -21,7 +21,7 @@ from adapter.load.pod_samples import (
     source_of,
 )
 from adapter.load.samples import UNCOUNTED, QuerySamples
-from adapter.load.spec import Converge, Metric, Trigger
+from adapter.load.spec import Metric
 from adapter.load.states import PodGroups
 
 NO_POD_SERVES = "no pod serves"
@@ -115,7 +115,7 @@ class _Assessor:
             bounds = [
                 Fraction(most * band.unit, sizes.smaller) for _, most, sizes in whole if sizes and most is not None
             ]
-            if band.step.trigger is Trigger.ANY_POD:
+            if band.step.trigger == "AnyPod":
                 shown = [
                     Fraction(use * band.unit, sizes.larger) for use, _, sizes in whole if sizes and use is not None
                 ]
@@ -260,7 +260,7 @@ class _Assessor:
         hold = hold or (HeldBy.WINDOWS if recent and max(recent) - min(recent) > 1 else None)
         if (memory.started_at or 0.0) > began or (memory.rose_at or 0.0) >= began:
             hold = HeldBy.WARMING_UP
-        if not groups.may_shrink:
+        if not groups.serves(self.policy.min_serving_percent):
             hold = HeldBy.MIN_SERVING
         verdict = Verdict.INSIDE
         if any(reading.needed is not None for reading in lower) or band.is_above(usage):
@@ -276,7 +276,7 @@ class _Assessor:
             upper=upper._replace(
                 hold=hold, idle=groups.kept if assessment.total == (0, 0) and band.low is not None else None
             ),
-            drift=towards if towards is Converge.LOW or is_settled else None,
+            drift=towards if towards == "Low" or is_settled else None,
         )
 
     def error(self, samples: Sequence[PodSample]) -> str:

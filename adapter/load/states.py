@@ -27,9 +27,6 @@ LONG_DOUBT_SECONDS = 300.0
 """A pod that has been doubtful for this long is replaced where it is taken for out."""
 _SETTLED = frozenset({"", "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused"})
 """Reasons of the Progressing condition of a target whose rollout does not progress; Kubernetes ends a stuck one."""
-_ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
-"""The pods that `minServingPercent` is a share of."""
-
 KUBERNETES = "kubernetes"
 """The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
 _STARTING = "STARTING"
@@ -115,49 +112,46 @@ def _by_registry(
     doubt: str,
 ) -> PodAssessment:
     """The state of a Ready pod by its registry. `doubt`: why absence is no evidence now; empty where it is."""
-    name, in_grace = registry.name, now - pod.ready_since < registry.registration_grace_seconds
+    source, absent_since = f"registry {registry.name}", remembered.absent_since
     if roster is None or not roster.valid:
-        return PodAssessment(pod, PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
+        return PodAssessment(pod, PodState.DOUBTFUL, f"{source} has not given a valid answer yet")
+    in_grace = now - pod.ready_since < registry.registration_grace_seconds
+    is_newer, state, reason, evidence = roster.at >= pod.ready_since, PodState.DOUBTFUL, "", "absence"
     if instances := listed.get(pod.uid):
         return _registered(pod, instances, registry, roster, now)
-    reason, since = f"no longer registered, {doubt}", remembered.absent_since
     if not roster.absence_counts:
-        return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-    if in_grace and roster.at >= pod.ready_since:
-        return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
-    if not remembered.registered:
-        reason = "never registered" if roster.at >= pod.ready_since else "Ready only after the registry's last answer"
-    elif not doubt and (since is None or roster.at - since < registry.absence_confirmation_seconds):
+        state, reason, evidence = PodState.SERVING, f"Ready, and {source} says nothing of it", ""
+    elif in_grace and is_newer:
+        state, reason, evidence = PodState.STARTING, "Ready, but not registered yet", ""
+    elif not remembered.registered:
+        reason = "never registered" if is_newer else "Ready only after the registry's last answer"
+    elif doubt:
+        reason = f"no longer registered, {doubt}"
+    elif absent_since is None or roster.at - absent_since < registry.absence_confirmation_seconds:
         reason = "no longer registered, not confirmed yet"
-    elif not doubt:
-        return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence")
-    return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
+    else:
+        state, reason, evidence = PodState.PULLED_OUT, "no longer registered", "confirmed absence"
+    return PodAssessment(pod, state, reason, evidence)
 
 
 def _registered(
     pod: Pod, instances: tuple[Instance, ...], registry: Registry, roster: Roster, now: float
 ) -> PodAssessment:
     """The state of a Ready pod with registrations."""
-    source = f"registry {registry.name}"
-    word = out_reason_of(instances, registry, protected=roster.protected)
+    source, word = f"registry {registry.name}", out_reason_of(instances, registry, roster)
     if word and now - roster.at > EVIDENCE_TRUSTED_SECONDS:
         return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", f"{source}: {word}")
     if word:
         return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", f"{source}: {word}")
-    if now - pod.ready_since < registry.registration_grace_seconds and all(
-        instance.status.upper() == _STARTING for instance in instances
-    ):
+    in_grace = now - pod.ready_since < registry.registration_grace_seconds
+    if in_grace and all(instance.status.upper() == _STARTING for instance in instances):
         return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", source)
     return PodAssessment(pod, PodState.SERVING, "registered", source)
 
 
-def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
-    """Why a pod with these registrations takes no traffic; empty where it does.
-
-    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
-    """
-    health_counts = registry.treat_unhealthy_as_out and not protected
-    first = ""
+def out_reason_of(instances: Iterable[Instance], registry: Registry, roster: Roster) -> str:
+    """Why a pod with these registrations takes no traffic; empty where it does."""
+    health_counts, first = registry.treat_unhealthy_as_out and not roster.protected, ""
     for instance in instances:
         word = out_reason(instance) or ("unhealthy" if health_counts and not instance.healthy else "")
         if bool(word) is registry.any_instance_out:
@@ -183,8 +177,7 @@ class PodGroups:
 
     `in_service`: by UID, when a pod started, turned Ready, was last seen back from being out, or registered late.
     `replaceable` counts the pulled-out pods that may be replaced, `doubt_replaceable` has the UIDs of doubtful ones.
-    `deletes_out_first`: a scale-down deletes the pulled-out pods first. `may_shrink` is False where too few pods serve
-    (`minServingPercent`).
+    `deletes_out_first`: a scale-down deletes the pulled-out pods first.
     """
 
     assessed: Sequence[PodAssessment]
@@ -198,7 +191,6 @@ class PodGroups:
     replaceable: int
     doubt_replaceable: frozenset[str]
     deletes_out_first: bool
-    may_shrink: bool
 
     @property
     def kept(self) -> int:
@@ -210,6 +202,11 @@ class PodGroups:
         """How many pods are neither terminating nor finished."""
         return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
 
+    def serves(self, percent: int) -> bool:
+        """Whether at least this share of the pods serves, not counting those that start."""
+        established = self.running - self.counts[PodState.STARTING]
+        return 100 * len(self.serving) >= percent * established
+
 
 def group_pods(
     policy: Policy, target: Target | None, assessed: Sequence[PodAssessment], memory: Memory, now: float
@@ -217,19 +214,17 @@ def group_pods(
     """Group the pods. The memory knows their states already."""
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
     in_service = {}
-    for each in assessed:
-        pod = each.pod
-        by_state[each.state].append(pod)
+    for pod, state, *_ in assessed:
+        by_state[state].append(pod)
         ready_since = pod.ready.since if pod.ready is not None else None
         in_service[pod.uid] = max(pod.started_at or 0.0, ready_since or 0.0, memory.pod(pod.uid).back_since or 0.0)
-    pulled_out = policy.pulled_out
+    pulled_out, out, doubtful = policy.pulled_out, by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
     may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
 
     def is_replaced(pod: Pod, after: float) -> bool:
         is_old = now - pod.created_at >= pulled_out.min_age
         return may_replace and is_old and now - memory.pod(pod.uid).since >= after
 
-    out, doubtful = by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
     return PodGroups(
         assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
@@ -242,8 +237,6 @@ def group_pods(
         replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
         doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
         deletes_out_first=_deletes_out_first(target, assessed),
-        may_shrink=100 * len(by_state[PodState.SERVING])
-        >= policy.min_serving_percent * sum(len(by_state[state]) for state in _ESTABLISHED),
     )
 
 
@@ -253,10 +246,8 @@ def _deletes_out_first(target: Target | None, pods: Sequence[PodAssessment]) -> 
     The cost decides only among the pods of one ReplicaSet: a Deployment with several shrinks them by other rules, and a
     StatefulSet deletes by ordinal.
     """
-    if target is None or target.kind != "Deployment":
-        return False
     alive = [each for each in pods if each.state not in GONE]
-    if len({each.pod.template_hash for each in alive}) != 1:
+    if target is None or target.kind != "Deployment" or len({each.pod.template_hash for each in alive}) != 1:
         return False
     out = [each.pod.deletion_cost for each in alive if each.state is PodState.PULLED_OUT]
     others = [each.pod.deletion_cost for each in alive if each.state is not PodState.PULLED_OUT]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from adapter.load.decide import decide
 from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, Samples
-from adapter.load.spec import Algorithm, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
+from adapter.load.spec import Algorithm, Bounds, Capacity, Metric, Policy, Query, ResourceMetric
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -320,25 +321,25 @@ class TestConverging:
     @pytest.mark.parametrize(
         ("towards", "n", "load", "current", "desired"),
         [
-            pytest.param(Converge.HIGH, 10, "1080m", 10, 9, id="one fewer: 1200m exactly"),
-            pytest.param(Converge.HIGH, 10, "1081m", 10, 10, id="one fewer would pass high"),
-            pytest.param(Converge.LOW, 10, "440m", 10, 11, id="one more: 400m exactly"),
-            pytest.param(Converge.LOW, 10, "439m", 10, 10, id="one more would pass low"),
-            pytest.param(Converge.LOW, 8, "1200m", 12, 13, id="fewer pods exist than are asked for"),
-            pytest.param(Converge.LOW, 8, "1200m", 8, 9, id="one more at the upper edge"),
-            pytest.param(Converge.HIGH, 10, "500m", 8, 7, id="more pods exist than are asked for"),
+            pytest.param("High", 10, "1080m", 10, 9, id="one fewer: 1200m exactly"),
+            pytest.param("High", 10, "1081m", 10, 10, id="one fewer would pass high"),
+            pytest.param("Low", 10, "440m", 10, 11, id="one more: 400m exactly"),
+            pytest.param("Low", 10, "439m", 10, 10, id="one more would pass low"),
+            pytest.param("Low", 8, "1200m", 12, 13, id="fewer pods exist than are asked for"),
+            pytest.param("Low", 8, "1200m", 8, 9, id="one more at the upper edge"),
+            pytest.param("High", 10, "500m", 8, 7, id="more pods exist than are asked for"),
         ],
     )
     def test_one_step_toward_the_watermark_and_not_past_it(
-        self, towards: Converge, n: int, load: str, current: int, desired: int
+        self, towards: Literal["High", "Low"], n: int, load: str, current: int, desired: int
     ) -> None:
         pods, loads = same(n, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards)
         assert assess_and_decide(rule, pods, usage(loads), current=current, bounds=FREE)[1].desired == desired
 
-    @pytest.mark.parametrize(("towards", "load", "count"), [(Converge.HIGH, "500m", 8), (Converge.LOW, "1100m", 12)])
+    @pytest.mark.parametrize(("towards", "load", "count"), [("High", "500m", 8), ("Low", "1100m", 12)])
     def test_one_assessment_takes_one_step_however_often_it_is_asked(
-        self, towards: Converge, load: str, count: int
+        self, towards: Literal["High", "Low"], load: str, count: int
     ) -> None:
         pods, loads = same(10, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards, replica_multiple=2)
@@ -348,7 +349,7 @@ class TestConverging:
     @pytest.mark.parametrize("multiple", [1, 2])
     def test_samples_take_one_step_up_until_they_are_newer_than_the_count(self, multiple: int) -> None:
         pods, loads = same(6, "800m")
-        rule = policy(cpu("1200m", "400m"), converge_towards=Converge.LOW, replica_multiple=multiple)
+        rule = policy(cpu("1200m", "400m"), converge_towards="Low", replica_multiple=multiple)
         first, decision = assess_and_decide(rule, pods, usage(loads))
         grown = 6 + multiple
         assert decision.desired == grown

@@ -8,7 +8,7 @@ import pytest
 from adapter.load.matching import Mismatch, canonical_ip, match_registrations, registrations
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Match, Registry
+from adapter.load.spec import Registry
 from tests.load.kit import NOW, REGISTRY, pod
 
 Found = dict[str, tuple[Instance, ...]]
@@ -89,7 +89,7 @@ class TestRegistrations:
             pytest.param(None, REGISTRY, False, id="no port"),
             pytest.param(20880, replace(REGISTRY, port=20880), True, id="the policy's port need not be declared"),
             pytest.param(None, replace(REGISTRY, port=20880), False, id="the policy's port and none"),
-            pytest.param(1, replace(REGISTRY, match=Match.IP), True, id="by address alone the node's only pod"),
+            pytest.param(1, replace(REGISTRY, match="IP"), True, id="by address alone the node's only pod"),
         ],
     )
     def test_a_pod_on_the_hosts_network_is_known_by_its_port(
