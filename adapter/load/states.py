@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.matching import Registrations
-from adapter.load.memory import NEW_POD, Memory, PodMemory
+from adapter.load.memory import NEW_POD, PodMemory
 from adapter.load.pods import AWAY, FINISHED_PHASES, GONE, Pod, PodAssessment, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry, Target
@@ -39,22 +40,20 @@ def service_registry(policy: Policy) -> Registry | None:
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
-def classify(
-    policy: Policy, pods: Sequence[Pod], memory: Memory, roster: Roster | None, listed: Registrations, now: float
-) -> list[PodAssessment]:
+def classify(inputs: AssessmentInputs, listed: Registrations) -> list[PodAssessment]:
     """Classify each pod. The memory counts the roster already; `listed` are the registrations of the pods in it."""
-    registry, known = service_registry(policy), memory.pods
+    pods, roster, known = inputs.pods, inputs.roster, inputs.memory.pods
+    registry = service_registry(inputs.policy)
     assessed = [_by_kubernetes(pod, known.get(pod.uid, NEW_POD)) for pod in pods]
     if registry is not None:
         ready = [each.pod for each in assessed if each.pod.is_ready and each.state not in GONE]
-        absent = sum(memory.pod(pod.uid).registered and pod.uid not in listed for pod in ready)
+        absent = sum(known.get(pod.uid, NEW_POD).registered and pod.uid not in listed for pod in ready)
         doubt = "half or more of the pods vanished from the registry" if 2 * absent >= len(ready) else ""
-        if roster is not None and roster.valid and now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        if roster is not None and roster.valid and inputs.now - roster.at > ABSENCE_TRUSTED_SECONDS:
             doubt = "by an answer older than 5 min"
         for index, each in enumerate(assessed):
             if each.state is PodState.SERVING:
-                remembered = known.get(each.pod.uid, NEW_POD)
-                assessed[index] = _by_registry(each.pod, remembered, registry, roster, listed, now, doubt)
+                assessed[index] = _by_registry(each.pod, inputs, registry, listed.get(each.pod.uid, ()), doubt)
     if not any(each.state in {PodState.SERVING, PodState.DOUBTFUL} for each in assessed):
         # No evidence is enough to take out every pod.
         for index, each in enumerate(assessed):
@@ -103,22 +102,18 @@ def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
 
 
 def _by_registry(
-    pod: Pod,
-    remembered: PodMemory,
-    registry: Registry,
-    roster: Roster | None,
-    listed: Registrations,
-    now: float,
-    doubt: str,
+    pod: Pod, inputs: AssessmentInputs, registry: Registry, instances: Sequence[Instance], doubt: str
 ) -> PodAssessment:
     """The state of a Ready pod by its registry. `doubt`: why absence is no evidence now; empty where it is."""
-    source, absent_since = f"registry {registry.name}", remembered.absent_since
+    roster, remembered, source = inputs.roster, inputs.memory.pod(pod.uid), f"registry {registry.name}"
     if roster is None or not roster.valid:
         return PodAssessment(pod, PodState.DOUBTFUL, f"{source} has not given a valid answer yet")
-    in_grace = now - pod.ready_since < registry.registration_grace_seconds
-    is_newer, state, reason, evidence = roster.at >= pod.ready_since, PodState.DOUBTFUL, "", "absence"
-    if instances := listed.get(pod.uid):
-        return _registered(pod, instances, registry, roster, now)
+    in_grace = inputs.now - pod.ready_since < registry.registration_grace_seconds
+    if instances:
+        is_old = inputs.now - roster.at > EVIDENCE_TRUSTED_SECONDS
+        return _registered(pod, instances, out_reason_of(instances, registry, roster), source, in_grace, is_old)
+    absent_since, is_newer = remembered.absent_since, roster.at >= pod.ready_since
+    state, reason, evidence = PodState.DOUBTFUL, "", "absence"
     if not roster.absence_counts:
         state, reason, evidence = PodState.SERVING, f"Ready, and {source} says nothing of it", ""
     elif in_grace and is_newer:
@@ -135,15 +130,13 @@ def _by_registry(
 
 
 def _registered(
-    pod: Pod, instances: tuple[Instance, ...], registry: Registry, roster: Roster, now: float
+    pod: Pod, instances: Iterable[Instance], word: str, source: str, in_grace: bool, is_old: bool
 ) -> PodAssessment:
-    """The state of a Ready pod with registrations."""
-    source, word = f"registry {registry.name}", out_reason_of(instances, registry, roster)
-    if word and now - roster.at > EVIDENCE_TRUSTED_SECONDS:
+    """The state of a Ready pod with registrations. `word`: why it takes no traffic; empty where it does."""
+    if word and is_old:
         return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", f"{source}: {word}")
     if word:
         return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", f"{source}: {word}")
-    in_grace = now - pod.ready_since < registry.registration_grace_seconds
     if in_grace and all(instance.status.upper() == _STARTING for instance in instances):
         return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", source)
     return PodAssessment(pod, PodState.SERVING, "registered", source)
@@ -208,17 +201,16 @@ class PodGroups:
         return 100 * len(self.serving) >= percent * established
 
 
-def group_pods(
-    policy: Policy, target: Target | None, assessed: Sequence[PodAssessment], memory: Memory, now: float
-) -> PodGroups:
+def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> PodGroups:
     """Group the pods. The memory knows their states already."""
+    pulled_out, memory, target, now = inputs.policy.pulled_out, inputs.memory, inputs.target, inputs.now
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
     in_service = {}
     for pod, state, *_ in assessed:
         by_state[state].append(pod)
         ready_since = pod.ready.since if pod.ready is not None else None
         in_service[pod.uid] = max(pod.started_at or 0.0, ready_since or 0.0, memory.pod(pod.uid).back_since or 0.0)
-    pulled_out, out, doubtful = policy.pulled_out, by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
+    out, doubtful = by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
     may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
 
     def is_replaced(pod: Pod, after: float) -> bool:
