@@ -265,7 +265,7 @@ class Prometheus:
         if ended:
             more = ended_question(query.inputs, query.labels, query.max_age, ended)
             found = await client.query(more, max_age=query.max_age, at=answer.evaluated_at)
-            await _read(len(found), lambda: answer.add(found))
+            await _read(len(found), lambda: answer.add(found, are_live=False))
         are_counted = not refusal
         agreed = are_counted and (last.agreed or answer.counts(is_known=True).agree)
         ahead = self._ahead.setdefault(query, AheadDates())

@@ -16,6 +16,9 @@ import promql_parser as ast
 INPUT_LABEL = "effective_load_input"
 """The label of those series of `question` that are not values: `time` or `count`, and a number."""
 
+TARGET_LABELS = ("job", "instance")
+"""The labels that name a scrape target."""
+
 MOST_TOKENS = 2000
 """The parser takes stack for each level of nesting: 16 KiB of brackets end the process."""
 
@@ -404,7 +407,7 @@ def _is_scalar(tree: ast.Expr) -> bool:
 def question(text: str, inputs: QueryInputs, labels: Sequence[str], *, dated: bool = True, counted: bool = True) -> str:
     """The expression, if `dated` the times of its inputs, and if `counted` the number of samples in its windows.
 
-    All by these labels. Send it with the largest age of a sample as `lookback_delta`: an instant selector then finds no
+    All by these labels, and the times by scrape target as well. Send it with the largest age of a sample as `lookback_delta`: an instant selector then finds no
     older one. The times are those of live series, which costs a third of asking for ended ones too. The count is that
     of the target with the fewest; of one target it is the most: its series are scraped together, so one that began
     after the others, such as the first error's, shows no gap.
@@ -412,10 +415,10 @@ def question(text: str, inputs: QueryInputs, labels: Sequence[str], *, dated: bo
     parts = [f"vector({text}\n)" if inputs.is_scalar else f"({text}\n)" if inputs.selectors else text]
     for number, selector in enumerate(inputs.selectors if dated else ()):
         times = f"timestamp({selector.base}{selector.shift})"
-        parts.append(_marked(_grouping(selector, labels, "max", times), f"time{number}"))
+        parts.append(_marked(_grouping(selector, [*labels, *TARGET_LABELS], "max", times), f"time{number}"))
     for number, window in enumerate(inputs.windows if counted and not inputs.uncounted else ()):
         counts = f"count_over_time({window.base}[{round((window.seconds or 0) * 1000)}ms]{window.shift})"
-        target = _by(dict.fromkeys([*_read_labels(window, labels), "job", "instance"]))
+        target = _by(_read_labels(window, [*labels, *TARGET_LABELS]))
         parts.append(_marked(_grouping(window, labels, "min", f"max by ({target}) ({counts})"), f"count{number}"))
     return "\nor ".join(parts)
 
@@ -452,7 +455,8 @@ def _marked(text: str, mark: str) -> str:
 
 
 def _read_labels(selector: Selector, labels: Sequence[str]) -> Sequence[str]:
-    return sorted(selector.sources[0] | selector.sources[1]) if selector.renames else labels
+    read = [*sorted(selector.sources[0] | selector.sources[1]), *labels[2:]] if selector.renames else labels
+    return list(dict.fromkeys(read))
 
 
 def _grouping(selector: Selector, labels: Sequence[str], aggregation: str, text: str) -> str:
@@ -460,7 +464,7 @@ def _grouping(selector: Selector, labels: Sequence[str], aggregation: str, text:
     text = f"{aggregation} by ({_by(_read_labels(selector, labels))}) ({text})"
     for function, arguments in selector.renames:
         text = f"{function}({text}, {arguments})"
-    return f"{aggregation} by ({_by(labels)}) ({text})" if selector.renames else text
+    return f"{aggregation} by ({_by(dict.fromkeys(labels))}) ({text})" if selector.renames else text
 
 
 def _by(labels: Iterable[str]) -> str:

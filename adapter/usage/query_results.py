@@ -23,6 +23,8 @@ from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import Place, SampleCounts, SampleTimes
 from adapter.usage.series import Series, SeriesList, sample_nano
 
+ELSEWHERE = "/"
+"""In place of a pod's name: all scrape targets of other namespaces."""
 _SHOWN = 200
 _MARK = INPUT_LABEL.encode()
 _INPUT = re.compile(r"(time|count)([0-9]+)")
@@ -41,11 +43,12 @@ class Answer:
         self.values: list[tuple[bytes, Place, str]] = []
         self._times: list[dict[Place, float]] = [{} for _ in query.inputs.selectors]
         self._counts: list[dict[Place, int]] = [{} for _ in query.inputs.windows]
+        self._targets: list[Counter[Place]] = [Counter() for _ in query.inputs.selectors]
         self.evaluated_at = samples[0].value[0] if samples and samples[0].value else now
         self.add(samples)
 
-    def add(self, samples: Sequence[Sample]) -> None:
-        """Add the samples of a further answer."""
+    def add(self, samples: Sequence[Sample], *, are_live: bool = True) -> None:
+        """Add the samples of an answer; `are_live`: their targets are scraped."""
         namespace_label, pod_label = self.query.labels
         for sample in samples:
             assert sample.value is not None
@@ -58,7 +61,9 @@ class Answer:
                     continue
                 kind, number = _INPUT.fullmatch(mark).groups()  # type: ignore[union-attr]
                 if kind == "time":
-                    self._times[int(number)][place] = _finite(value)
+                    times = self._times[int(number)]
+                    times[place] = max(_finite(value), times.get(place, 0.0))
+                    self._targets[int(number)][place[0], place[1] or _host(labels)] += are_live
                 else:
                     self._counts[int(number)][place] = int(value)
             except (ValueError, AttributeError, IndexError, msgspec.MsgspecError) as error:
@@ -73,6 +78,17 @@ class Answer:
     def ended(self) -> dict[int, set[str]]:
         """What is still to be asked of series that have ended (`promql.ended_question`)."""
         return self.times.ended({place for _, place, _ in self.values})
+
+    def targets(self, *, by_pod: bool) -> dict[str, dict[str, int]]:
+        """How many scrape targets have samples by namespace, and by pod or host; by pod only those of several."""
+        found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for of_selector in self._targets:
+            for (namespace, name), number in of_selector.items():
+                if not by_pod:
+                    found[namespace][name] = found[namespace].get(name, 0) + number
+                elif number > 1:
+                    found[namespace][name] = max(number, found[namespace].get(name, 0))
+        return found
 
     def counts(self, *, is_known: bool) -> SampleCounts:
         """How many samples the windows hold."""
@@ -98,12 +114,14 @@ class QueryResult:
     faults: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
     held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ahead: float = 0.0
 
     def same(self, other: "QueryResult | None") -> bool:
         """Whether both have the same values, times, counts and faults."""
         return other is not None and all(
-            getattr(self, name) == getattr(other, name) for name in ("faults", "unusable", "series", "reads", "held")
+            getattr(self, name) == getattr(other, name)
+            for name in ("faults", "unusable", "series", "reads", "held", "targets")
         )
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
@@ -121,15 +139,28 @@ class QueryResult:
         if fault:
             return QuerySamples(max_age=max_age, error=fault, fetched_at=self.fetched_at)
         if self.by_pod:
-            return QuerySamples(pods=pods, unusable=unusable, max_age=max_age, fetched_at=self.fetched_at)
+            targets = self.targets.get(namespace, {})
+            return QuerySamples(
+                pods=pods, unusable=unusable, targets=targets, max_age=max_age, fetched_at=self.fetched_at
+            )
         return QuerySamples(
             total=series[0].point if series else None,
             reads=self.reads.get(namespace, frozenset()),
             counts={**self.held.get("", {}), **self.held.get(namespace, {})},
+            targets=self._targets_of(namespace),
             max_age=max_age,
             fetched_at=self.fetched_at,
             ahead=self.ahead,
         )
+
+
+    def _targets_of(self, namespace: str) -> dict[str, int]:
+        """The scrape targets of a total. One without a namespace is of all of them: together, under one name."""
+        own = {**self.targets.get("", {}), **self.targets.get(namespace, {})}
+        if namespace not in self.series:
+            elsewhere = [sum(found.values()) for name, found in self.targets.items() if name not in {"", namespace}]
+            own |= {ELSEWHERE: sum(elsewhere)} if elsewhere else {}
+        return own
 
 
 def build_result(
@@ -170,8 +201,15 @@ def build_result(
         faults=_faults(query, answer, by_pod=by_pod, are_undated=not series and not unusable),
         reads={} if by_pod else times.pods(query.window or query.max_age),
         held={} if by_pod else counts.by_pod(),
+        targets=answer.targets(by_pod=by_pod),
         ahead=ahead.seconds,
     )
+
+
+def _host(labels: Mapping[str, str]) -> str:
+    """The host of a scrape target's address."""
+    instance = labels.get("instance", "")
+    return instance.rpartition(":")[0].strip("[]") or instance
 
 
 def _finite(text: str) -> float:

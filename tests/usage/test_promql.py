@@ -268,8 +268,8 @@ class TestQuestion:
         assert question(text, parse_inputs(text), LABELS).splitlines() == [
             "(sum(rate(x[1m])) / y # load",
             ")",
-            'or label_replace(max by (namespace, pod) (timestamp(x)), "effective_load_input", "time0", "", "")',
-            'or label_replace(max by (namespace, pod) (timestamp(y)), "effective_load_input", "time1", "", "")',
+            'or label_replace(max by (namespace, pod, job, instance) (timestamp(x)), "effective_load_input", "time0", "", "")',
+            'or label_replace(max by (namespace, pod, job, instance) (timestamp(y)), "effective_load_input", "time1", "", "")',
             (
                 "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
                 '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")'
@@ -290,14 +290,14 @@ class TestQuestion:
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")'
         )
         assert question(text, parse_inputs(text), LABELS).splitlines()[2] == (
-            "or label_replace(max by (namespace, pod) (label_replace(label_replace("
-            'max by (exported_namespace, exported_pod) (timestamp(load{exported_namespace="shop"})), '
+            "or label_replace(max by (namespace, pod, job, instance) (label_replace(label_replace("
+            'max by (exported_namespace, exported_pod, job, instance) (timestamp(load{exported_namespace="shop"})), '
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")), '
             '"effective_load_input", "time0", "", "")'
         )
 
     def test_unusual_label_names_are_quoted(self) -> None:
-        assert 'by ("k8s.ns", pod)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
+        assert 'by ("k8s.ns", pod, job, instance)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
 
     @pytest.mark.parametrize(
         ("selector", "narrowed"),
