@@ -253,7 +253,8 @@ class _Assessor:
         )
         # Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something
         # else counts their load, such as an ingress.
-        read = sum(pod.name in source.reads or any(ip in source.targets for ip in _own_addresses(pod)) for pod in all_in)
+        reads = source.reads | source.targets.keys()
+        read = sum(pod.name in source.reads or not reads.isdisjoint(_own_addresses(pod)) for pod in all_in)
         is_unread = 1 < read < len(all_in) or (read == 1 and len(all_in) == 2)
         is_unread = is_unread or lost > 0 or any(groups.in_service[pod.uid] >= began for pod in all_in)
         hold, bounds = HeldBy.MISSING if bound is None or is_unread else None, [Fraction(most, serving or 1)]
@@ -261,7 +262,7 @@ class _Assessor:
         return assessment, after, at, _Range(readings, loads, None, bounds if serving else (), hold, is_whole)
 
     def own(self) -> Mapping[str, float]:
-        """The names and addresses of the target's own pods in the answers of the last hour: their series live longer."""
+        """The names and addresses of own pods in the answers of the last hour: series outlive their pods."""
         assert isinstance(self.source, QuerySamples)
         kept = {key: at for key, at in self.before.own.items() if self.now - at <= TARGETS_SECONDS}
         for pod in self.inputs.pods if self.source.targets else ():

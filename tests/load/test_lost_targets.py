@@ -111,5 +111,6 @@ def test_a_total_without_some_targets_never_asks_for_fewer(count: int, loads: li
     left = data.draw(st.lists(st.sampled_from(names), max_size=len(names) - 1, unique=True))
     value = sum(load for name, load in zip(names, loads, strict=True) if name in left)
     desired, _ = service.decides(total(f"{value}m", dict.fromkeys(left, 1), 30), 30)
-    assert desired is not None and whole is not None
+    assert desired is not None
+    assert whole is not None
     assert desired >= min(whole, count)

@@ -258,9 +258,6 @@ class TestSelectors:
     def test_an_expression_of_the_past_says_how_far_back_it_is(self, text: str, behind: float) -> None:
         assert parse_inputs(text).behind == behind
 
-    def test_recording_rules_that_are_read_at_one_time_are_named(self) -> None:
-        assert parse_inputs('sum(a:b:c{x="y"}) + rate(d:e[5m]) + f').recorded == ("a:b:c",)
-
 
 class TestQuestion:
     def test_it_asks_for_values_times_and_numbers_at_once(self) -> None:
@@ -299,20 +296,10 @@ class TestQuestion:
     def test_unusual_label_names_are_quoted(self) -> None:
         assert 'by ("k8s.ns", pod, job, instance)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
 
-    @pytest.mark.parametrize(
-        ("selector", "narrowed"),
-        [
-            ("x", 'x{pod=~"a|b\\\\.c"}'),
-            ('x{q="1"}', 'x{q="1",pod=~"a|b\\\\.c"}'),
-            ('{"x.y"}', '{__name__="x.y",pod=~"a|b\\\\.c"}'),
-            ('x{a="1" or a="2"}', 'x{a="1" or a="2"}'),
-        ],
-    )
-    def test_ended_pods_are_asked_for_by_name(self, selector: str, narrowed: str) -> None:
-        inputs = parse_inputs(f"rate({selector}[1m])")
-        asked = ended_question(inputs, LABELS, 90, {0: {"b.c", "a"}})
-        assert f"max_over_time(timestamp({narrowed})[90000ms:15000ms])" in asked
-        assert f"timestamp({inputs.selectors[0].base})" in ended_question(inputs, LABELS, 90, {0: set()})
+    def test_ended_series_are_asked_for_by_a_subquery(self) -> None:
+        inputs = parse_inputs('rate(x{q="1"}[1m])')
+        asked = ended_question(inputs, LABELS, 90, [0])
+        assert 'max by (namespace, pod) (max_over_time(timestamp(x{q="1"})[90000ms:15000ms]))' in asked
 
 
 @given(st.text(st.sampled_from("ab0(){}[]\"'`\\,=~!+-@ \n#$:.\u00e9"), max_size=30))

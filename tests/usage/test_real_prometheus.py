@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples
+from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
@@ -389,20 +389,6 @@ class TestWindows:
                     found = await world.until(lambda samples: 2 <= (counts(samples).get("b") or 0) < FULL - 2)
         assert (counts(found)["a"] or 0) >= FULL - 1
         assert bound(found.pods["b"]) >= 97 * NANO
-
-    async def test_a_server_that_refuses_to_count_leaves_the_count_unknown(
-        self, real: RealPrometheus, page: Exporter
-    ) -> None:
-        def refuse(asked: str, answer: Any) -> Any:
-            return {"status": "error", "errorType": "execution", "error": "no"} if "count_over" in asked else answer
-
-        self.grow(page, 'refused{namespace="shop",pod="a"}')
-        with before_prometheus(real.port) as proxy:
-            proxy.falsify = refuse
-            url = f"http://127.0.0.1:{proxy.port}"
-            async with asking(real, "rate(refused[4s])", max_age=20, url=url) as world:
-                found = await world.until(lambda samples: samples.pods)
-        assert counts(found) == {"a": UNCOUNTED}
 
 
 FAULTS = {
