@@ -43,6 +43,8 @@ class PodUsage:
         return self.containers[container].get(resource) if container in self.containers else None
 
 
+ELSEWHERE = "/"
+"""In place of a pod's name: all scrape targets that cannot be pods of the target."""
 UNCOUNTED = -1
 """The number of samples in a window that nobody can count, such as that of a subquery."""
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from adapter.load.quantity import QuantityError
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples
+from adapter.load.samples import ELSEWHERE, UNCOUNTED, Point, QuerySamples
 from adapter.runtime.decoding import Decoder, shared
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.polling import AheadDates
@@ -24,8 +24,6 @@ from adapter.usage.promql import INPUT_LABEL, Selector
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import Series, SeriesList, sample_nano
 
-ELSEWHERE = "/"
-"""In place of a pod's name: all scrape targets of other namespaces."""
 _SHOWN = 200
 _MARK = INPUT_LABEL.encode()
 _INPUT = re.compile(r"(time|count)([0-9]+)")

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO, QuantityError, parse_number
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples
+from adapter.load.samples import ELSEWHERE, UNCOUNTED, Point, QuerySamples
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.polling import AheadDates
 from adapter.usage.promql import INPUT_LABEL, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.query_results import ELSEWHERE, Answer, QueryResult, build_result
+from adapter.usage.query_results import Answer, QueryResult, build_result
 from adapter.usage.series import sample_nano
 from tests.usage.fakes import NOW, PlainSample, raw_sample
 
