@@ -137,7 +137,6 @@ def _query(names: Collection[str], samples: QuerySamples) -> Object:
         offsetSeconds=samples.behind,
         byPod=by_pod,
         total=None if samples.total is None else _point(samples.total),
-        readsPods=[name for name in names if name in samples.reads] or None,
         counts={name: samples.counts[name] for name in names if name in samples.counts} or None,
         pods=None if by_pod is None else {name: _point(samples.pods[name]) for name in names if name in samples.pods},
     )

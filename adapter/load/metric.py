@@ -253,8 +253,7 @@ class _Assessor:
         )
         # Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something
         # else counts their load, such as an ingress.
-        reads = source.reads | source.targets.keys()
-        read = sum(pod.name in source.reads or not reads.isdisjoint(_own_addresses(pod)) for pod in all_in)
+        read = sum(not source.targets.keys().isdisjoint((pod.name, *_own_addresses(pod))) for pod in all_in)
         is_unread = 1 < read < len(all_in) or (read == 1 and len(all_in) == 2)
         is_unread = is_unread or lost > 0 or any(groups.in_service[pod.uid] >= began for pod in all_in)
         hold, bounds = HeldBy.MISSING if bound is None or is_unread else None, [Fraction(most, serving or 1)]

@@ -93,8 +93,9 @@ class Answer:
                 kind, number = _INPUT.fullmatch(mark).groups()  # type: ignore[union-attr]
                 if kind == "time":
                     times = self._times[int(number)]
-                    times[place] = max(_finite(value), times.get(place, 0.0))
-                    self._targets[int(number)][place[0], place[1] or _host(labels)] += are_live
+                    times[place] = max(at := _finite(value), times.get(place, 0.0))
+                    is_read = are_live and at >= self.evaluated_at - (self.query.window or self.query.max_age)
+                    self._targets[int(number)][place[0], place[1] or _host(labels)] += is_read
                 else:
                     self._counts[int(number)][place] = int(value)
             except (ValueError, AttributeError, IndexError, msgspec.MsgspecError) as error:
@@ -136,19 +137,6 @@ class Answer:
         """How many samples the fullest window holds."""
         return max((count for counts in self._counts for count in counts.values()), default=0)
 
-    def pods(self) -> dict[str, frozenset[str]]:
-        """The pods with a sample in the query's window, by namespace; of several selectors' common pods, in each."""
-        found: dict[str, set[str]] = {}
-        for times in self._times:
-            read: defaultdict[str, set[str]] = defaultdict(set)
-            for (namespace, pod), at in times.items():
-                if pod and at >= self.evaluated_at - (self.query.window or self.query.max_age):
-                    read[namespace].add(pod)
-            for namespace, pods in read.items():
-                before = found.get(namespace, pods)
-                found[namespace] = before & pods or before | pods
-        return {namespace: frozenset(pods) for namespace, pods in found.items()}
-
     def counts(self) -> dict[str, dict[str, int]]:
         """The fewest samples by namespace and pod, for a value of no pod."""
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -159,11 +147,14 @@ class Answer:
         return found
 
     def targets(self, *, by_pod: bool) -> dict[str, dict[str, int]]:
-        """How many scrape targets have samples by namespace, and by pod or host; by pod only those of several."""
+        """How many scrape targets have a sample in the query's window, by namespace, and by pod or host.
+
+        By pod it has only the pods with several.
+        """
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for of_selector in self._targets:
             for (namespace, name), number in of_selector.items():
-                if not by_pod:
+                if number and not by_pod:
                     found[namespace][name] = found[namespace].get(name, 0) + number
                 elif number > 1:
                     found[namespace][name] = max(number, found[namespace].get(name, 0))
@@ -176,8 +167,7 @@ class QueryResult:
 
     `counted` is the number of series, unusable values included; `unusable` says what the value of a pod (empty: of
     none) is instead; `faults` says why the result is unusable for a namespace (empty: for all). Of numbers for a
-    service, `reads` are the pods with a sample among those that were read, and `held` how many their windows hold.
-    `targets`: how many scrape targets they read, by pod or host; by pod only those of several.
+    service, `held` says how many samples the windows of each pod hold. `targets`: how many scrape targets were read.
     `ahead`: how many seconds the dates of samples were ahead of this answer, at most. `agreed`: the windows of several
     selectors have held equally many samples, so that the fewest says which has a gap.
     """
@@ -189,7 +179,6 @@ class QueryResult:
     counted: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
-    reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
     held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ahead: float = 0.0
@@ -198,8 +187,7 @@ class QueryResult:
     def same(self, other: "QueryResult | None") -> bool:
         """Whether both have the same values, times, counts and faults."""
         return other is not None and all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("faults", "unusable", "series", "reads", "held", "targets")
+            getattr(self, name) == getattr(other, name) for name in ("faults", "unusable", "series", "held", "targets")
         )
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
@@ -223,7 +211,6 @@ class QueryResult:
             )
         return QuerySamples(
             total=series[0].point if series else None,
-            reads=self.reads.get(namespace, frozenset()),
             counts={**self.held.get("", {}), **self.held.get(namespace, {})},
             targets=self._targets_of(namespace),
             max_age=max_age,
@@ -276,7 +263,6 @@ def build_result(
         counted=Counter(namespace for _, (namespace, _), _ in answer.values),
         unusable=dict(unusable),
         faults=_faults(query, answer, by_pod=by_pod, are_undated=not series and not unusable),
-        reads={} if by_pod else answer.pods(),
         held=answer.counts() if agreed and not by_pod else {},
         targets=answer.targets(by_pod=by_pod),
         ahead=ahead.seconds,

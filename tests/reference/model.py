@@ -210,7 +210,10 @@ def read(w: World, metric: Json) -> Samples:
     s.last = {u: x for u, x in s.last.items() if now - x[0] < 300}
     s.before = dict(s.last)
     if "total" in source:
-        s.error, s.reads = "too old" if now - total_at > max_age else None, source.get("readsPods")
+        s.error, s.reads = (
+            "too old" if now - total_at > max_age else None,
+            [p.name for p in w.pods if p.name in source.get("targets", {})],
+        )
         s.total, s.begun, s.newest = quantity(source["total"]), total_at - window - poll, total_at
         seen = [n for t, n in w.memory.get("targets", {}).get(name, []) if now - seconds(t) <= 3600]
         s.lost = source.get("targets", {}).get("/", 0) < max(seen, default=0)

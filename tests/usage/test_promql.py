@@ -259,14 +259,17 @@ class TestSelectors:
         assert parse_inputs(text).behind == behind
 
 
+BY_TARGET = "by (namespace, pod, job, instance)"
+
+
 class TestQuestion:
     def test_it_asks_for_values_times_and_numbers_at_once(self) -> None:
         text = "sum(rate(x[1m])) / y # load"
         assert question(text, parse_inputs(text), LABELS).splitlines() == [
             "(sum(rate(x[1m])) / y # load",
             ")",
-            'or label_replace(max by (namespace, pod, job, instance) (timestamp(x)), "effective_load_input", "time0", "", "")',
-            'or label_replace(max by (namespace, pod, job, instance) (timestamp(y)), "effective_load_input", "time1", "", "")',
+            f'or label_replace(max {BY_TARGET} (timestamp(x)), "effective_load_input", "time0", "", "")',
+            f'or label_replace(max {BY_TARGET} (timestamp(y)), "effective_load_input", "time1", "", "")',
             (
                 "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
                 '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")'

@@ -164,10 +164,10 @@ class TestServices:
         assert list(of(question(by_pod=None), [row(5, **POD_A)]).pods) == ["a"]
         assert of(question(by_pod=None), [row(5)]).total == Point(NOW, 5 * NANO)
 
-    def test_it_knows_the_pods_with_a_sample_in_its_window(self) -> None:
+    def test_it_reads_the_targets_with_a_sample_in_its_window(self) -> None:
         inputs = [time_of(0, NOW - 59, **POD_A), time_of(0, NOW - 61, **POD_B)]
         found = of(question("sum(rate(x[1m]))", by_pod=False), [row(5)], *inputs)
-        assert found.reads == frozenset({"a"})
+        assert found.targets == {"a": 1}
 
 
 class TestTimes:

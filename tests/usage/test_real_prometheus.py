@@ -541,8 +541,7 @@ class TestLostTargets:
             one.set(counter("load", a=1, b=1))
             other.set(counter("load", a=1))
             async with asking(real, "sum by (namespace, pod) (load)") as world:
-                both = await world.until(lambda samples: len(samples.pods) == 2)
-                assert both.targets == {"a": 2}
+                await world.until(lambda samples: samples.targets == {"a": 2} and len(samples.pods) == 2)
                 other.close()
                 await world.until(lambda samples: not samples.targets)
                 assert {pod: point.value for pod, point in world.samples.pods.items()} == {"a": NANO, "b": NANO}
