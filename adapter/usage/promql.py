@@ -168,12 +168,10 @@ def _parsed(text: str) -> ast.Expr:
     """The syntax tree. Raises ValueError."""
     try:
         return ast.parse(text)
-    except ValueError:
-        raise
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of the parser, for durations of thousands of digits
-            raise
-        raise ValueError("the parser fails at it") from None
+        if type(error).__name__ == "PanicException":  # of the parser, for durations of thousands of digits
+            raise ValueError("the parser fails at it") from None
+        raise
 
 
 def _refuse_outside(text: str, token: re.Match[str]) -> None:

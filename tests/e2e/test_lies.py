@@ -1,9 +1,11 @@
 """Wrong or outdated samples of sources, which must not shrink a service."""
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 from lab.chaos.proxies import before_prometheus
+from lab.chaos.scene import freeze, thaw
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
@@ -96,4 +98,29 @@ def test_a_total_keeps_the_count_while_one_of_its_exporters_is_down(
         workloads.hold_replicas("web", 8, 5)
         other.failing = False
         other.set({f"queue{{{labels}}}": 1.2})
+        workloads.wait_replicas("web", 3)
+
+
+def test_a_prometheus_that_is_killed_wiped_or_frozen_shrinks_nothing(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter
+) -> None:
+    load = Load(exporter, workloads)
+    with Prometheus([exporter]) as server:
+        make_adapter(prometheus_settings(server))
+        workloads.deployment("web", 6)
+        load.each("web", 0.45)
+        workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+        workloads.hpa("web")
+        workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 6, syncs=1)
+        server.kill()
+        workloads.wait_condition("web", "ScalingActive", status="False", contains="Prometheus main: cannot be reached")
+        shutil.rmtree(server.folder / "data")
+        server.resume()
+        workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 6, 3)
+        freeze(server.component)
+        workloads.wait_condition("web", "ScalingActive", status="False", contains="Prometheus main: cannot be reached")
+        thaw(server.component)
+        load.each("web", 0.2)
         workloads.wait_replicas("web", 3)
