@@ -201,12 +201,8 @@ def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, repli
         return calculator.average(replicas, target, answer, resource)
     if not answer:
         raise CalculationError("no metrics returned from external metrics API")
-    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
-    if metric.kind is MetricSourceType.EXTERNAL:
-        calculate = calculator.external_average if by_average else calculator.external_value
-        return calculate(status if by_average else replicas, target, answer)
-    if len(answer) != 1:
+    if metric.kind is not MetricSourceType.EXTERNAL and len(answer) != 1:
         raise CalculationError(f"returned {len(answer)} results when we asked for exactly one")
-    if by_average:
-        return calculator.object_average(status, target, answer[0])
-    return calculator.object_value(replicas, target, answer[0])
+    if metric.target is MetricTargetType.AVERAGE_VALUE:
+        return calculator.share(status, target, answer)
+    return calculator.value(replicas, target, answer)

@@ -13,7 +13,7 @@ from adapter.companion.replica_history import LastRaise, ReplicaHistory
 from adapter.companion.state import Context, State
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
-from adapter.policy.behavior import ReplicaChange
+from adapter.hpa.behavior import ScaleEvent
 from adapter.policy.hpa import (
     CrossVersionReference,
     Hpa,
@@ -60,7 +60,7 @@ def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any
     return replace(base, **changes)
 
 
-def watched(replicas: int = 4, *rises: ReplicaChange, **changes: Any) -> ReplicaHistory:
+def watched(replicas: int = 4, *rises: ScaleEvent, **changes: Any) -> ReplicaHistory:
     base = ReplicaHistory(target="target", since=LONG_AGO, scaled_before=None, replicas=replicas, rises=rises)
     return replace(base, **changes)
 
@@ -155,14 +155,14 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
         pytest.param({"raised": LastRaise(at=NOW + 0.5)}, None, id="also where the clock was put back a little"),
         pytest.param({"raised": LastRaise(at=NOW + 3600)}, 8, id="but not for an hour"),
         pytest.param(
-            {"seen": watched(4, ReplicaChange(NOW - 10, 1)), "leads_since": NOW - 5}, None,
+            {"seen": watched(4, ScaleEvent(1, NOW - 10)), "leads_since": NOW - 5}, None,
             id="a raise before this replica led may be its predecessor's",
         ),
         pytest.param(
-            {"seen": watched(4, ReplicaChange(NOW - 10, 1)), "leads_since": NOW - 11}, 8,
+            {"seen": watched(4, ScaleEvent(1, NOW - 10)), "leads_since": NOW - 11}, 8,
             id="one since then was the HPA's",
         ),
-        pytest.param({"seen": watched(4, ReplicaChange(NOW - 1, 1)), "leads_since": NOW - 3600}, 8, id="also just now"),
+        pytest.param({"seen": watched(4, ScaleEvent(1, NOW - 1)), "leads_since": NOW - 3600}, 8, id="also just now"),
     ],
 )  # fmt: skip
 def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], expected: int | None) -> None:
@@ -217,8 +217,8 @@ PODS = (ScalingPolicy("Pods", 3, 60),)
     ("policies", "seen", "expected"),
     [
         (PODS, watched(), 7),
-        pytest.param(PODS, watched(4, ReplicaChange(NOW - 59, 2)), 5, id="rises count"),
-        pytest.param(PODS, watched(4, ReplicaChange(NOW - 59, 3)), None, id="all of them"),
+        pytest.param(PODS, watched(4, ScaleEvent(2, NOW - 59)), 5, id="rises count"),
+        pytest.param(PODS, watched(4, ScaleEvent(3, NOW - 59)), None, id="all of them"),
         pytest.param(PODS, watched(scaled_before=NOW - 60), None, id="one before the first look may have used it up"),
         pytest.param(PODS, watched(scaled_before=NOW - 61), 7, id="but not one before the period"),
         pytest.param((), watched(scaled_before=NOW - 0.5), 8, id="without any behavior it may double"),

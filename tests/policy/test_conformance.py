@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,12 @@ DESIRED = HpaMetric(
     aim=NANO,
 )
 EXACT = ScalingRules(tolerance=Fraction(0))
+
+
+def exact(**more: Any) -> ScalingRules:
+    return ScalingRules(tolerance=Fraction(0), **more)
+
+
 HPA = Hpa(
     namespace="shop",
     name="web",
@@ -88,28 +95,28 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
     "an HPA of another policy": (on(metrics=(OTHER,)), "NotWired", "of policy web"),
     "a paused policy that nobody asks": (on(by(mode=Mode.PAUSED), metrics=(OTHER,)), "NotWired", "of policy web"),
     "only percents from zero": (
-        on(FROM_ZERO, scale_up=replace(EXACT, policies=(PERCENT,))),
+        on(FROM_ZERO, scale_up=exact(policies=(PERCENT,))),
         "StuckAtZero",
         "add a Pods policy",
     ),
-    "no scale-up": (on(scale_up=replace(EXACT, select="Disabled")), "ScaleUpDisabled", "does not scale up at all"),
+    "no scale-up": (on(scale_up=exact(select="Disabled")), "ScaleUpDisabled", "does not scale up at all"),
     "no scale-up, with a policy": (
-        on(scale_up=replace(EXACT, select="Disabled", policies=(PERCENT,))),
+        on(scale_up=exact(select="Disabled", policies=(PERCENT,))),
         "ScaleUpDisabled",
         "scaleUp.selectPolicy is Disabled",
     ),
     "no scale-up from zero": (
-        on(FROM_ZERO, scale_up=replace(EXACT, select="Disabled")),
+        on(FROM_ZERO, scale_up=exact(select="Disabled")),
         "ScaleUpDisabled",
         "remove it",
     ),
     "other HPAs of the target": (beside(hpas="spare, web-2"), "SharedTarget", "(spare, web-2)"),
     "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
     "other policies of the target": (beside(policies="old"), "PolicyConflict", "(old)"),
-    "no stabilization": (on(scale_down=replace(EXACT, stabilization=0)), "NoStabilization", "every dip"),
+    "no stabilization": (on(scale_down=exact(stabilization=0)), "NoStabilization", "every dip"),
     "two waits down": (by(cooldown=Cooldown(down=60)), "WaitsTwice", "cooldown (60 s)"),
     "two waits up": (
-        on(by(cooldown=Cooldown(up=90)), scale_up=replace(EXACT, stabilization=30)),
+        on(by(cooldown=Cooldown(up=90)), scale_up=exact(stabilization=30)),
         "WaitsTwice",
         "scaleUp.stabilizationWindowSeconds (30)",
     ),
@@ -125,11 +132,15 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "Tolerance",
         "Kubernetes 1.35",
     ),
-    "a tolerance for ever": (replace(WELL, hpa=COARSE, has_tolerance=False), "Tolerance", "tolerance 10% asks"),
+    "a tolerance for ever": (
+        replace(WELL, hpa=COARSE, has_tolerance=False),
+        "Tolerance",
+        "write tolerance 10% in the policy",
+    ),
     "a tolerance for ever, and steps": (
         replace(by(strategy=Strategy.STEP), hpa=COARSE, has_tolerance=False),
         "Tolerance",
-        "a step of 2 pods (step.down), of 30 or more",
+        "steps of more pods",
     ),
 }
 
@@ -151,11 +162,11 @@ UNSAID: dict[str, Wiring] = {
         metrics=(DESIRED, replace(DESIRED, name="raw_cpu", described=CrossVersionReference("v1", "Service", "web")))
     ),
     "a pods policy leads away from zero": on(
-        FROM_ZERO, scale_up=replace(EXACT, policies=(PERCENT, ScalingPolicy("Pods", 4, 15)))
+        FROM_ZERO, scale_up=exact(policies=(PERCENT, ScalingPolicy("Pods", 4, 15)))
     ),
-    "percents are enough above zero": on(scale_up=replace(EXACT, policies=(PERCENT,))),
+    "percents are enough above zero": on(scale_up=exact(policies=(PERCENT,))),
     "a cooldown alone": by(cooldown=Cooldown(up=60)),
-    "steps that the cooldown alone delays": on(STEPS, scale_down=replace(EXACT, stabilization=0)),
+    "steps that the cooldown alone delays": on(STEPS, scale_down=exact(stabilization=0)),
     "a target": by(strategy=Strategy.RATIO, metrics=(cpu(None, target=Fraction(NANO)),)),
     "watermarks just far enough": by(metrics=(cpu("1200m", "800m"),)),
     "watermarks just far enough for one pod": by(FROM_ZERO, metrics=(cpu("1200m", "600m"),)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, _Event, _Recommendation, rules
+from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, ScaleEvent, _Recommendation, rules
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
 
 NOW = 10_000.0
@@ -18,10 +18,10 @@ def policies(text: str) -> tuple[ScalingPolicy, ...]:
     return tuple(found)
 
 
-def events(changes: tuple[int, ...], period: int) -> list[_Event]:
+def events(changes: tuple[int, ...], period: int) -> list[ScaleEvent]:
     """Changes spread over the middles of equal parts of the period."""
     part = period / max(1, len(changes))
-    return [_Event(change, NOW - part * (index + 0.5)) for index, change in enumerate(changes)]
+    return [ScaleEvent(change, NOW - part * (index + 0.5)) for index, change in enumerate(changes)]
 
 
 RATES = [
@@ -144,7 +144,7 @@ def test_without_behavior_the_largest_of_the_window_counts(known: tuple[tuple[in
 def test_changes_are_remembered_for_the_longest_period(
     known: tuple[tuple[int, int], ...], periods: tuple[int, ...], within: int, total: int, log: list[int]
 ) -> None:
-    history = History(ups=[_Event(change, NOW - ago) for change, ago in known])
+    history = History(ups=[ScaleEvent(change, NOW - ago) for change, ago in known])
     up = UP._replace(policies=tuple(ScalingPolicy("Pods", 1, period) for period in periods))
     history.changed(10, 15, up, DOWN, NOW)
     assert [event.change for event in history.ups] == log

@@ -51,7 +51,7 @@ def test_pods_metrics(
     ],
 )
 def test_one_value_of_an_object(pods: tuple[ModelPod, ...], current: int, value: int, target: int, count: int) -> None:
-    assert of(pods).object_value(current, target, value).replicas == count
+    assert of(pods).value(current, target, [value]).replicas == count
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_one_value_of_an_object(pods: tuple[ModelPod, ...], current: int, value:
 def test_an_objects_value_by_pod(
     status: int, value: int, target: int, up: float, count: int, shown: int | None
 ) -> None:
-    proposal = of((), up).object_average(status, target, value)
+    proposal = of((), up).share(status, target, [value])
     assert proposal.replicas == count
     assert shown is None or proposal.usage == shown
 
@@ -84,7 +84,7 @@ def test_an_objects_value_by_pod(
 def test_an_external_value(
     pods: tuple[ModelPod, ...], values: tuple[int, ...], target: int, up: float, count: int
 ) -> None:
-    assert of(pods, up).external_value(len(pods), target, values).replicas == count
+    assert of(pods, up).value(len(pods), target, values).replicas == count
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_external_value(
 def test_an_external_value_by_pod(
     status: int, values: tuple[int, ...], target: int, tolerance: float, count: int, shown: int | None
 ) -> None:
-    proposal = of((), tolerance, tolerance).external_average(status, target, values)
+    proposal = of((), tolerance, tolerance).share(status, target, values)
     assert proposal.replicas == count
     assert shown is None or proposal.usage == shown
 
