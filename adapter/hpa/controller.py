@@ -11,6 +11,7 @@ from adapter.hpa.pods import CpuRules, ModelPod, ModelSample, milli
 from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
+_LARGEST = 2**63 - 1
 Values = Sequence[int] | Mapping[str, ModelSample] | str
 """What a metric answers: the series' values (milli-units), samples by pod, or the sentence of an error."""
 
@@ -204,5 +205,7 @@ def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, repli
     if metric.kind is not MetricSourceType.EXTERNAL and len(answer) != 1:
         raise CalculationError(f"returned {len(answer)} results when we asked for exactly one")
     if metric.target is MetricTargetType.AVERAGE_VALUE:
-        return calculator.share(status, target, answer)
+        # The controller takes a negative sum for an overflow, and so for the largest number.
+        overflows = metric.kind is MetricSourceType.EXTERNAL and sum(answer) < 0
+        return calculator.share(status, target, [_LARGEST] if overflows else answer)
     return calculator.value(replicas, target, answer)

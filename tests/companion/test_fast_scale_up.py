@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from adapter.companion import plan
@@ -11,9 +12,9 @@ from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.features import fast_scale_up
 from adapter.companion.replica_history import LastRaise, ReplicaHistory
 from adapter.companion.state import Context, State
+from adapter.hpa.behavior import ScaleEvent
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
-from adapter.hpa.behavior import ScaleEvent
 from adapter.policy.hpa import (
     CrossVersionReference,
     Hpa,
@@ -190,8 +191,12 @@ def test_nothing_is_raised_while_a_policy_rests_whatever_was_decided_before(rest
                 "the pods' cpu": CPU,
             }.items()
         ),
-        pytest.param(hpa(replace(FREE, stabilization=1)), "ScaleUpStabilized", id="scale up is stabilized"),
-        pytest.param(hpa(replace(FREE, select="Disabled")), "ScaleUpDisabled", id="scale up is disabled"),
+        pytest.param(
+            hpa(msgspec.structs.replace(FREE, stabilization=1)), "ScaleUpStabilized", id="scale up is stabilized"
+        ),
+        pytest.param(
+            hpa(msgspec.structs.replace(FREE, select="Disabled")), "ScaleUpDisabled", id="scale up is disabled"
+        ),
     ],
 )
 def test_an_hpa_that_would_not_agree_is_left_alone_and_the_condition_says_why(above: Hpa, reason: str) -> None:
@@ -228,7 +233,7 @@ def test_the_hpas_policies_limit_it(
     policies: tuple[ScalingPolicy, ...], seen: ReplicaHistory, expected: int | None
 ) -> None:
     """What they allow: tests/policy/test_highest_allowed.py."""
-    assert raised_to(context(above=hpa(replace(FREE, policies=policies)), seen=seen)) == expected
+    assert raised_to(context(above=hpa(msgspec.structs.replace(FREE, policies=policies)), seen=seen)) == expected
 
 
 # --- what is remembered of it

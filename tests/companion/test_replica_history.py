@@ -7,8 +7,8 @@ import pytest
 
 from adapter.companion.replica_history import LastRaise, ReplicaHistory, observe_count, unattributed
 from adapter.companion.state import Context
-from adapter.load.spec import Bounds
 from adapter.hpa.behavior import ScaleEvent
+from adapter.load.spec import Bounds
 from adapter.policy.hpa import LastStep
 from adapter.snapshot import PolicyView
 from tests.companion.kit import RULE, Leader, context

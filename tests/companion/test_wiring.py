@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from adapter.companion import plan
@@ -173,7 +174,9 @@ class TestSetting:
 class TestOthers:
     def owned(self, name: str, **pace: Any) -> Hpa:
         return replace(
-            PLAIN, managers=FieldManagers(owners={name: ("flux",)}), scale_up=replace(PLAIN.scale_up, **pace)
+            PLAIN,
+            managers=FieldManagers(owners={name: ("flux",)}),
+            scale_up=msgspec.structs.replace(PLAIN.scale_up, **pace),
         )
 
     def test_fields_of_other_owners_are_left_alone_and_named(self) -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
-from adapter.hpa.pods import MOST, ModelPod, ModelSample, milli
+from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.quantity import NANO, approximate_float
 
 
@@ -94,7 +94,6 @@ def test_an_external_value(
         (5, (8600,), 2867, 0.1, 3, None),
         (3, (8600,), 2900, 0.1, 3, None),
         (3, (8600,), 2800, 0.01, 4, None),
-        (10, (-999,), 1000, 0.1, MOST, None),
         (10, (5000, 5500), 1000, 0.0, 11, 1050),
         (0, (4000,), 1000, 0.0, 4, None),
     ],
