@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.companion.actions import Action, ActionResult, Notify, RaiseScale, Write
+from adapter.companion.state import Action, ActionResult, Notify, RaiseScale, Write
 from adapter.kube.api import APPLY_PATCH
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.session import Session

@@ -6,8 +6,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
-from adapter.companion.actions import Notification, Notify
 from adapter.companion.notifier import Message, Notifier, Send, deliver
+from adapter.companion.state import Notification, Notify
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
 from adapter.snapshot import Key

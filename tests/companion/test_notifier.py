@@ -65,17 +65,6 @@ async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notif
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", "scaled from 4 to 7"]
 
 
-async def test_the_same_message_is_not_sent_again_for_five_minutes(
-    stand: Stand, sent: Sent, notifier: Notifier
-) -> None:
-    notifier.add(telling(notice(1), notice(1)))
-    await stand.ended("repeated")
-    stand.time += 301
-    notifier.add(telling(notice(1, at=stand.time)))
-    await stand.ended("sent", 2)
-    assert len(sent.all) == 2
-
-
 async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
     gate = threading.Event()
 

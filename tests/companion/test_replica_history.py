@@ -136,8 +136,8 @@ def test_rises_are_dated_and_falls_are_not_kept() -> None:
 
 def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
     known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    assert [rise.by for rise in observe_count(known, view(6), NOW + 1800.9).rises] == [2, 1]
-    assert [rise.by for rise in observe_count(known, view(6), NOW + 1801).rises] == [1]
+    assert [rise.change for rise in observe_count(known, view(6), NOW + 1800.9).rises] == [2, 1]
+    assert [rise.change for rise in observe_count(known, view(6), NOW + 1801).rises] == [1]
 
 
 def test_target_that_is_unknown_for_a_while_keeps_its_history() -> None:

@@ -1,12 +1,9 @@
 """Sentences of an outage: they stay as they are while it lasts, and name a source once."""
 
 import itertools
-from dataclasses import replace
 from fractions import Fraction
 
-from adapter.companion import plan
 from adapter.companion.features import status
-from adapter.companion.features.notifications import NotificationState
 from adapter.companion.state import Context
 from adapter.load.memory import Memory
 from adapter.load.quantity import NANO
@@ -102,11 +99,3 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
         "query rps, metric latency: query p99, query queue: Prometheus main: Cannot connect to host prometheus:9090 "
         "ssl:default [Connection refused] (last answer at 2026-01-01T00:00:03Z)"
     )
-
-
-def test_a_notification_of_lost_data_uses_the_words_of_the_condition() -> None:
-    samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
-    case = _context(RULES["plain"], samples)
-    later = replace(case, now=NOW + 61, state=plan.observe(case))
-    (lost,) = [one.text for one in plan.observe(later).of(NotificationState).due if one.topic.value == "dataLost"]
-    assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.companion import plan
-from adapter.companion.actions import ActionResult, Write
 from adapter.companion.features import status
 from adapter.companion.reader import as_written
-from adapter.companion.state import Context, State, WrittenStatus
+from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.conditions import Reason

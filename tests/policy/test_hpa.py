@@ -3,7 +3,6 @@
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import pytest
 
 from adapter.load.quantity import NANO
@@ -55,11 +54,6 @@ def test_target_and_bounds_are_read() -> None:
     assert read.bounds == Bounds(minimum=2, maximum=50)
     assert read.bounds.last_scale is None
     assert [parse_hpa(hpa(minReplicas=told)).bounds.minimum for told in (None, 0)] == [1, 0]
-
-
-def test_the_last_scaling_is_read_as_seconds() -> None:
-    document = hpa() | {"status": {"lastScaleTime": "2026-01-01T00:00:10Z", "currentReplicas": 3}}
-    assert parse_hpa(document).bounds.last_scale == 1767225610.0
 
 
 @pytest.mark.parametrize(
@@ -146,16 +140,6 @@ def test_all_types_of_metrics_are_read() -> None:
         HpaMetric(kind=kinds.EXTERNAL, name="y", match_labels={"a": "b"}, target=targets.AVERAGE_VALUE, aim=NANO),
         HpaMetric(kind=kinds.CONTAINER_RESOURCE, name="memory", target=targets.UTILIZATION, aim=70, container="app"),
     )
-
-
-def test_bytes_and_a_mapping_read_alike() -> None:
-    behavior = {
-        "scaleUp": {"tolerance": "0"},
-        "scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 5}]},
-    }
-    document = hpa(of_object(POLICY), of_pods("effective_cpu", "1"), external({"policy": "a"}), behavior=behavior)
-    document["status"] = {"lastScaleTime": "2026-01-01T00:00:10Z"}
-    assert parse_hpa(msgspec.json.encode(document)) == parse_hpa(document)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -16,17 +15,12 @@ from adapter.kube.objects import AnyObject
 from adapter.load.quantity import NANO
 from adapter.load.spec import (
     Algorithm,
-    Capacity,
     Cooldown,
     Delay,
-    Fallback,
     Limits,
     Mode,
     Policy,
     PulledOut,
-    Query,
-    Registry,
-    Schedule,
     Strategy,
     Velocity,
 )
@@ -62,27 +56,6 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         converge_towards=None,
         fast_scale_up=False,
     )
-
-
-def test_the_pace_is_read() -> None:
-    read = parse_policy(
-        policy(
-            velocity={"scaleUpPercent": 100, "scaleDownPercent": 20},
-            cooldown={"scaleUpSeconds": 60, "scaleDownSeconds": 300},
-            schedules=[
-                {**LUNCH, "timeZone": "Asia/Shanghai"},
-                {"name": "night", "cron": "0 22 * * *", "durationSeconds": 3600, "maxReplicas": 5},
-            ],
-            fallback={"replicas": 10},
-        )
-    )
-    assert read.velocity == Velocity(up=100, down=20)
-    assert read.cooldown == Cooldown(up=60, down=300)
-    assert read.schedules == (
-        Schedule(name="lunch", cron="0 11 * * 1-5", zone=ZoneInfo("Asia/Shanghai"), duration=7200, minimum=20),
-        Schedule(name="night", cron="0 22 * * *", zone=ZoneInfo("UTC"), duration=3600, maximum=5),
-    )
-    assert read.fallback == Fallback(after=300, replicas=10)
 
 
 def test_a_metrics_own_delay_takes_precedence_over_the_policys_in_each_direction() -> None:
@@ -160,10 +133,6 @@ def test_a_policy_with_every_field_is_valid() -> None:
     )
 
 
-def test_a_velocity_of_zero_is_no_absent_one() -> None:
-    assert parse_policy(policy(velocity={"scaleUpPercent": 0})).velocity == Velocity(up=0)
-
-
 @pytest.mark.parametrize(
     ("key", "text", "words"),
     [
@@ -180,13 +149,6 @@ def test_what_only_the_adapter_can_judge_of_a_schedule_is_a_fault_of_the_policy(
     (fault,) = caught.value.faults
     assert fault.path == f"spec.schedules[0].{key}"
     assert words in str(fault)
-
-
-def test_a_registry_that_is_only_named_has_the_patience_of_the_specification() -> None:
-    read = parse_policy(policy(registry=NACOS)).registry
-    assert read == Registry(
-        name="prod-nacos", service="com.shop.checkout", registration_grace_seconds=180, absence_confirmation_seconds=45
-    )
 
 
 @pytest.mark.parametrize(
@@ -218,13 +180,6 @@ def test_a_tolerance_is_an_exact_ratio(written: str | int, ratio: str) -> None:
     assert parse_policy(policy(tolerance=written)).tolerance == Fraction(ratio)
 
 
-def test_inline_promql_keeps_its_server_and_what_it_is_compared_with() -> None:
-    query = {"promQL": "sum(x{ns='$namespace'})", "server": "main", "relativeTo": "Request", "resource": "cpu"}
-    read = parse_policy(policy(**metric(RPS, query=query, highWatermark="80%"))).metrics[0]
-    assert read.query == Query(prom_ql=query["promQL"], server="main", relative_to=Capacity.REQUEST, resource="cpu")
-    assert read.relative_to is Capacity.REQUEST
-
-
 def test_bytes_a_mapping_and_structs_read_alike() -> None:
     document = policy("checkout", "shop", registry=NACOS)
     document["metadata"] |= {"uid": "u1", "generation": 7, "managedFields": [{"manager": "kubectl"}]}
@@ -234,12 +189,6 @@ def test_bytes_a_mapping_and_structs_read_alike() -> None:
     read = parse_policy(document)
     assert (read.uid, read.generation) == ("u1", 7)
     assert parse_policy(body) == parse_policy(msgspec.Raw(body)) == parse_policy(own) == parse_policy(foreign) == read
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"spec":', b"\xff"])
-def test_bytes_that_are_no_object_are_refused(body: bytes) -> None:
-    with pytest.raises(PolicyError, match="not a JSON object"):
-        parse_policy(body)
 
 
 def test_null_counts_as_absent() -> None:

@@ -6,9 +6,8 @@ The HPA does not know of it, so nothing is done that its next sync might take ba
 from collections.abc import Iterator
 from fractions import Fraction
 
-from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.replica_history import LastRaise, ReplicaHistory
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import ActionResult, Context, PolicyCondition, RaiseScale, State
 from adapter.hpa.behavior import DEFAULT_UP, highest, legacy_highest, rules
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED

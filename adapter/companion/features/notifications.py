@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from adapter.companion.actions import ActionResult, Notification, Notify
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, Debounced, PolicyCondition, State
+from adapter.companion.state import ActionResult, Context, Debounced, Notification, Notify, PolicyCondition, State
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
-from adapter.load.pods import PodAssessment, PodState
+from adapter.load.pods import PodState
 from adapter.load.states import service_registry
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings.companion import Severity, Topic
@@ -157,18 +156,18 @@ def _text(topic: Topic, context: Context) -> str | None:
 def _mass_pull_out(assessment: Assessment, percent: int) -> str:
     """The pods that are pulled out, with those that are doubtful only because too many would be; empty for few."""
     registry, none_serves = service_registry(assessment.policy), not assessment.counts.get(PodState.SERVING)
-
-    def is_kept(one: PodAssessment) -> bool:
-        if one.state is PodState.DOUBTFUL and registry is not None and one.evidence == "absence":
-            pod = assessment.memory.pod(one.pod.uid)
-            confirmed = assessment.at - registry.absence_confirmation_seconds
-            return pod.registered and pod.absent_since is not None and pod.absent_since <= confirmed
-        return one.state is PodState.DOUBTFUL and bool(one.evidence) and none_serves
-
+    confirmed = assessment.at - (registry.absence_confirmation_seconds if registry is not None else 0.0)
     running = [one for one in assessment.pods if one.state in _RUNNING]
-    kept = [one for one in running if is_kept(one)]
-    out = [one for one in running if one.state is PodState.PULLED_OUT] + kept
+    kept = 0
+    out = []
+    for one in running:
+        pod = assessment.memory.pod(one.pod.uid)
+        is_absent = pod.registered and pod.absent_since is not None and pod.absent_since <= confirmed
+        is_kept = one.state is PodState.DOUBTFUL and (is_absent if one.evidence == "absence" else none_serves)
+        is_kept = is_kept and bool(one.evidence)
+        kept += is_kept
+        out += [one] if is_kept or one.state is PodState.PULLED_OUT else []
     if len(out) < FEWEST_OUT or len(out) * 100 < len(running) * percent:
         return ""
-    doubtful, example = f", {len(kept)} of them are kept as doubtful" if kept else "", out[0]
+    doubtful, example = f", {kept} of them are kept as doubtful" if kept else "", out[0]
     return f"{len(out)} of {len(running)} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"
