@@ -69,11 +69,6 @@ def test_a_metrics_own_delay_takes_precedence_over_the_policys_in_each_direction
     assert delays == [(30, 600), (0, 600), (30, 60), (0, 0)]
 
 
-def test_a_floor_is_a_metric_with_the_load_of_one_pod() -> None:
-    _, plan = parse_policy(policy(metrics=[CPU, PLAN])).metrics
-    assert (plan.name, plan.floor, plan.high, plan.low) == ("plan", True, 100 * NANO, None)
-
-
 @pytest.mark.integration
 def test_the_load_of_one_pod_in_a_floor_may_be_less_than_the_tolerance(policy_api: PolicyApi) -> None:
     share = {"name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"}, "target": "60%"}
@@ -149,35 +144,6 @@ def test_what_only_the_adapter_can_judge_of_a_schedule_is_a_fault_of_the_policy(
     (fault,) = caught.value.faults
     assert fault.path == f"spec.schedules[0].{key}"
     assert words in str(fault)
-
-
-@pytest.mark.parametrize(
-    ("base", "written", "nano"),
-    [
-        (CPU, "1200m", 1_200_000_000),
-        (CPU, "1.2", 1_200_000_000),
-        (CPU, 2, 2 * NANO),
-        (CPU, "300Mi", 300 * 2**20 * NANO),
-        (CPU, "0.1n", 1),
-        (MEMORY, "80%", 800_000_000),
-        (MEMORY, "82.5%", 825_000_000),
-        (MEMORY, "0.8", 800_000_000),
-        (MEMORY, "800m", 800_000_000),
-        (MEMORY, 1, NANO),
-        (MEMORY, "1000%", 10 * NANO),
-    ],
-)
-def test_watermarks_become_whole_nano_units(base: dict[str, Any], written: str | int, nano: int) -> None:
-    read = parse_policy(policy(**metric(base, highWatermark=written, lowWatermark=None)))
-    assert read.metrics[0].high == nano
-
-
-@pytest.mark.parametrize(
-    ("written", "ratio"),
-    [("1%", "1/100"), ("0.01", "1/100"), ("10m", "1/100"), (0, "0"), ("12.5%", "1/8"), ("99.9%", "999/1000")],
-)
-def test_a_tolerance_is_an_exact_ratio(written: str | int, ratio: str) -> None:
-    assert parse_policy(policy(tolerance=written)).tolerance == Fraction(ratio)
 
 
 def test_bytes_a_mapping_and_structs_read_alike() -> None:
