@@ -68,13 +68,6 @@ class History:
         if not self.recommendations:
             self.recommendations.append(_Recommendation(replicas, now))
 
-    def last_at_least(self, replicas: int) -> float:
-        """When this count, or more, was recommended last (seconds); minus infinity where it was not."""
-        return max(
-            (recommendation.at for recommendation in self.recommendations if recommendation.replicas >= replicas),
-            default=-math.inf,
-        )
-
     def legacy(self, current: int, desired: int, minimum: int, maximum: int, window: float, now: float) -> Limited:
         """Without `behavior`: the largest recommendation of the window, and at most twice the count or 4."""
         self._record(desired, now, now - window)

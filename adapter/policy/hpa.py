@@ -213,22 +213,20 @@ class Hpa:
 
 
 def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Read the parts of an HPA that a policy needs. Raises PolicyError with the first fault in them.
+    """Read the parts of an HPA that a policy needs. Raises PolicyError with the faults in them.
 
     `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
     plain = as_mapping(source)
-    metadata, given = (
-        mapping_at(plain, "metadata"),
-        [_without_nulls(plain.get(key)) or {} for key in ("spec", "status")],
-    )
+    metadata = mapping_at(plain, "metadata")
+    given = {key: _without_nulls(plain.get(key)) or {} for key in ("spec", "status")}
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace") or "default"
     target, title = _reference(mapping_at(plain, "spec", "scaleTargetRef")), f"HPA {namespace}/{name}".rstrip("/")
     # References may have any form: `linking.reference_faults` judges them, so that the policy can report the fault.
     required = {"metadata.name": name, "spec.scaleTargetRef.kind": target.kind, "spec.scaleTargetRef.name": target.name}
     faults = [Fault(path, None, "is required") for path, text in required.items() if not text]
     try:
-        read = msgspec.convert(dict(zip(("spec", "status"), given, strict=True)), _Object, dec_hook=_quantity)
+        read = msgspec.convert(given, _Object, dec_hook=_quantity)
     except msgspec.ValidationError as error:
         raise PolicyError([*faults, type_fault(error)], title) from None
     metrics = []

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
@@ -92,10 +91,3 @@ class Sent:
     @property
     def bodies(self) -> list[str]:
         return [body for _, _, body, _ in self.all]
-
-
-async def in_threads(count: int) -> None:
-    """Wait until so many attempts are being made."""
-    async with asyncio.timeout(60):
-        while sum(thread.name == "notification" for thread in threading.enumerate()) != count:  # noqa: ASYNC110  as above
-            await asyncio.sleep(0.005)

@@ -1,5 +1,6 @@
 """Which route is told what, how often, by whom, and from which addresses."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from adapter.companion.notifier import MAX_AGE_SECONDS, Notifier
 from adapter.settings.companion import RateLimit, Severity, Topic
-from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, routed, telling
+from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
 from tests.load.kit import NOW
 
 # --- who is told what ---
@@ -66,15 +67,16 @@ async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notif
 
 
 async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     def waits(*_told: object) -> bool:
+        begun.set()
         return gate.wait(10)
 
     async with notifying(stand, waits) as notifier:
         stand.route("json://a", queue=3)
         notifier.add(telling(notice(1)))
-        await in_threads(1)
+        await asyncio.to_thread(begun.wait, 10)
         notifier.add(telling(*(notice(number) for number in range(2, 8))))
         await stand.ended("overflow", 3)
         gate.set()
