@@ -287,23 +287,20 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
     return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
 
 
-def _metric(written: object) -> HpaMetric:
+def _metric(metric: object) -> HpaMetric:
     """A metric as autoscaling/v2 has it. Raises ValueError with what is wrong."""
-    kind = mapping_at({"metric": written}, "metric").get("type")
+    kind = mapping_at({"": metric}, "").get("type")
     if kind not in set(MetricSourceType):
         raise ValueError(f"type {kind} is not supported; write one of {', '.join(MetricSourceType)}")
-    key = f"{kind[0].lower()}{kind[1:]}"
-    source, target = mapping_at(written, key), mapping_at(written, key, "target")
+    key = _key(kind)
+    source, target = mapping_at(metric, key), mapping_at(metric, key, "target")
     name = _text(source if "Resource" in kind else mapping_at(source, "metric"), "name")
     if not name:
         raise ValueError(f"{key} needs the name of the metric")
     of = MetricTargetType(target["type"]) if target.get("type") else None
-    field = {MetricTargetType.VALUE: "value", MetricTargetType.AVERAGE_VALUE: "averageValue"}.get(
-        of, "averageUtilization"
-    )
-    aim = target.get(field)
-    if aim is not None:
-        aim = int(aim) if field == "averageUtilization" else parse_nano(str(aim))
+    is_percent = of is None or of is MetricTargetType.UTILIZATION
+    written = target.get("averageUtilization" if is_percent else _key(str(of)))
+    aim = None if written is None else int(written) if is_percent else parse_nano(str(written))
     return HpaMetric(
         kind=MetricSourceType(kind),
         name=name,
@@ -313,6 +310,11 @@ def _metric(written: object) -> HpaMetric:
         aim=aim,
         container=_text(source, "container"),
     )
+
+
+def _key(name: str) -> str:
+    """The field of the API with the value of this name: `averageValue` of `AverageValue`."""
+    return f"{name[0].lower()}{name[1:]}"
 
 
 def _reference(written: Mapping[str, Any]) -> CrossVersionReference:
@@ -340,12 +342,12 @@ class _Part(msgspec.Struct, rename="camel", frozen=True):
     """A part of an HPA as the API has it."""
 
 
-class _Behavior(_Part):
+class _Behavior(_Part, frozen=True):
     scale_up: ScalingRules = ScalingRules()
     scale_down: ScalingRules = ScalingRules()
 
 
-class _Spec(_Part):
+class _Spec(_Part, frozen=True):
     max_replicas: _Positive
     min_replicas: _Count = 1
     behavior: _Behavior | None = None
@@ -356,13 +358,13 @@ class _Spec(_Part):
             raise ValueError(f"minReplicas {self.min_replicas} must be at most maxReplicas {self.max_replicas}")
 
 
-class _Status(_Part):
+class _Status(_Part, frozen=True):
     last_scale_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     current_replicas: _Count = 0
     desired_replicas: _Count | None = None
     conditions: Annotated[tuple[ScalingActive, ...], _LIST] = ()
 
 
-class _Object(_Part):
+class _Object(_Part, frozen=True):
     spec: _Spec
     status: _Status

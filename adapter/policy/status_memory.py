@@ -62,7 +62,7 @@ def from_status(data: Mapping[str, Any]) -> Memory:
         raise MemoryDecodeError(type_fault(error)) from error
     pods = {}
     for uid, pod in memory.away.items():
-        since, is_out = pod.since.timestamp(), pod.state == PodState.PULLED_OUT
+        since, is_out = pod.since.timestamp(), pod.state == "pulledOut"
         pods[uid] = PodMemory(
             PodState(pod.state),
             since,

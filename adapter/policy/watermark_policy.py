@@ -16,7 +16,7 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
-from adapter.load.spec import Algorithm, Policy, Strategy, ToleranceUnit
+from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
 from adapter.policy.documents import MAX_NAME_LENGTH, PolicyError, Source, as_mapping, mapping_at
 from adapter.policy.schema import SPEC, Rules, conform
@@ -36,7 +36,7 @@ _LARGEST_RATIO = 10
 _NAME = re.compile(r"(?!pods$)[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
 _COOLDOWN = {Strategy.STEP: {"up": 180, "down": 300}}
-_STEP = {"tolerance": 15, "toleranceUnit": ToleranceUnit.POINTS, "down": 2}
+_STEP = {"tolerance": 15, "toleranceUnit": "Points", "down": 2}
 _CAPITAL = re.compile("([A-Z])")
 _MARKS = ("highWatermark", "lowWatermark", "target")
 _ATTRIBUTES = {
@@ -174,7 +174,7 @@ def _converges(spec: Object, towards: str) -> bool:
 def _leaves_band(spec: Object) -> bool:
     """Whether step.tolerance of strategy Step is less than each target."""
     step = _STEP | spec.get("step", {})
-    if step["toleranceUnit"] == ToleranceUnit.PERCENT:
+    if step["toleranceUnit"] == "Percent":
         return int(step["tolerance"]) < 100
     targets = [one for one in spec["metrics"] if "target" in one and not one.get("floor")]
     return all(_number(one["target"]) > Fraction(step["tolerance"], 100 if _is_share(one) else 1) for one in targets)
@@ -218,7 +218,7 @@ RULES: Rules = {
         lambda spec: spec["strategy"] != Strategy.STEP or spec["algorithm"] != Algorithm.ABSOLUTE,
         lambda spec: (
             spec["strategy"] != Strategy.STEP
-            or (_STEP | spec.get("step", {}))["toleranceUnit"] == ToleranceUnit.PERCENT
+            or (_STEP | spec.get("step", {}))["toleranceUnit"] == "Percent"
             or all("query" in one or _is_share(one) for one in spec["metrics"])
         ),
         lambda spec: spec["strategy"] != Strategy.STEP or _leaves_band(spec),
