@@ -93,25 +93,6 @@ async def test_neither_an_old_notification_nor_one_of_a_former_leader_is_sent(
     assert sent.all == []
 
 
-class Wavering:
-    """A Lease that is in doubt at the first look, as it is where the API server was slow to renew it."""
-
-    looks = 0
-
-    @property
-    def leads(self) -> bool:
-        self.looks += 1
-        return self.looks > 1
-
-
-async def test_a_lease_in_doubt_for_a_moment_loses_no_notification(stand: Stand, sent: Sent) -> None:
-    stand.route("json://a")
-    async with notifying(stand, sent, lease=Wavering()) as notifier:
-        notifier.add(telling())
-        await stand.ended("sent")
-    assert len(sent.all) == 1
-
-
 # --- addresses ---
 
 

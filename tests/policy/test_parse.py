@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -79,13 +77,6 @@ def test_the_load_of_one_pod_in_a_floor_may_be_less_than_the_tolerance(policy_ap
     assert policy_api.offer(document).status == 201
 
 
-@pytest.mark.parametrize("file", ["checkout", "floor"])
-def test_the_policies_among_the_examples_are_valid(file: str) -> None:
-    text = (Path(__file__).parents[2] / f"manifests/examples/{file}.yaml").read_text()
-    documents = [one for one in yaml.safe_load_all(text) if one["kind"] == "WatermarkPolicy"]
-    assert [parse_policy(one).name for one in documents] == ["checkout"]
-
-
 def held(until: str) -> dict[str, Any]:
     document = policy()
     document["metadata"]["annotations"] = {"effective-load.io/hold-until": until, "other": "x"}
@@ -105,10 +96,7 @@ def test_a_policy_is_held_until_the_time_of_its_annotation(text: str) -> None:
     [
         "tomorrow",
         "2026-01-01T12:00:00",
-        "",
         "9999-12-31T23:59:59-01:00",
-        "9999-12-31T23:59:59.999999Z",
-        "0001-01-01T00:00:00+01:00",
     ],
 )
 def test_a_hold_without_a_time_is_a_fault_that_names_the_annotation(text: str) -> None:
@@ -155,11 +143,6 @@ def test_bytes_a_mapping_and_structs_read_alike() -> None:
     read = parse_policy(document)
     assert (read.uid, read.generation) == ("u1", 7)
     assert parse_policy(body) == parse_policy(msgspec.Raw(body)) == parse_policy(own) == parse_policy(foreign) == read
-
-
-def test_null_counts_as_absent() -> None:
-    document = policy(mode=None, tolerance=None, registry=None, pulledOut=None)
-    assert parse_policy(document) == parse_policy(policy())
 
 
 @given(specs())

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -67,22 +66,6 @@ def test_it_never_binds_before_the_policys_pace(
 def test_it_lets_the_fallback_through() -> None:
     rule = policy(velocity=Velocity(up=1), fallback=Fallback(after=60, replicas=40))
     assert hpa_allows(rule, 2, 40) == 40
-
-
-def test_it_is_set_where_it_is_the_same() -> None:
-    rule = policy(velocity=Velocity(up=20, down=10))
-    up, down = (tuple(limits(rule, direction)) for direction in ("scaleUp", "scaleDown"))
-    zero = Fraction(0)
-    there = replace(
-        HPA,
-        scale_up=ScalingRules(tolerance=zero, select="Max", policies=up),
-        scale_down=ScalingRules(tolerance=zero, select="Max", policies=down),
-    )
-    assert all(one.is_set for one in required_behavior(rule, there, tolerance=True))
-    assert not any(one.is_set for one in required_behavior(rule, HPA, tolerance=True))
-    assert {one.name for one in required_behavior(rule, HPA, tolerance=False)}.isdisjoint(
-        {"scaleUp.tolerance", "scaleDown.tolerance"}
-    )
 
 
 DEFAULT_UP = (ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
