@@ -12,8 +12,8 @@ import yaml
 
 from adapter.companion import plan
 from adapter.companion.features import status
-from adapter.companion.reader import as_written
 from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
+from adapter.companion.writer import as_written
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.conditions import Reason

@@ -1,12 +1,12 @@
 """Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import ActionResult, Context, Debounced, Notification, Notify, PolicyCondition, State
+from adapter.companion.state import Context, Debounced, Notification, Notify, PolicyCondition, State
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodState
@@ -16,7 +16,6 @@ from adapter.settings.companion import Severity, Topic
 
 FEWEST_OUT = 2
 """Fewer pods than this are no mass pull-out, whatever share they are."""
-_DUE_AT_MOST = 50
 _RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
 
 
@@ -43,7 +42,7 @@ TROUBLES = {
 class NotificationState:
     """What notifications have said: the last scaling's number, and which troubles (None before the first look).
 
-    `due` are those that were not handed to the notifier yet.
+    `due` are those of this look.
     """
 
     scaling: int = 0
@@ -56,7 +55,7 @@ def observe(context: Context) -> State:
     history, state = context.state.of(ReplicaHistory), context.state.of(NotificationState)
     if not context.settings.notifications.routes:
         return context.state.having(NotificationState(scaling=history.number))
-    troubles, due = _troubles(context), list(state.due)
+    troubles, due = _troubles(context), list[Notification]()
     for scaling in (one for one in history.done if one.number > state.scaling):
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
         due.append(_notification(context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields))
@@ -73,21 +72,13 @@ def observe(context: Context) -> State:
             recovered = f"every metric has an answer again{trusted}"
             due.append(_notification(context, Topic.DATA_RECOVERED, Severity.INFO, recovered))
     number = max(history.number, state.scaling)
-    return context.state.having(NotificationState(scaling=number, troubles=troubles, due=tuple(due[-_DUE_AT_MOST:])))
+    return context.state.having(NotificationState(scaling=number, troubles=troubles, due=tuple(due)))
 
 
 def plan(context: Context) -> Iterator[Notify]:
     """Hands what is due to the notifier."""
     if due := context.state.of(NotificationState).due:
         yield Notify(key=context.key, notifications=due, routes=context.view.policy.notify)
-
-
-def after(state: State, action: Notify, result: ActionResult, _now: float) -> State:
-    """The state once the notifier has them."""
-    if result is not ActionResult.DONE:
-        return state
-    noted = state.of(NotificationState)
-    return state.having(replace(noted, due=tuple(one for one in noted.due if one not in action.notifications)))
 
 
 def notified_topics(context: Context) -> list[str]:
