@@ -10,9 +10,10 @@ import logging
 import math
 import random
 import string
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +32,6 @@ FIRST_RETRY_SECONDS = 2.0
 """Between the first two attempts; each further wait is five times as long."""
 MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
-MOST_THREADS = 64
-"""Attempts at a time, apart from the threads that assess; more routes wait for one another."""
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
 _FAILURES = {
@@ -103,7 +102,6 @@ class Notifier:
     ) -> None:
         self.lease, self.metrics, self.now = lease, metrics, now
         self.send, self.first_wait = send, first_wait
-        self.threads = ThreadPoolExecutor(MOST_THREADS, "notification")
         self._settings = settings
         self._routes: dict[str, _RouteSender] = {}
 
@@ -124,7 +122,6 @@ class Notifier:
         """Ends all sending; what waits is lost."""
         for route in self._routes.values():
             route.task.cancel()
-        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _RouteSender:
@@ -179,9 +176,7 @@ class _RouteSender:
             if not notifier.lease.leads:
                 result = "lostLease"
                 continue  # the lease may be in doubt for a moment only
-            result = await asyncio.get_running_loop().run_in_executor(
-                notifier.threads, self._attempt, waiting, accepted
-            )
+            result = await _in_thread(lambda: self._attempt(waiting, accepted))
             if result in {"sent", "noLibrary"}:
                 break
         return result
@@ -219,6 +214,17 @@ def _message(route: NotificationRoute, cluster: str, key: Key, notification: Not
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+async def _in_thread(work: Callable[[], str]) -> str:
+    """Runs in a daemon thread, so that the end of the process does not wait; `failed` if no thread can start."""
+    future: Future[str] = Future()
+    future.set_running_or_notify_cancel()
+    try:
+        threading.Thread(target=lambda: future.set_result(work()), name="notification", daemon=True).start()
+    except RuntimeError:
+        return "failed"
+    return await asyncio.wrap_future(future)
 
 
 def _addresses(route: NotificationRoute) -> Sequence[str]:
