@@ -148,6 +148,11 @@ class TestSetting:
         assert list(hpa_configuration.plan(context(SET))) == []
         assert (finding(context(SET)).is_true, finding(context(SET)).reason) == (True, "Conformant")
 
+    def test_an_hpa_that_never_scales_down_is_conformant_and_says_so(self) -> None:
+        found = finding(context(replace(SET, scale_down=msgspec.structs.replace(SET.scale_down, select="Disabled"))))
+        assert found.is_true
+        assert found.message.endswith("it never scales down, since its scaleDown.selectPolicy is Disabled")
+
     def test_a_policy_in_mode_observe_beside_another_metric_is_no_trouble(self) -> None:
         elsewhere = replace(PLAIN, metrics=(), bounds=Bounds(minimum=1, maximum=100))
         case = context(elsewhere, replace(REPORTED, mode=Mode.OBSERVE))
