@@ -18,7 +18,7 @@ import msgspec
 from adapter.load.roster import Instance
 from adapter.registries.poll import digest
 from adapter.registries.servers import Servers, path_segment, refusal
-from adapter.registries.source import Answer, ServiceKey
+from adapter.registries.source import Answer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
@@ -26,6 +26,8 @@ from adapter.settings.registries import ConsulRegistry
 
 GAP_SECONDS = 0.2
 """The shortest time between two lists of one service: a rollout of 500 pods would be 500 answers of 1 MiB."""
+COMMIT_SECONDS = (0.02, 0.05, 0.1, 0.3, 1.0)
+"""Pauses before a list that is older than the change is read again: a server streams a change before it commits it."""
 AT_ONCE = 8
 """Concurrent lists: after a reconnect all services are listed together."""
 CRITICAL = "CRITICAL"
@@ -89,8 +91,8 @@ class _Last(NamedTuple):
 
     server: str = ""
     revision: int = 0
-    waited: bytes = b""
-    listed: bytes = b""
+    waited: str = ""
+    listed: str = ""
     answer: Answer = Answer(())
     until: float = 0.0
 
@@ -122,34 +124,33 @@ class ConsulSource:
         """Wait for a list newer than the last one of this server, if there was one, and read the list if it changed."""
         if last.server != server:
             last = _Last(server)
-        now, waited_for, waited = asyncio.get_running_loop().time, 0, b""
+        now, waited_for, waited = asyncio.get_running_loop().time, 0, ""
         if last.revision:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
             params = {**self._where(key), "index": str(last.revision), "wait": f"{wait * 1000:.0f}ms"}
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
             reply = await self._query(server, key, params, deadline)
-            waited_for, waited = _headers(reply, server).revision, digest(reply.body)
+            waited_for, waited = _headers(reply).revision, digest(reply.body)
             if waited_for == last.revision and waited == last.waited and now() < last.until:
                 return last
-        async with self._list_slots:
-            reply = await self._query(server, key, self._where(key))
-        headers = _headers(reply, server)
+        for pause in (*COMMIT_SECONDS, 0.0):
+            async with self._list_slots:
+                reply = await self._query(server, key, self._where(key))
+            headers = _headers(reply)
+            if headers.revision >= waited_for:
+                break
+            await asyncio.sleep(pause)
         if headers.revision < 1:
-            raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
+            raise WrongRegistryAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
         if headers.filtered:
-            raise NotAllowed(
-                f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
-            )
+            raise NotAllowed(f"the token may not see all of {key}; give it service:read on the service and node:read")
         listed, answer = digest(reply.body), last.answer
         if listed != last.listed:
-            try:
-                answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
-            except WrongRegistryAnswer as error:
-                raise error.with_context(server) from error
+            answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
         if not answer.instances and headers.default_deny and not self._settings.token_file:
             raise NotAllowed(
-                f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
+                f"an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
@@ -184,22 +185,23 @@ class _Headers(NamedTuple):
     default_deny: bool
 
 
-def _headers(reply: Reply, server: str) -> _Headers:
+def _headers(reply: Reply) -> _Headers:
     """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
     if reply.status != 200:
-        error = refusal(reply)
+        error, advice = refusal(reply), ""
         if reply.status in {401, 403} and b"ACL not found" in reply.body:
-            unknown = "Consul does not know the token in tokenFile"
-            raise NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+            raise NotAuthenticated(f"{error}; Consul does not know the token in tokenFile", public=error.public)
         if reply.status in {401, 403}:
-            advice = "give the token service:read on the service and node:read"
-            raise NotAllowed(f"{server}: {error}; {advice}", public=error.public)
-        connections = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        raise error.with_context(server, connections if reply.status == 429 else "")
+            raise NotAllowed(f"{error}; give the token service:read on the service and node:read", public=error.public)
+        if reply.status == 429:
+            advice = (
+                "; let each client have more connections than there are services (limits.http_max_conns_per_client)"
+            )
+        raise type(error)(f"{error}{advice}", public=error.public)
     values = reply.headers
     streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
     if values.get("X-Consul-KnownLeader") == "false" and not streamed:
-        raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
+        raise SourceFailing("this Consul server knows no leader; look after the cluster's quorum")
     index = values.get("X-Consul-Index", "")
     return _Headers(
         revision=int(index) if index.isdecimal() else 0,
@@ -210,10 +212,7 @@ def _headers(reply: Reply, server: str) -> _Headers:
 
 def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:
     """The instances of an answer of the health endpoint. Raises WrongRegistryAnswer."""
-    try:
-        entries = _ENTRIES.decode(body)
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"not an answer of Consul's health endpoint: {error}") from error
+    entries = decoded(_ENTRIES, body, "not an answer of Consul's health endpoint")
     return Answer(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
 
 

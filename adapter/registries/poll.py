@@ -1,18 +1,21 @@
-"""Polls one service: the iterator of registries that have no push, HTTP platforms, Polaris and Eureka."""
+"""Polls each service once in an interval: the source of registries without push, HTTP platforms, Polaris and Eureka."""
 
 import asyncio
 import hashlib
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from adapter.registries.source import Answer
+from adapter.registries.servers import Servers
+from adapter.registries.source import Answer, ServiceKey
+from adapter.settings.registries import PolledRegistry
 
-CONNECTIONS = 32
-"""Requests to a polled registry at a time: so many services may hang until their timeout before others wait."""
 TAG_SECONDS = 120.0
 """How long a tag is sent at most: a server or proxy may answer "not modified" about another service."""
+
+Settings = TypeVar("Settings", bound=PolledRegistry)
 
 
 class Polled(NamedTuple):
@@ -23,6 +26,30 @@ class Polled(NamedTuple):
 
     answer: Answer
     tag: str = ""
+
+
+class PolledSource(ABC, Generic[Settings]):
+    """A source that asks `read` about each service once in the settings' interval."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.servers = Servers(settings)
+
+    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+        """The instance lists of a service. Raises SourceError."""
+        ask = self.servers.ask
+        return poll(self.settings.interval_seconds, lambda tag: ask(lambda server: self.read(server, key, tag)))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.servers.close()
+
+    @abstractmethod
+    async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
+        """One server's answer; None if the one with this tag still holds. An empty tag: a whole answer.
+
+        Raises SourceError.
+        """
 
 
 async def poll(
@@ -46,6 +73,6 @@ async def poll(
         await asyncio.sleep(due - loop.time())
 
 
-def digest(body: bytes) -> bytes:
+def digest(body: bytes) -> str:
     """A digest of an answer: unchanged lists, which most are, are not decoded again."""
-    return hashlib.blake2b(body, digest_size=16).digest()
+    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from adapter.runtime.http import AT_ONCE, MIB, Client, Reply, secret
+from adapter.runtime.http import MIB, Client, Reply, secret
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -19,6 +19,9 @@ from adapter.settings.registries import HttpAsked
 
 T = TypeVar("T")
 
+CONNECTIONS = 32
+"""Requests to a polled registry at a time: so many services may hang until their timeout before others wait."""
+
 _READ, _SHOWN = 2000, 200
 
 
@@ -30,7 +33,7 @@ class Servers:
     switch may look like a change.
     """
 
-    def __init__(self, settings: HttpAsked, *, at_once: int = AT_ONCE) -> None:
+    def __init__(self, settings: HttpAsked, *, at_once: int = CONNECTIONS) -> None:
         self.addresses = [address.rstrip("/") for address in settings.addresses]
         self.current = self.addresses[0]
         self._turns = asyncio.Semaphore(at_once) if at_once else contextlib.nullcontext()
@@ -42,30 +45,33 @@ class Servers:
             limit_name=f"maxAnswerMiB of registry {settings.name}",
         )
 
+    def in_turn(self) -> list[str]:
+        """All servers, the current one first."""
+        place = self.addresses.index(self.current)
+        return [*self.addresses[place:], *self.addresses[:place]]
+
     async def ask(self, question: Callable[[str], Awaitable[T]]) -> T:
         """Ask the current server, then each other one once, while they fail or cannot be reached.
 
-        Raises the SourceError of the last one; after a refusal (password, rights) no other server is asked.
+        Raises the SourceError of the last one with its address; after a refusal (password, rights) no other is asked.
         """
-        first, place = self.current, self.addresses.index(self.current)
-        *others, last = [*self.addresses[place:], *self.addresses[:place]]
-        for server in others:
-            with contextlib.suppress(SourceUnreachable, SourceFailing):
-                return self._answered(first, server, await question(server))
-        return self._answered(first, last, await question(last))
-
-    def _answered(self, first: str, server: str, answer: T) -> T:
-        if server != first == self.current:  # of concurrent questions the first one switches
-            self.current = server
-        return answer
+        first, asked = self.current, self.in_turn()
+        for server in asked:
+            try:
+                answer = await question(server)
+            except SourceError as error:
+                if server is asked[-1] or not isinstance(error, SourceUnreachable | SourceFailing):
+                    raise error.with_context(server) from error
+            else:
+                if server != first == self.current:  # of concurrent questions the first one switches
+                    self.current = server
+                return answer
+        raise AssertionError("a registry without servers")
 
     async def send(self, method: str, server: str, path: str, **request: Any) -> Reply:
-        """The answer of a server, of any status. Raises SourceUnreachable and AnswerTooLarge with its address."""
-        try:
-            async with self._turns:
-                return await self.client.send(method, server + path, **request)
-        except SourceError as error:
-            raise error.with_context(server) from error
+        """The answer of a server, of any status. Raises SourceUnreachable and AnswerTooLarge."""
+        async with self._turns:
+            return await self.client.send(method, server + path, **request)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -82,7 +88,7 @@ async def read_secret(file: str) -> str:
 
 def refusal(reply: Reply) -> SourceError:
     """The error of a status that carries no list, with the beginning of the server's own text."""
-    status, quoted = reply.status, server_text(reply.body)
+    status, quoted = reply.status, " ".join(reply.body[:_READ].decode("utf-8", errors="replace").split())[:_SHOWN]
     text = f"HTTP {status}: {quoted}" if quoted else f"HTTP {status}"
     if 300 <= status < 400 and "Location" in reply.headers:
         text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"
@@ -93,11 +99,6 @@ def refusal(reply: Reply) -> SourceError:
     else:
         kind = {401: NotAuthenticated, 403: NotAllowed}.get(status, WrongRegistryAnswer)
     return kind(text, public=f"HTTP {status}: {kind.summary}")
-
-
-def server_text(body: bytes) -> str:
-    """The beginning of a server's own text, in one line."""
-    return " ".join(body[:_READ].decode("utf-8", errors="replace").split())[:_SHOWN]
 
 
 def path_segment(service: str) -> str:

@@ -249,7 +249,7 @@ READERS = {
     "metrics.k8s.io": Reader(resource_metrics.decode_usages, (SourceError,), PODS),
     "eureka": Reader(lambda body: read_application(body, "shop", "pod"), (SourceError,), EUREKA),
     "consul": Reader(lambda body: read_entries(body, "", warning_is_out=True), (SourceError,), CONSUL),
-    "nacos": Reader(lambda body: listed_in(ADMIN_CALLS[0], body, "shop"), (SourceError,), NACOS),
+    "nacos": Reader(lambda body: listed_in(ADMIN_CALLS[0], body), (SourceError,), NACOS),
     "polaris": Reader(
         lambda body: read_answer(Reply(200, {}, body), "shop", "default", "pod"), (SourceError,), POLARIS
     ),

@@ -21,7 +21,7 @@ import grpc.aio  # type: ignore[import-untyped]
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.nacos.push import Payload, decode_payload, encode_payload
+from adapter.registries.nacos.push import decode_payload, encode_payload
 from adapter.registries.nacos.source import NacosSource
 from adapter.registries.source import ServiceKey
 from adapter.settings.registries import NacosRegistry
@@ -368,7 +368,7 @@ def _error(path: str, status: int, error: str, message: str) -> web.Response:
 
 
 def _message(kind: str, body: Mapping[str, Any]) -> bytes:
-    return encode_payload(Payload(kind, json.dumps(body).encode()), {})
+    return encode_payload(kind, json.dumps(body).encode(), {})
 
 
 def _failure(code: int, message: str) -> bytes:

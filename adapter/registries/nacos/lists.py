@@ -6,16 +6,17 @@ lists for administrators have neither flaw.
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.nacos.login import NO_SUCH_CALL, Login, RequestCredentials
+from adapter.registries.nacos.login import NO_SUCH_CALL, Credentials, Login, http_credentials
+from adapter.registries.poll import Polled, digest
 from adapter.registries.servers import Servers, refusal
-from adapter.registries.source import Answer, PartialAnswer
+from adapter.registries.source import Answer, PartialAnswer, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
@@ -28,12 +29,11 @@ PAGE_SIZE = 100_000
 
 
 class NacosService(NamedTuple):
-    """The full name of a service in Nacos, or of one of its clusters."""
+    """The full name of a service in Nacos."""
 
     namespace: str
     group: str
     name: str
-    cluster: str = ""
 
     @property
     def grouped_name(self) -> str:
@@ -54,27 +54,27 @@ class Host(msgspec.Struct, rename="camel"):
     metadata: dict[str, str | None] | None = None
 
 
-class ServiceInfo(msgspec.Struct, rename="camel"):
+class _ClientList(msgspec.Struct, rename="camel"):
     """A service as a client of Nacos 1 and 2 sees it."""
 
     hosts: list[Host] | None
     reach_protection_threshold: bool = False
 
 
-class CatalogPage(msgspec.Struct):
+class _CatalogPage(msgspec.Struct):
     """A page of the catalog of Nacos 2; the list is omitted if the service has no instances."""
 
     count: int
     instances: list[Host] | None = None
 
 
-class ServiceDetail(msgspec.Struct, rename="camel"):
+class _ServiceDetail(msgspec.Struct, rename="camel"):
     """The names of a service's clusters, in Nacos 3."""
 
     cluster_map: dict[str, object]
 
 
-class NacosResult(msgspec.Struct, Generic[T]):
+class _Result(msgspec.Struct, Generic[T]):
     """The wrapper of an answer in versions 2 and 3 of the HTTP API; `code` 0 is success."""
 
     code: int
@@ -83,39 +83,27 @@ class NacosResult(msgspec.Struct, Generic[T]):
 
 
 class Listed(NamedTuple):
-    """What a list call says. `protected`: health is not reliable. `exists`: the server knows the service."""
+    """What an answer says. `protected`: health is not reliable."""
 
     hosts: list[Host]
     protected: bool = False
-    exists: bool = True
 
 
 class ListCall(NamedTuple):
-    """One of the API calls that list a service's instances."""
+    """A call of the API that lists a service's instances.
+
+    `by_grouped_name`: the group is part of the name, because some servers ignore `groupName`.
+    """
 
     path: str
-    params: Callable[[NacosService], Mapping[str, str]]
     decoder: Decoder[Any]
+    by_grouped_name: bool
 
 
-def _by_name_and_group(service: NacosService) -> Mapping[str, str]:
-    cluster = {"clusterName": service.cluster} if service.cluster else {}
-    return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.name, **cluster}
-
-
-def _by_grouped_name(service: NacosService) -> Mapping[str, str]:
-    # The group is part of the name, because some servers ignore `groupName`.
-    return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.grouped_name}
-
-
-def _page(service: NacosService) -> Mapping[str, str]:
-    return {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
-
-
-ADMIN_3 = ListCall("/v3/admin/ns/instance/list", _by_name_and_group, Decoder(NacosResult[list[Host]]))
-ADMIN_2 = ListCall("/v2/ns/catalog/instances", _page, Decoder(NacosResult[CatalogPage]))
-CLIENT_1 = ListCall("/v1/ns/instance/list", _by_grouped_name, Decoder(ServiceInfo))
-CLIENT_3 = ListCall("/v3/client/ns/instance/list", _by_name_and_group, Decoder(NacosResult[list[Host]]))
+ADMIN_3 = ListCall("/v3/admin/ns/instance/list", Decoder(_Result[list[Host]]), by_grouped_name=False)
+ADMIN_2 = ListCall("/v2/ns/catalog/instances", Decoder(_Result[_CatalogPage]), by_grouped_name=True)
+CLIENT_1 = ListCall("/v1/ns/instance/list", Decoder(_ClientList), by_grouped_name=True)
+CLIENT_3 = ListCall("/v3/client/ns/instance/list", Decoder(_Result[list[Host]]), by_grouped_name=False)
 
 ADMIN_CALLS = (ADMIN_3, ADMIN_2)
 """Calls for users that may read the namespace."""
@@ -123,9 +111,11 @@ CLIENT_CALLS = (CLIENT_1, CLIENT_3)
 """Calls that need no special right. The older one comes first, because it reports the protection threshold."""
 
 _CLUSTERS_PATH = "/v3/admin/ns/service"
-_CLUSTERS = Decoder(NacosResult[ServiceDetail])
-_FAILURE = Decoder(NacosResult[object])
+_CLUSTERS = Decoder(_Result[_ServiceDetail])
+_FAILURE = Decoder(_Result[object])
 _DEFAULT_CLUSTER = "DEFAULT"
+_NO_SERVICE, _NO_INSTANCES = b"", b'{"code": 0, "data": []}'
+_UNEXPECTED = "not what Nacos answers there"
 
 
 class InstanceLists:
@@ -139,77 +129,87 @@ class InstanceLists:
         self._supported: dict[str, ListCall] = {}
         """By server."""
 
-    async def read(self, server: str, service: NacosService) -> Answer:
-        """The list of a service, of all clusters that the settings select. Raises SourceError."""
+    async def read(self, server: str, service: NacosService, last: str = "") -> Polled | None:
+        """The list of a service, of all clusters that the settings select; None if it is the `last` one (its tag).
 
-        async def ask(credentials: RequestCredentials) -> Listed:
-            listed = await self._list(server, service, credentials)
-            if not listed.exists or self._supported[server] is not ADMIN_3:
-                return listed
+        Raises SourceError.
+        """
+
+        async def ask(credentials: Credentials) -> list[tuple[ListCall, bytes]]:
+            call, body = await self._list(server, service, credentials)
+            if call is not ADMIN_3 or body == _NO_SERVICE:
+                return [(call, body)]
             # Nacos 3.1 lists one cluster a call, later versions list all.
-            place = server + _CLUSTERS_PATH
-            reply = await self._get(server, _CLUSTERS_PATH, _by_name_and_group(service), credentials)
+            reply = await self._get(server, _CLUSTERS_PATH, _by_name(service), credentials)
             if reply.status != 200:
-                raise self._refused(reply, place)
-            clusters = _data(_decode(_CLUSTERS, reply.body, place), place).cluster_map
-            for cluster in sorted(clusters.keys() - {host.cluster_name for host in listed.hosts} - {_DEFAULT_CLUSTER}):
-                listed.hosts.extend((await self._list(server, service._replace(cluster=cluster), credentials)).hosts)
-            return listed
+                raise self._refused(reply, _CLUSTERS_PATH)
+            has = {host.cluster_name for host in listed_in(call, body).hosts} | {_DEFAULT_CLUSTER}
+            clusters = _data(_CLUSTERS, reply.body).cluster_map.keys() - has
+            return [(call, body), *[await self._list(server, service, credentials, name) for name in sorted(clusters)]]
 
-        listed = await self._login.authenticated(server, service.grouped_name, ask)
+        answers = await self._login.authenticated(server, service.grouped_name, ask)
+        tag = digest(b"\n".join(body for _, body in answers))
+        if tag == last:
+            return None
+        lists = [listed_in(call, body) for call, body in answers]
+        hosts = [host for each in lists for host in each.hosts]
         # A proxy or a broken connection may answer with another service's list.
-        if stranger := next((host for host in listed.hosts if not _names(host.service_name, service)), None):
-            raise WrongRegistryAnswer(f"{server}: the answer is about another service: {stranger.service_name}")
+        if stranger := next((host for host in hosts if not _names(host.service_name, service)), None):
+            raise WrongRegistryAnswer(f"the answer is about another service: {stranger.service_name}")
         clusters = self._settings.clusters
-        selected = [host for host in listed.hosts if not clusters or host.cluster_name in clusters]
+        selected = [host for host in hosts if not clusters or host.cluster_name in clusters]
         # Sorted, because some servers change the order with every answer.
         selected.sort(key=attrgetter("ip", "port", "cluster_name"))
-        return Answer(tuple(instance_of(host, self._settings.pod_name_key) for host in selected), listed.protected)
+        instances = tuple(instance_of(host, self._settings.pod_name_key) for host in selected)
+        return Polled(Answer(instances, protected=any(each.protected for each in lists)), tag)
 
-    async def _list(self, server: str, service: NacosService, credentials: RequestCredentials) -> Listed:
-        """The answer to the first call that the server has."""
+    async def _list(
+        self, server: str, service: NacosService, credentials: Credentials, cluster: str = ""
+    ) -> tuple[ListCall, bytes]:
+        """The first call that the server has, and the body of its answer."""
         first = self._supported.get(server, self._calls[0])
         for call in [first, *(other for other in self._calls if other is not first)]:
-            reply = await self._get(server, call.path, call.params(service), credentials)
+            params = _by_name(service, cluster)
+            if call.by_grouped_name:
+                params |= {"serviceName": service.grouped_name, "pageNo": "1", "pageSize": str(PAGE_SIZE)}
+            reply = await self._get(server, call.path, params, credentials)
             if reply.status not in {200, *NO_SUCH_CALL}:
-                raise self._refused(reply, server + call.path)
-            if reply.status == 200:
-                listed = listed_in(call, reply.body, server + call.path)
-            elif (missing := _missing(reply, service)) is not None:
-                listed = Listed([], exists=missing != "service")
-            else:
-                continue
-            self._supported[server] = call
-            return listed
+                raise self._refused(reply, call.path)
+            body = reply.body if reply.status == 200 else _empty(reply, service)
+            if body is not None:
+                self._supported[server] = call
+                return call, body
         paths = " or ".join(call.path for call in self._calls)
         advice = "does the address end with Nacos' context path (/nacos)?"
         raise WrongRegistryAnswer(
-            f"{server} has no {paths}; {'set `admin: false`, or: ' if self._settings.admin else ''}{advice}"
+            f"it has no {paths}; {'set `admin: false`, or: ' if self._settings.admin else ''}{advice}"
         )
 
-    async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: RequestCredentials) -> Reply:
-        signed = {**params, **credentials.signature}
-        return await self._servers.send("GET", server, path, params=signed, headers=credentials.http_headers)
+    async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
+        signed, headers = http_credentials(credentials)
+        return await self._servers.send("GET", server, path, params={**params, **signed}, headers=headers)
 
-    def _refused(self, reply: Reply, place: str) -> SourceError:
+    def _refused(self, reply: Reply, path: str) -> SourceError:
         error, advice = refusal(reply), ""
         if isinstance(error, NotAllowed):
             advice = "give its user the right to read this service"
             if self._settings.admin:
                 advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
-        return error.with_context(place, advice)
+        return error.with_context(path, advice)
 
 
-def listed_in(call: ListCall, body: bytes, place: str) -> Listed:
+def listed_in(call: ListCall, body: bytes) -> Listed:
     """What an answer to this call says. Raises WrongRegistryAnswer."""
-    answer = _decode(call.decoder, body, place)
-    if isinstance(answer, ServiceInfo):
+    if body == _NO_SERVICE:
+        return Listed([])
+    if call is CLIENT_1:
+        answer: _ClientList = decoded(call.decoder, body, _UNEXPECTED)
         return Listed(answer.hosts or [], answer.reach_protection_threshold)
-    data = _data(answer, place)
-    if isinstance(data, CatalogPage):
+    data = _data(call.decoder, body)
+    if isinstance(data, _CatalogPage):
         hosts = data.instances or []
         if len(hosts) < data.count:
-            raise PartialAnswer(f"{place}: {PartialAnswer.summary}: {len(hosts)} of {data.count} instances")
+            raise PartialAnswer(f"{PartialAnswer.summary}: {len(hosts)} of {data.count} instances")
         return Listed(hosts)
     # The clients' call of Nacos 3 hides the protection threshold: only an unhealthy instance proves that it is not
     # reached.
@@ -225,35 +225,34 @@ def instance_of(host: Host, pod_name_key: str) -> Instance:
         enabled=host.enabled,
         healthy=host.healthy,
         weight=host.weight,
-        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+        pod_name=metadata.get(pod_name_key, ""),
         metadata=metadata,
     )
+
+
+def _by_name(service: NacosService, cluster: str = "") -> dict[str, str]:
+    names = {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.name}
+    return {**names, "clusterName": cluster} if cluster else names
 
 
 def _names(name: str | None, service: NacosService) -> bool:
     return not name or name in {service.name, service.grouped_name}
 
 
-def _missing(reply: Reply, service: NacosService) -> str | None:
-    """What a refusal reports as missing: `service` or `cluster`; None if it is the call."""
+def _empty(reply: Reply, service: NacosService) -> bytes | None:
+    """The list that a refusal stands for: there is no such service, or no instance. None if the call is missing."""
     with contextlib.suppress(msgspec.MsgspecError):
         failure = _FAILURE.decode(reply.body)
         message = str(failure.data) if failure.code else ""
         if service.grouped_name in message:
-            return "service"
+            return _NO_SERVICE
         if re.match("cluster .* is not found", message):  # Nacos 3.1, for a cluster without instances
-            return "cluster"
+            return _NO_INSTANCES
     return None
 
 
-def _decode(decoder: Decoder[T], body: bytes, place: str) -> T:
-    try:
-        return decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"{place}: not what Nacos answers there: {error}") from error
-
-
-def _data(result: NacosResult[T], place: str) -> T:
+def _data(decoder: Decoder[_Result[T]], body: bytes) -> T:
+    result = decoded(decoder, body, _UNEXPECTED)
     if result.code != 0 or result.data is None:
-        raise WrongRegistryAnswer(f"{place}: code {result.code}: {result.message}")
+        raise WrongRegistryAnswer(f"code {result.code}: {result.message}")
     return result.data

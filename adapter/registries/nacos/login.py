@@ -7,12 +7,12 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
 from adapter.registries.servers import Servers, read_secret, refusal
+from adapter.registries.source import decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, WrongRegistryAnswer
 from adapter.settings.registries import NacosRegistry
@@ -29,23 +29,14 @@ NO_SUCH_CALL = frozenset({404, 405, 410, 501})
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 
+Credentials = Mapping[str, str]
+"""The fields of one request: `accessToken`, or those of a signature, or none. In gRPC they are headers."""
 
-@dataclass(frozen=True, slots=True)
-class RequestCredentials:
-    """The credentials of one request: a token, the fields of a signature, or neither."""
 
-    token: str = field(default="", repr=False)
-    signature: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def http_headers(self) -> dict[str, str]:
-        """The token as HTTP headers: two, because some versions read only one of them."""
-        return {"accessToken": self.token, "Authorization": f"Bearer {self.token}"} if self.token else {}
-
-    @property
-    def grpc_headers(self) -> dict[str, str]:
-        """Token or signature as headers of a gRPC message."""
-        return {"accessToken": self.token} if self.token else dict(self.signature)
+def http_credentials(credentials: Credentials) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Parameters and headers of an HTTP request: a token is sent in two headers, since some versions read only one."""
+    token = credentials.get("accessToken", "")
+    return ({}, {"accessToken": token, "Authorization": f"Bearer {token}"}) if token else (credentials, {})
 
 
 class _LoginResponse(msgspec.Struct, rename="camel"):
@@ -68,36 +59,34 @@ class Login:
         self._failed: dict[str, tuple[SourceError, float]] = {}
         """The last failed login by server, and until when none is tried (the loop's time)."""
 
-    async def authenticated(
-        self, server: str, grouped_name: str, request: Callable[[RequestCredentials], Awaitable[T]]
-    ) -> T:
+    async def authenticated(self, server: str, grouped_name: str, request: Callable[[Credentials], Awaitable[T]]) -> T:
         """Sends a request about a service; if its token is refused, because it ended, sends it again with another."""
         if self._settings.access_key_file:
             access_key = await read_secret(self._settings.access_key_file)
             key = await read_secret(self._settings.secret_key_file)
-            return await request(RequestCredentials(signature=signature(access_key, key, grouped_name, time.time())))
+            return await request(signature(access_key, key, grouped_name, time.time()))
         if not self._settings.username:
-            return await request(RequestCredentials())
+            return await request({})
         token = self._token or await self._renewed(server, "")
         try:
-            return await request(RequestCredentials(token))
+            return await request({"accessToken": token})
         except (NotAuthenticated, NotAllowed):
             if (newer := await self._renewed(server, token)) == token:
                 raise
-        return await request(RequestCredentials(newer))
+        return await request({"accessToken": newer})
 
     async def _renewed(self, server: str, refused: str) -> str:
         """A newer token than the refused one, or that one if it is young. Raises SourceError."""
         async with self._lock:
             if refused == self._token and (not refused or self._clock() - self._logged_in_at >= YOUNG_TOKEN_SECONDS):
                 error, until = self._failed.get(server, (None, 0.0))
-                if error is not None and asyncio.get_running_loop().time() < until:
+                now = asyncio.get_running_loop().time()
+                if error is not None and now < until:
                     raise copy.copy(error)  # each with a traceback of its own
                 try:
                     self._token = await self._log_in(server)
                 except SourceError as failure:
-                    until = asyncio.get_running_loop().time() + LOGIN_PAUSE_SECONDS
-                    self._failed[server] = copy.copy(failure), until
+                    self._failed[server] = copy.copy(failure), now + LOGIN_PAUSE_SECONDS
                     raise
                 self._logged_in_at = self._clock()
             return self._token
@@ -111,21 +100,16 @@ class Login:
                 break
         else:
             raise WrongRegistryAnswer(
-                f"{server} has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
+                "it has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
             )
-        place = f"login at {server}"
+        # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
+        if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
+            raise NotAuthenticated(f"login: {refusal(reply)}; check `username` and `passwordFile`")
         if reply.status != 200:
-            error = refusal(reply).with_context(place)
-            # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
-            if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
-                raise NotAuthenticated(f"{error}; check `username` and `passwordFile`")
-            raise error
-        try:
-            token = _TOKEN.decode(reply.body).access_token
-        except msgspec.MsgspecError as error:
-            raise WrongRegistryAnswer(f"{place}: not what Nacos answers there: {error}") from error
+            raise refusal(reply).with_context("login")
+        token = decoded(_TOKEN, reply.body, "login: not what Nacos answers there").access_token
         if not token:
-            raise WrongRegistryAnswer(f"{place}: no token in the answer; leave `username` empty for this server")
+            raise WrongRegistryAnswer("login: no token in the answer; leave `username` empty for this server")
         return token
 
 
