@@ -45,6 +45,7 @@ _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that n
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
 _LAN = ("lan_ipv4", "lan_ipv6")
+_RIGHTS = "give the token service:read on the service and node:read"
 
 
 class _Address(msgspec.Struct, rename="pascal"):
@@ -90,7 +91,7 @@ class _Last(NamedTuple):
     """
 
     server: str = ""
-    revision: int = 0
+    index: int = 0
     waited: str = ""
     listed: str = ""
     answer: Answer = Answer(())
@@ -124,90 +125,72 @@ class ConsulSource:
         """Wait for a list newer than the last one of this server, if there was one, and read the list if it changed."""
         if last.server != server:
             last = _Last(server)
-        now, waited_for, waited = asyncio.get_running_loop().time, 0, ""
-        if last.revision:
+        now, changed_at, waited = asyncio.get_running_loop().time, 0, ""
+        if last.index:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
-            params = {**self._where(key), "index": str(last.revision), "wait": f"{wait * 1000:.0f}ms"}
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
-            reply = await self._query(server, key, params, deadline)
-            waited_for, waited = _headers(reply).revision, digest(reply.body)
-            if waited_for == last.revision and waited == last.waited and now() < last.until:
+            reply = await self._query(server, key, deadline, index=str(last.index), wait=f"{wait * 1000:.0f}ms")
+            changed_at, waited = _index(reply), digest(reply.body)
+            if changed_at == last.index and waited == last.waited and now() < last.until:
                 return last
         for pause in (*COMMIT_SECONDS, 0.0):
             async with self._list_slots:
-                reply = await self._query(server, key, self._where(key))
-            headers = _headers(reply)
-            if headers.revision >= waited_for:
+                reply = await self._query(server, key)
+            if not last.index < changed_at > _index(reply):
                 break
             await asyncio.sleep(pause)
-        if headers.revision < 1:
+        index, listed, answer = _index(reply), digest(reply.body), last.answer
+        if index < 1:
             raise WrongRegistryAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
-        if headers.filtered:
-            raise NotAllowed(f"the token may not see all of {key}; give it service:read on the service and node:read")
-        listed, answer = digest(reply.body), last.answer
+        if reply.headers.get("X-Consul-Results-Filtered-By-ACLs") == "true":
+            raise NotAllowed(f"the token may not see all of {key}; {_RIGHTS}")
         if listed != last.listed:
             answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
-        if not answer.instances and headers.default_deny and not self._settings.token_file:
+        denies = reply.headers.get("X-Consul-Default-ACL-Policy") == "deny"
+        if not answer.instances and denies and not self._settings.token_file:
             raise NotAllowed(
                 f"an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
-        index = 0 if waited_for < last.revision else max(headers.revision, waited_for)
+        index = 0 if changed_at < last.index else max(index, changed_at)
         return _Last(server, index, waited, listed, answer, now() + LIST_SECONDS)
 
-    async def _query(
-        self, server: str, key: ServiceKey, params: Mapping[str, str], deadline: float | None = None
-    ) -> Reply:
-        path = f"/v1/health/service/{path_segment(key.service)}"
-        return await self._servers.send("GET", server, path, params=params, deadline=deadline)
-
-    def _where(self, key: ServiceKey) -> dict[str, str]:
-        """The query parameters that place a service."""
-        places = {
+    async def _query(self, server: str, key: ServiceKey, deadline: float | None = None, **waiting: str) -> Reply:
+        """The health endpoint's answer about a service. Raises SourceError for one that is no list."""
+        place = {
             "dc": self._settings.datacenter,
             "ns": key.namespace or self._settings.namespace,
             "partition": self._settings.partition,
         }
-        return {name: value for name, value in places.items() if value}
+        params = {**{name: value for name, value in place.items() if value}, **waiting}
+        path = f"/v1/health/service/{path_segment(key.service)}"
+        reply = await self._servers.send("GET", server, path, params=params, deadline=deadline)
+        streamed = reply.headers.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
+        if reply.status != 200:
+            raise _refused(reply)
+        if reply.headers.get("X-Consul-KnownLeader") == "false" and not streamed:
+            raise SourceFailing("this Consul server knows no leader; look after the cluster's quorum")
+        return reply
 
 
-class _Headers(NamedTuple):
-    """The headers of an answer.
-
-    `revision`: the index; 0 if the header is missing or not a number. `filtered`: the token may not see all of it.
-    `default_deny`: services that no token allows are hidden, without a sign of it in answers to requests without token.
-    """
-
-    revision: int
-    filtered: bool
-    default_deny: bool
+def _index(reply: Reply) -> int:
+    """The index of an answer; 0 if the header is missing or not a number."""
+    index = reply.headers.get("X-Consul-Index", "")
+    return int(index) if index.isdecimal() else 0
 
 
-def _headers(reply: Reply) -> _Headers:
-    """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
-    if reply.status != 200:
-        error, advice = refusal(reply), ""
-        if reply.status in {401, 403} and b"ACL not found" in reply.body:
-            raise NotAuthenticated(f"{error}; Consul does not know the token in tokenFile", public=error.public)
-        if reply.status in {401, 403}:
-            raise NotAllowed(f"{error}; give the token service:read on the service and node:read", public=error.public)
-        if reply.status == 429:
-            advice = (
-                "; let each client have more connections than there are services (limits.http_max_conns_per_client)"
-            )
-        raise type(error)(f"{error}{advice}", public=error.public)
-    values = reply.headers
-    streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
-    if values.get("X-Consul-KnownLeader") == "false" and not streamed:
-        raise SourceFailing("this Consul server knows no leader; look after the cluster's quorum")
-    index = values.get("X-Consul-Index", "")
-    return _Headers(
-        revision=int(index) if index.isdecimal() else 0,
-        filtered=values.get("X-Consul-Results-Filtered-By-ACLs") == "true",
-        default_deny=values.get("X-Consul-Default-ACL-Policy") == "deny",
-    )
+def _refused(reply: Reply) -> SourceError:
+    error = refusal(reply)
+    if reply.status in {401, 403} and b"ACL not found" in reply.body:
+        return NotAuthenticated(f"{error}; Consul does not know the token in tokenFile", public=error.public)
+    if reply.status in {401, 403}:
+        return NotAllowed(f"{error}; {_RIGHTS}", public=error.public)
+    if reply.status == 429:
+        advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
+        return SourceFailing(f"{error}; {advice}", public=error.public)
+    return error
 
 
 def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:

@@ -176,7 +176,7 @@ _SOURCES = {
     "Polaris": ("polaris", "PolarisSource"),
     "Eureka": ("eureka", "EurekaSource"),
     "Consul": ("consul", "ConsulSource"),
-    "Nacos": ("nacos.source", "NacosSource"),
+    "Nacos": ("nacos", "NacosSource"),
     "ZooKeeper": ("zookeeper.source", "ZooKeeperSource"),
 }
 """Module and class of each type's source; imported when first needed, because some need an extra."""

@@ -34,7 +34,7 @@ from adapter.registries import kubernetes
 from adapter.registries.consul import read_entries
 from adapter.registries.eureka import read_application
 from adapter.registries.http import read_document
-from adapter.registries.nacos.lists import ADMIN_CALLS, listed_in
+from adapter.registries.nacos import ADMIN_CALLS, listed_in
 from adapter.registries.polaris import read_answer
 from adapter.registries.zookeeper.dubbo import parse_document, parse_provider, parse_rules
 from adapter.runtime.decoding import decode

@@ -1,4 +1,4 @@
-"""Instance lists of Nacos' HTTP API, whose calls differ by version and by the user's role.
+"""Nacos: each service is listed over HTTP once in an interval, by calls that differ by version and by the user's role.
 
 Nacos omits disabled instances from the lists for clients, and shows all instances as healthy while too few are. The
 lists for administrators have neither flaw.
@@ -6,17 +6,18 @@ lists for administrators have neither flaw.
 
 import contextlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.nacos.login import NO_SUCH_CALL, Credentials, Login, http_credentials
-from adapter.registries.poll import Polled, digest
-from adapter.registries.servers import Servers, refusal
-from adapter.registries.source import Answer, PartialAnswer, decoded
+from adapter.registries.nacos_login import NO_SUCH_CALL, Credentials, Login, http_credentials
+from adapter.registries.poll import Polled, PolledSource, digest
+from adapter.registries.servers import refusal
+from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
@@ -118,22 +119,22 @@ _NO_SERVICE, _NO_INSTANCES = b"", b'{"code": 0, "data": []}'
 _UNEXPECTED = "not what Nacos answers there"
 
 
-class InstanceLists:
-    """Reads lists with the first call that a server has, and remembers that call until the server drops it."""
+class NacosSource(PolledSource[NacosRegistry]):
+    """Follows services in one Nacos of version 2 or 3, by the first list call that a server has, until it drops it.
 
-    def __init__(self, settings: NacosRegistry, servers: Servers, login: Login) -> None:
-        self._settings = settings
-        self._servers = servers
-        self._login = login
+    `clock`: seconds that only grow, for the age of tokens.
+    """
+
+    def __init__(self, settings: NacosRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(settings)
+        self._login = Login(settings, self.servers, clock)
         self._calls = ADMIN_CALLS if settings.admin else CLIENT_CALLS
         self._supported: dict[str, ListCall] = {}
         """By server."""
 
-    async def read(self, server: str, service: NacosService, last: str = "") -> Polled | None:
-        """The list of a service, of all clusters that the settings select; None if it is the `last` one (its tag).
-
-        Raises SourceError.
-        """
+    async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
+        """As `PolledSource` describes: the list of all clusters that the settings select; the tag is a digest."""
+        service = NacosService(*self.settings.place(key.namespace, key.group), key.service)
 
         async def ask(credentials: Credentials) -> list[tuple[ListCall, bytes]]:
             call, body = await self._list(server, service, credentials)
@@ -148,20 +149,20 @@ class InstanceLists:
             return [(call, body), *[await self._list(server, service, credentials, name) for name in sorted(clusters)]]
 
         answers = await self._login.authenticated(server, service.grouped_name, ask)
-        tag = digest(b"\n".join(body for _, body in answers))
-        if tag == last:
+        found = digest(b"\n".join(body for _, body in answers))
+        if found == tag:
             return None
         lists = [listed_in(call, body) for call, body in answers]
         hosts = [host for each in lists for host in each.hosts]
         # A proxy or a broken connection may answer with another service's list.
         if stranger := next((host for host in hosts if not _names(host.service_name, service)), None):
             raise WrongRegistryAnswer(f"the answer is about another service: {stranger.service_name}")
-        clusters = self._settings.clusters
+        clusters = self.settings.clusters
         selected = [host for host in hosts if not clusters or host.cluster_name in clusters]
         # Sorted, because some servers change the order with every answer.
         selected.sort(key=attrgetter("ip", "port", "cluster_name"))
-        instances = tuple(instance_of(host, self._settings.pod_name_key) for host in selected)
-        return Polled(Answer(instances, protected=any(each.protected for each in lists)), tag)
+        instances = tuple(instance_of(host, self.settings.pod_name_key) for host in selected)
+        return Polled(Answer(instances, protected=any(each.protected for each in lists)), found)
 
     async def _list(
         self, server: str, service: NacosService, credentials: Credentials, cluster: str = ""
@@ -182,18 +183,18 @@ class InstanceLists:
         paths = " or ".join(call.path for call in self._calls)
         advice = "does the address end with Nacos' context path (/nacos)?"
         raise WrongRegistryAnswer(
-            f"it has no {paths}; {'set `admin: false`, or: ' if self._settings.admin else ''}{advice}"
+            f"it has no {paths}; {'set `admin: false`, or: ' if self.settings.admin else ''}{advice}"
         )
 
     async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
         signed, headers = http_credentials(credentials)
-        return await self._servers.send("GET", server, path, params={**params, **signed}, headers=headers)
+        return await self.servers.send("GET", server, path, params={**params, **signed}, headers=headers)
 
     def _refused(self, reply: Reply, path: str) -> SourceError:
         error, advice = refusal(reply), ""
         if isinstance(error, NotAllowed):
             advice = "give its user the right to read this service"
-            if self._settings.admin:
+            if self.settings.admin:
                 advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
         return error.with_context(path, advice)
 

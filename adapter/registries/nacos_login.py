@@ -30,7 +30,7 @@ _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 
 Credentials = Mapping[str, str]
-"""The fields of one request: `accessToken`, or those of a signature, or none. In gRPC they are headers."""
+"""The fields of one request: `accessToken`, or those of a signature, or none."""
 
 
 def http_credentials(credentials: Credentials) -> tuple[Mapping[str, str], Mapping[str, str]]:
