@@ -16,8 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import digest
-from adapter.registries.servers import Servers, path_segment, refusal
+from adapter.registries.servers import Servers, digest, path_segment, refusal
 from adapter.registries.source import Answer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply

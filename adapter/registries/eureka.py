@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import Polled, PolledSource, digest
-from adapter.registries.servers import path_segment
+from adapter.registries.servers import Polled, PolledSource, digest, path_segment
 from adapter.registries.source import Answer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
@@ -34,6 +33,13 @@ from adapter.settings.registries import EurekaRegistry
 
 _JsonNumber = int | float | str | None
 _PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
+_CAUSES: dict[int, tuple[type[SourceError], str]] = {
+    401: (NotAuthenticated, "wrong user or password; check username and passwordFile"),
+    # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
+    403: (SourceFailing, "it has just started and waits for its peers, or this user may not read it"),
+    # Some servers answer a wrong prefix in the same way.
+    404: (UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"),
+}
 
 
 class _Port(msgspec.Struct):
@@ -134,17 +140,8 @@ def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:
 
 def _refused(reply: Reply) -> SourceError:
     """The error of an answer without a list: a cause instead of the server's long HTML page."""
-    status = reply.status
-    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
-    kind: type[SourceError] = WrongRegistryAnswer
-    why = "this is not an answer of Eureka; check the address"
-    if status == 404:  # some servers answer a wrong prefix in the same way
-        kind, why = UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"
-    elif status == 401:
-        kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
-    elif status == 403:
-        # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
-        kind, why = SourceFailing, "it has just started and waits for its peers, or this user may not read it"
-    elif status == 429 or status >= 500:
+    kind, why = _CAUSES.get(reply.status, (WrongRegistryAnswer, "this is not an answer of Eureka; check the address"))
+    if reply.status == 429 or reply.status >= 500:
         kind, why = SourceFailing, "the server is in trouble itself; see its log"
-    return kind(f"HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
+    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
+    return kind(f"HTTP {reply.status}: {why}{where}", public=f"HTTP {reply.status}: {why}")

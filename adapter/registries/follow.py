@@ -69,8 +69,13 @@ class Follower:
                 self.cache.failed(key, error)
             except Exception as error:  # noqa: BLE001  after any fault this service is asked again
                 _log.exception("registry_source_failed", registry=key.registry, service=str(key))
-                self.cache.failed(key, SourceError(f"the adapter's own fault: {error!r}"))
+                self.cache.failed(key, own_fault(error))
             await asyncio.sleep(min(backoff.next(), self._longest_pause))
+
+
+def own_fault(error: Exception) -> SourceError:
+    """The error of a service about which this program fails."""
+    return SourceError(f"the adapter's own fault: {error!r}", public="the adapter's own fault")
 
 
 class _Connection(NamedTuple):
@@ -199,8 +204,7 @@ class _Missing:
         self._error = error
 
     async def instances(self, _key: ServiceKey) -> AsyncGenerator[Answer, None]:
-        answers: tuple[Answer, ...] = ()
-        for answer in answers:
+        for answer in ():
             yield answer
         raise self._error
 

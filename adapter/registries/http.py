@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import Polled, PolledSource
-from adapter.registries.servers import refusal
+from adapter.registries.servers import Polled, PolledSource, refusal
 from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import UnknownService, WrongRegistryAnswer

@@ -6,8 +6,7 @@
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import Polled, PolledSource
-from adapter.registries.servers import refusal
+from adapter.registries.servers import Polled, PolledSource, refusal
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply

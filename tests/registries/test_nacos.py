@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.registries.nacos_login import signature
+from adapter.registries.nacos import signature
 from adapter.registries.source import ServiceKey
 from tests.registries.nacos_kit import CART, SECRET_KEY, SHOP, FakeNacos, Followed, following, host
 
