@@ -84,13 +84,13 @@ _ENTRIES = Decoder(list[_Entry])
 
 
 class _Last(NamedTuple):
-    """The last list of a service: its server, the index to wait with, the digests of the bodies, and the list.
+    """The last list of a service: its server, the index `at` which to wait, the digests of the bodies, and the list.
 
     `until` (the loop's time): how long an equal answer to a blocking query confirms it.
     """
 
     server: str = ""
-    index: int = 0
+    at: int = 0
     waited: str = ""
     listed: str = ""
     answer: Answer = Answer(())
@@ -125,20 +125,19 @@ class ConsulSource:
         if last.server != server:
             last = _Last(server)
         now, changed_at, waited = asyncio.get_running_loop().time, 0, ""
-        if last.index:
+        if last.at:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
-            reply = await self._query(server, key, deadline, index=str(last.index), wait=f"{wait * 1000:.0f}ms")
+            reply = await self._query(server, key, deadline, index=str(last.at), wait=f"{wait * 1000:.0f}ms")
             changed_at, waited = _index(reply), digest(reply.body)
-            if changed_at == last.index and waited == last.waited and now() < last.until:
+            if changed_at == last.at and waited == last.waited and now() < last.until:
                 return last
-        for pause in (*COMMIT_SECONDS, 0.0):
-            async with self._list_slots:
-                reply = await self._query(server, key)
-            if not last.index < changed_at > _index(reply):
-                break
-            await asyncio.sleep(pause)
+        pauses = list(COMMIT_SECONDS)
+        reply = await self._list(server, key)
+        while last.at < changed_at > _index(reply) and pauses:
+            await asyncio.sleep(pauses.pop(0))
+            reply = await self._list(server, key)
         index, listed, answer = _index(reply), digest(reply.body), last.answer
         if index < 1:
             raise WrongRegistryAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
@@ -153,8 +152,12 @@ class ConsulSource:
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
-        index = 0 if changed_at < last.index else max(index, changed_at)
+        index = 0 if changed_at < last.at else max(index, changed_at)
         return _Last(server, index, waited, listed, answer, now() + LIST_SECONDS)
+
+    async def _list(self, server: str, key: ServiceKey) -> Reply:
+        async with self._list_slots:
+            return await self._query(server, key)
 
     async def _query(self, server: str, key: ServiceKey, deadline: float | None = None, **waiting: str) -> Reply:
         """The health endpoint's answer about a service. Raises SourceError for one that is no list."""

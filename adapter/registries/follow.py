@@ -204,7 +204,8 @@ class _Missing:
         self._error = error
 
     async def instances(self, _key: ServiceKey) -> AsyncGenerator[Answer, None]:
-        for answer in ():
+        answers: tuple[Answer, ...] = ()
+        for answer in answers:
             yield answer
         raise self._error
 

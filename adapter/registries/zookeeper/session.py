@@ -197,18 +197,18 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
         self, address: tuple[str, int], hostname: str, timeout: float, *, use_ssl: bool, **_: object
     ) -> socket.socket:
         """Connects, with TLS if the settings say so: the host's name is verified. Raises OSError."""
-        self._connected_at, reading = time.monotonic(), ""
+        self._connected_at, place, context = time.monotonic(), "", None
+        files = filter(None, (self._access.ca_file, self._access.cert_file, self._access.key_file))
         try:
             if use_ssl:
-                files = (self._access.ca_file, self._access.cert_file, self._access.key_file)
-                reading = f"cannot use {', '.join(filter(None, files))} for TLS: "
+                place = f"{', '.join(files)}: "
                 context = tls_context(self._access)
-                reading = ""
-            self._connection = socket.create_connection(address, min(timeout, self._timeout))
-            if use_ssl:
-                self._connection = context.wrap_socket(self._connection, server_hostname=hostname)
+                place = ""
+            connection = socket.create_connection(address, min(timeout, self._timeout))
+            # wrap_socket closes the connection if it fails.
+            self._connection = context.wrap_socket(connection, server_hostname=hostname) if context else connection
         except OSError as error:
-            self.failure = f"{reading}{error.strerror or error or 'timed out'}"
+            self.failure = f"{place}{error.strerror or str(error) or 'timed out'}"
             # kazoo knows a TimeoutError only by its number.
             raise OSError(error.errno or errno.ETIMEDOUT, self.failure) from error
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

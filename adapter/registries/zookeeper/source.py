@@ -202,9 +202,7 @@ class _Reader:
         registrations = [one for one in found.values() if isinstance(one, Registration)]
         rules = Rules()
         if self._by_interface:
-            places = [(one, *one.service.rsplit(":", 2)[1:]) for one in registrations]
-            group = self._key.group
-            registrations = [one for one, v, g in places if group in {"", g} and self._version in {"", v}]
+            registrations = [one for one in registrations if self._is_asked(*one.service.rsplit(":", 2))]
             rules = parse_override_urls(await session.children(self._configurators, self._on_event) or ())
         has_rules = self._settings.layout != "Curator"
         keys = dict.fromkeys(key for one in registrations if has_rules for key in one.rule_keys if key)
@@ -219,6 +217,9 @@ class _Reader:
             tuple(apply_rules(registrations, rules.rules)),
             unreadable=tuple(f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)),
         )
+
+    def _is_asked(self, _: str, version: str, group: str) -> bool:
+        return self._key.group in {"", group} and self._version in {"", version}
 
     async def _read(
         self, session: ZooKeeperSession, path: str, *, is_rule: bool = False
