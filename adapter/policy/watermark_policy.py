@@ -16,7 +16,7 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
-from adapter.load.spec import Algorithm, Policy, Strategy, ToleranceUnit
+from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
 from adapter.policy.documents import MAX_NAME_LENGTH, PolicyError, Source, as_mapping, mapping_at
 from adapter.policy.schema import conform, spec_schema
@@ -321,7 +321,7 @@ def _strategy_rules(spec: Object) -> Broken:
 
 def _step_rules(spec: Object) -> Broken:
     step = conform(_SPEC["properties"]["step"], spec.get("step", {}), "", [])
-    tolerance, is_ratio = step["tolerance"], step["toleranceUnit"] == ToleranceUnit.PERCENT
+    tolerance, is_ratio = step["tolerance"], step["toleranceUnit"] == "Percent"
     if spec["algorithm"] == Algorithm.ABSOLUTE:
         yield "algorithm", "Absolute", "strategy Step compares pods or their average, and needs algorithm Average"
     if "tolerance" in spec:

@@ -82,10 +82,17 @@ ONE_OF_EACH_SERVER = (ConsulWorld, DubboInterfaceWorld, PolarisWorld)
 
 
 def worlds(verb: str = "", *, safe: bool = False, among: tuple[type[World], ...] = WORLDS) -> pytest.MarkDecorator:
-    """The test runs in each of these worlds, or in each that has the optional verb."""
+    """The test runs in each of these worlds, or in each that has the optional verb; one worker has all of a server."""
     kinds = [kind for kind in among if not verb or kind.can(verb)]
-    names = [kind.__name__.removesuffix("World") for kind in kinds]
-    return pytest.mark.parametrize("place", [(kind, safe) for kind in kinds], indirect=True, ids=names)
+    cases = [
+        pytest.param(
+            (kind, safe),
+            id=kind.__name__.removesuffix("World"),
+            marks=pytest.mark.xdist_group(kind.serve.__qualname__),
+        )
+        for kind in kinds
+    ]
+    return pytest.mark.parametrize("place", cases, indirect=True)
 
 
 def everyone_serves(followed: FollowedService) -> bool:
