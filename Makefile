@@ -8,7 +8,7 @@ WORKERS ?= 5
 # Those that have been tried; the harness builds the control plane of any of them.
 VERSIONS ?= 1.34.4 1.35.4 1.36.3 1.37.2
 # Each has a lock of its own, so that an image may go without it.
-EXTRAS := nacos notify zookeeper
+EXTRAS := notify zookeeper
 
 # Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
