@@ -128,7 +128,7 @@ def _matches(about: str, registry: Registry, pods: Sequence[Pod], roster: Roster
         if pod.uid not in by_pod:
             add = error if pod.is_ready and roster.absence_counts else warning
             yield add(about, f"pod {pod.name} matches no instance: {why_unmatched(pod, matches, registry)}")
-        elif word := out_reason_of(by_pod[pod.uid], registry, protected=roster.protected):
+        elif word := out_reason_of(by_pod[pod.uid], registry, roster):
             yield warning(about, f"pod {pod.name} is out: {word}")
     strangers = [match for match in matches if match.mismatch is not None]
     for match in strangers[:_MOST_LISTED]:

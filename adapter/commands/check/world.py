@@ -212,6 +212,7 @@ def _workload(at: ManifestObject) -> Workload | None:
     except (msgspec.MsgspecError, TypeError, ValueError):
         return None
     selector = None
-    with contextlib.suppress(SelectorError):
-        selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
+    if scale is not None and scale.selector:
+        with contextlib.suppress(SelectorError):
+            selector = parse_selector(scale.selector)
     return Workload(CrossVersionReference(at.api_version, at.kind, at.name), pod, selector, at)

@@ -177,7 +177,7 @@ class _Query(_Source):
     window_seconds: _Seconds | None = None
     offset_seconds: _Seconds = 0.0
     by_pod: bool | None = None
-    reads_pods: list[str] = []
+    targets: dict[str, _Count] = {}
 
 
 class _Assessed(_Section):
@@ -296,13 +296,14 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
     if read.get("target") is not None:
         observed = _tried(_watched(target_decoder(api_version, kind, None)), read["target"], "target", faults)
         target = target if observed is None else replace(observed.target, name=name)
+    selector = None
     try:
         selector = parse_selector(watched.selector)
     except SelectorError as error:
         faults.append(Fault("scale.status.selector", watched.selector, str(error)))
         return None
     faults += _cross_faults(read)
-    if faults:
+    if faults or selector is None:
         return None
     slices: dict[str, list[EndpointSlice]] = defaultdict(list)
     for one in read.get("endpointSlices", ()):
@@ -349,8 +350,8 @@ def _query(given: _Query, query: Query, now: float) -> QuerySamples:
         window=window if given.window_seconds is None else given.window_seconds,
         behind=given.offset_seconds,
         by_pod=by_pod,
-        reads=frozenset(given.reads_pods),
         counts={} if total is None else given.counts,
+        targets=given.targets,
         **given.state(None if given.at is None else min(float(given.at), now)),
     )
 
