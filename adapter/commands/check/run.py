@@ -131,17 +131,16 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
 async def _check_decisions(
     session: Session, world: World, only: str, found: Sequence[Finding], probes: Probes
 ) -> list[Finding]:
-    """What the server decides on each policy that nothing else is wrong with."""
+    """What the server decides on each policy whose own links, and whose HPA's, have no error."""
     wrong, result = {one.about for one in found if has_errors([one])}, list[Finding]()
     for (namespace, name), read in wanted_policies(world, only).items():
-        if read.value is None or read.about in wrong:
+        if read.value is None or not wrong.isdisjoint({read.about, f"HPA {namespace}/{read.value.hpa}"}):
             continue
         answer = await ask(session, namespace, name)
         if isinstance(answer, Answer):
             result += list(_check_decision(read.about, read.value, answer, probes)) or [ok(read.about, "it decides")]
         elif refusal := refusal_of(answer):
-            if f"HPA {namespace}/{read.value.hpa}" not in wrong:
-                result.append(error(read.about, f"HPAs get an error instead of a count: {refusal}"))
+            result.append(error(read.about, f"HPAs get an error instead of a count: {refusal}"))
         else:
             result.append(skipped(read.about, f"the server's decision, for {reason(answer)}"))
             ready = next((one for one in read.status.conditions if one.type == ConditionType.READY), None)
@@ -162,10 +161,12 @@ def _check_decision(about: str, policy: Policy, answer: Answer, probes: Probes) 
         except DocumentError:  # of a server of another version
             pass
     yield from of_service
+    if has_errors(of_service):  # which explain the rest
+        return
     registry, inputs_fresh = (
         conditions.pop(one, "") for one in (Condition.REGISTRY_DATA_VALID, Condition.INPUTS_FRESH)
     )
-    if registry and not has_errors(of_service):
+    if registry:
         yield error(about, registry)
     if text := decision["error"] or inputs_fresh:
         without = [pod["name"] for pod in decision["pods"] if pod.get("missing")]
