@@ -177,19 +177,19 @@ def test_an_hpa_that_ignores_the_metric_is_the_one_error(
 def test_pods_that_match_no_instance_have_the_reason(
     make_adapter: MakeAdapter, workloads: Workloads, check: Check, consul: Platform
 ) -> None:
-    make_adapter({"registries": [consul.settings], "resourceMetrics": {"intervalSeconds": 2}})
+    adapter = make_adapter({"registries": [consul.settings], "resourceMetrics": {"intervalSeconds": 2}})
     serve(workloads, registry={"name": "consul", "service": SERVICE}, pods=3)
-    workloads.wait_condition("web", "ScalingActive")
     pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
     out, well, lost = pods
     consul.register(SERVICE, {name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"})
     consul.pull(SERVICE, out, out=True)
-    found = check(registries=[consul.settings])[f"policy {workloads.namespace}/web"]
-    assert {
+    about = f"policy {workloads.namespace}/web"
+    wanted = {
         f"warning: pod {out} is out: MAINTENANCE",
         f"error: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
         "warning: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
-    } <= {*found}
+    }
+    until(lambda: wanted <= {*check(registries=[consul.settings]).get(about, ())}, 60, adapter.logs)
 
 
 def test_an_account_without_rights_gets_a_report_of_what_it_may_not_see(control_plane: ControlPlane) -> None:
