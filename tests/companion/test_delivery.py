@@ -70,7 +70,7 @@ async def test_an_answer_without_an_end_takes_neither_memory_nor_more_than_the_t
         port = server.sockets[0].getsockname()[1]
         stand.route(f"json://127.0.0.1:{port}/hook", attempts=1)
         notifier.add(telling())
-        await eventually(lambda: stand.count("sent") + stand.count("failed"), timeout=60)
+        await eventually(lambda: stand.count("sent") + stand.count("failed"))
     assert sent < 64
 
 
