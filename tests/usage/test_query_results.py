@@ -289,6 +289,11 @@ class TestTimes:
         with pytest.raises(WrongAnswer, match="not what was asked for"):
             answer_of(question("x / y"), [PlainSample({INPUT_LABEL: mark}, NOW, value)])
 
+    def test_a_series_that_carries_our_own_label_costs_no_other_pod_its_value(self) -> None:
+        """A tenant's exporter may write any label, and a query without an aggregation keeps it."""
+        forged = row("1", namespace="other", pod="x", **{INPUT_LABEL: "boom"})
+        assert of(question("x"), [row("2", **POD_A)], forged, time_of(0, NOW, **POD_A)).pods["a"].value == 2 * NANO
+
     @pytest.mark.parametrize(
         ("text", "times", "rows", "ended"),
         [
