@@ -14,9 +14,7 @@ from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Scale
 
 LAST_SAMPLE_SECONDS = 300.0
-"""For this long a sample stands for a pod's last usage."""
-DEPARTED_SECONDS = 300.0
-"""Departed pods are remembered for this much longer than the longest window, whose samples may be that old."""
+"""For this long a sample stands for a pod's last usage; for a window longer, departed pods are remembered."""
 MEDIANS_SECONDS = 3600.0
 """The largest median of this time is the number of samples that a full window holds."""
 TARGETS_SECONDS = 3600.0
@@ -198,7 +196,7 @@ def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, 
     departed = {
         uid: left
         for uid, left in memory.departed.items()
-        if uid not in pods and now - left.at <= longest_window + DEPARTED_SECONDS
+        if uid not in pods and now - left.at <= longest_window + LAST_SAMPLE_SECONDS
     }
     for uid, was in memory.pods.items():
         # One that only started never carried load; a pulled-out or unready pod did until it turned so.

@@ -61,15 +61,13 @@ class Point:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceSamples:
-    """The answer of metrics.k8s.io for a namespace or a target: usage by pod name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """The state of a source. `max_age`: how long a sample counts; `interval`: the time between two polls (seconds).
 
-    `max_age`: how long a sample counts; `interval`: the time between two polls (both in seconds). `error` is the
-    sentence of the last failed fetch (None after a success), `fetched_at` the time of the last success.
+    `error` is the sentence of the last failed fetch (None after a success), `fetched_at` the time of the last success.
     """
 
-    pods: Mapping[str, Usage] = field(default_factory=dict)
     max_age: float = 90.0
     interval: float = 15.0
     error: str | None = None
@@ -77,7 +75,14 @@ class ResourceSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySamples:
+class ResourceSamples(SourceState):
+    """The answer of metrics.k8s.io for a namespace or a target: usage by pod name."""
+
+    pods: Mapping[str, Usage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySamples(SourceState):
     """The answer of a query for one workload: values by pod name, or one total (then `pods` is empty).
 
     `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
@@ -99,11 +104,7 @@ class QuerySamples:
     counts: Mapping[str, int] = field(default_factory=dict)
     targets: Mapping[str, int] = field(default_factory=dict)
     ahead: float = 0.0
-    max_age: float = 90.0
-    interval: float = 15.0
-    error: str | None = None
     undefined: bool = False
-    fetched_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The model's documents in the form that the product reads, with the memory of a process that watched before."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,6 @@ def case_of(document: Json) -> DecisionCase:
     """The product's inputs of a document."""
     given = dict(document)
     memory = given.pop("memory", None)
-    given["policy"] = deepcopy(given["policy"])
     if "instances" in given:
         listed = given["instances"]
         given["instances"] = {
