@@ -173,22 +173,16 @@ class QueryResult:
     """
 
     by_pod: bool
-    fetched_at: float
+    fetched_at: float = field(compare=False)
     series: Mapping[str, SeriesList] = field(default_factory=dict)
-    pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict, compare=False)  # of `series`
     counted: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    ahead: float = 0.0
+    ahead: float = field(default=0.0, compare=False)
     agreed: bool = False
-
-    def same(self, other: "QueryResult | None") -> bool:
-        """Whether both have the same values, times, counts and faults."""
-        return other is not None and all(
-            getattr(self, name) == getattr(other, name) for name in ("faults", "unusable", "series", "held", "targets")
-        )
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
         """The samples for a service in this namespace, never those of another namespace."""
