@@ -114,8 +114,9 @@ class MetricAssessment(NamedTuple):
     (nano-units, exact). `missing` pods lack a sample; `samples` has each pod's, with the reason. `total`: the source
     gives one number for the service; without a value it has no fresh one. `lower` are the readings of the lower bound,
     `upper` is the upper bound; inside the band a step toward `drift` is allowed. `is_delayed`: the delay of the way up
-    still runs. The oldest sample that counts is of `sampled_at`; the oldest window began at `began_at`, less one poll,
-    and is `window` seconds long; after `stale_at` the first sample no longer counts.
+    still runs. `lost`: how many scrape targets fewer than in the last hour its values are of. The oldest sample that
+    counts is of `sampled_at`; the oldest window began at `began_at`, less one poll, and is `window` seconds long; after
+    `stale_at` the first sample no longer counts.
     """
 
     metric: Metric
@@ -131,6 +132,7 @@ class MetricAssessment(NamedTuple):
     upper: Upper = NO_UPPER
     drift: Literal["High", "Low"] | None = None
     is_delayed: bool = False
+    lost: int = 0
     sampled_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None

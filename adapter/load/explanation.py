@@ -161,7 +161,8 @@ def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
         young = sum(is_young(each, memory.pod(each.pod.uid), assessment.at) for each in assessment.pods)
         gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
         gaps += [f"{_many(young, 'pod')} that may serve soon"] * bool(young)
-        gaps += ["windows that lack samples"] * metric.is_partial
+        gaps += [f"{_many(metric.lost, 'scrape target')} fewer than in the last hour"] * bool(metric.lost)
+        gaps += ["windows that lack samples"] * (metric.is_partial and not metric.lost)
         why = f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
     elif outcome.held_by is HeldBy.DELAY:
         is_up, delay = outcome.verdict is Verdict.ABOVE, metric.metric.delay

@@ -1,13 +1,13 @@
 """One metric of a target: from its samples to the range of counts that its load allows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Total, Verdict
 from adapter.load.bounds import Loads, Sums, band_of, reading_of, step_down, sums_of, upper_of
-from adapter.load.memory import MetricMemory, lasting
+from adapter.load.memory import OTHERS, TARGETS_SECONDS, MetricMemory, lasting
 from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
@@ -15,17 +15,24 @@ from adapter.load.pod_samples import (
     bound_of,
     counted_total,
     is_service_total,
+    lost_targets,
     no_capacity_sentence,
     source_error,
     source_name,
     source_of,
 )
+from adapter.load.pods import Pod
 from adapter.load.samples import UNCOUNTED, QuerySamples
 from adapter.load.spec import Metric
 from adapter.load.states import PodGroups
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
+
+
+def _own_addresses(pod: Pod) -> Sequence[str]:
+    """The addresses that are the pod's alone."""
+    return () if pod.host_network else pod.ips
 
 
 def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> tuple[MetricAssessment, MetricMemory]:
@@ -68,6 +75,7 @@ class _Assessor:
             accepts_zero=self.policy.accept_zero_usage is True, started_at=self.memory.started_at,
         )  # fmt: skip
         medians = reader.count_windows(chain(self.all_in, groups.out), since)
+        targets = reader.count_targets(chain(self.all_in, groups.out, groups.idle))
         serving, doubtful, out, idle = (
             [reader.sample(pod, since[pod.uid]) for pod in pods]
             for pods in (groups.serving, groups.doubtful, groups.out, groups.idle)
@@ -92,9 +100,10 @@ class _Assessor:
             stale_at=None if oldest is None else oldest.at + source.max_age,
             window=None if oldest is None else oldest.window or None,
             error=None if sums.sampled else self.error(all_in),
+            lost=sum(reader.lost.values()),
             samples=samples,
         )
-        after = MetricMemory(reader.lasts(samples, len(serving)), medians)
+        after = MetricMemory(reader.lasts(samples, len(serving)), medians, targets=targets)
         newest = max([sample.at for sample in counted], default=self.now)
         if assessment.error is not None or (sums.usage == 0 and not band.accepts_zero):
             return assessment, after, newest
@@ -174,7 +183,10 @@ class _Assessor:
         assert isinstance(source, QuerySamples)
         in_service = {pod.name: groups.in_service[pod.uid] for pod in chain(all_in, groups.out)}
         point, median = counted_total(source, in_service)
-        after = MetricMemory({}, self.before.with_median(median, self.now))
+        after = MetricMemory({}, self.before.with_median(median, self.now), own=self.own())
+        numbers = self.targets(after.own)
+        after = replace(after, targets=self.before.with_targets(numbers, self.now))
+        lost = sum(lost_targets(after.targets, key, number) for key, number in numbers.items())
         error: str | None = source_error(metric, source)
         if point is None:
             if source.pods or source.by_pod:
@@ -203,6 +215,7 @@ class _Assessor:
             began_at=began,
             stale_at=at + source.max_age if is_fresh else None,
             window=source.window or None,
+            lost=lost,
             error=error,
         )
         if error is not None or metric.floor or not all_in or (value == 0 and not band.accepts_zero):
@@ -222,13 +235,28 @@ class _Assessor:
         )
         # Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something
         # else counts their load, such as an ingress.
-        read = sum(pod.name in source.reads for pod in all_in)
+        read = sum(not source.targets.keys().isdisjoint((pod.name, *_own_addresses(pod))) for pod in all_in)
         is_unread = 1 < read < len(all_in) or (read == 1 and len(all_in) == 2)
-        is_unread = is_unread or any(groups.in_service[pod.uid] >= began for pod in all_in)
+        is_unread = is_unread or lost > 0 or any(groups.in_service[pod.uid] >= began for pod in all_in)
         hold, bounds = HeldBy.MISSING if bound is None or is_unread else None, [Fraction(most, serving or 1)]
         is_whole = not is_unread and bound == value
         bounds = bounds if serving else []
         return self.range_of(assessment, after, readings, loads, hold, bounds, is_whole=is_whole), after, at
+
+    def own(self) -> Mapping[str, float]:
+        """The names and addresses of own pods in the answers of the last hour: series outlive their pods."""
+        assert isinstance(self.source, QuerySamples)
+        kept = {key: at for key, at in self.before.own.items() if self.now - at <= TARGETS_SECONDS}
+        for pod in self.inputs.pods if self.source.targets else ():
+            kept |= dict.fromkeys([pod.name, *_own_addresses(pod)], self.now)
+        return {key: at for key, at in kept.items() if key in self.source.targets}
+
+    def targets(self, own: Mapping[str, float]) -> Mapping[str, int]:
+        """How many scrape targets a total is of: those of each own pod by UID, and all others together."""
+        assert isinstance(self.source, QuerySamples)
+        counted = self.source.targets
+        others = sum(number for key, number in counted.items() if key not in own)
+        return {pod.uid: counted[pod.name] for pod in self.all_in if pod.name in counted} | {OTHERS: others}
 
     def range_of(
         self,

@@ -43,6 +43,8 @@ class PodUsage:
         return self.containers[container].get(resource) if container in self.containers else None
 
 
+ELSEWHERE = "/"
+"""In place of a pod's name: all scrape targets that cannot be pods of the target."""
 UNCOUNTED = -1
 """The number of samples in a window that nobody can count, such as that of a subquery."""
 
@@ -86,8 +88,9 @@ class QuerySamples(SourceState):
     `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
     asks for the past, such as last week's same hour (`offset`). `by_pod`: whether the query answers by pod; None
     where only an answer can tell. `unusable` says by pod what the query answers in place of a number that counts.
-    `reads`: the pods of the namespace with a sample among those that the total reads; `counts`: how many samples of
-    them its windows hold.
+    `counts`: how many samples of each pod the windows of a total hold. `targets`: how many scrape targets have samples
+    that it reads, by the name of the pod in the series (else by the host of their address); of a query by pod only
+    those of pods with several.
     `ahead`: how many seconds the total's date was ahead of the answer that brought it, whose date it has then.
     `undefined`: the settings have no such query, server or permission, as `error` says; only a change ends that.
     """
@@ -98,8 +101,8 @@ class QuerySamples(SourceState):
     behind: float = 0.0
     by_pod: bool | None = None
     unusable: Mapping[str, str] = field(default_factory=dict)
-    reads: frozenset[str] = frozenset()
     counts: Mapping[str, int] = field(default_factory=dict)
+    targets: Mapping[str, int] = field(default_factory=dict)
     ahead: float = 0.0
     undefined: bool = False
 

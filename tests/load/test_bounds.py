@@ -105,7 +105,9 @@ class TestTotals:
         """One of several speaks for all, as the leader of a group does; none: something else counts their load."""
         pods, _ = same(10, None)
         names = frozenset(one.name for one in pods) if reads == "all" else frozenset(reads)  # type: ignore[call-overload]
-        samples = Samples(queries={"queue": QuerySamples(total=Point(NOW - 10, nano("100")), reads=names)})
+        samples = Samples(
+            queries={"queue": QuerySamples(total=Point(NOW - 10, nano("100")), targets=dict.fromkeys(names, 1))}
+        )
         assert assess_and_decide(policy(queue("100", "50")), pods, samples)[1].desired == desired
 
 

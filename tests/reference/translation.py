@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.commands.decide.reader import DecisionCase, read_data
-from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
+from adapter.load.memory import OTHERS, Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import PodState
 from adapter.load.quantity import parse_nano
 from adapter.runtime.times import parse_time
@@ -71,11 +71,12 @@ def memory_of(memory: Json, case: DecisionCase) -> Memory:
     since: Callable[[str, str], float | None] = lambda name, side: (  # noqa: E731
         time(memory["beyondSince"][name][side]) if memory.get("beyondSince", {}).get(name, {}).get(side) else None
     )
-    names = {*lasts, *memory.get("medians", {}), *memory.get("beyondSince", {})}
+    names = {*lasts, *memory.get("medians", {}), *memory.get("beyondSince", {}), *memory.get("targets", {})}
     metrics = {
         name: MetricMemory(
             last={uid: last for uid, last in lasts.get(name, {}).items() if uid in here},
             medians=tuple((time(when), int(median)) for when, median in memory.get("medians", {}).get(name, ())),
+            targets={OTHERS: tuple((time(when), number) for when, number in memory.get("targets", {}).get(name, ()))},
             above_since=since(name, "up"),
             below_since=since(name, "down"),
         )

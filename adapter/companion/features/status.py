@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.actions import Write
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
-from adapter.companion.state import Context, WrittenStatus
+from adapter.companion.state import Context, Write, WrittenStatus
 from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
