@@ -301,6 +301,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
         selector = parse_selector(watched.selector)
     except SelectorError as error:
         faults.append(Fault("scale.status.selector", watched.selector, str(error)))
+        return None
     faults += _cross_faults(read)
     if faults or selector is None:
         return None
