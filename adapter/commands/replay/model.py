@@ -162,6 +162,11 @@ class Summary:
     final: int
 
     @property
+    def average(self) -> float:
+        """The average number of pods that exist."""
+        return self.pod_seconds / self.seconds if self.seconds else 0.0
+
+    @property
     def pod_hours(self) -> float:
         """The hours of all pods together."""
         return self.pod_seconds / 3600
