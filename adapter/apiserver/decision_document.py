@@ -21,9 +21,10 @@ from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
 from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
 from adapter.load.assessment import AssessmentInputs
+from adapter.load.memory import MetricMemory
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
+from adapter.load.samples import ELSEWHERE, Point, QuerySamples, ResourceSamples, Usage
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.policy import status_memory
 from adapter.policy.behavior import hpa_manifest
@@ -101,7 +102,10 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
         "assessed": _present(at=format_micro_time(inputs.now), endpointSlicesSilent=silent, scale=_scale(inputs.scale)),
         "endpointSlices": [_endpoint_slice(inputs.pods, policy.namespace)],
         "pods": [pod_object(pod) for pod in inputs.pods],
-        "samples": {name: _query(names, query) for name, query in samples.queries.items()},
+        "samples": {
+            name: _query(names, query) | _targets(inputs, inputs.memory.metric(name), query)
+            for name, query in samples.queries.items()
+        },
         "memory": {**status_memory.to_status(inputs.memory), "observed": inputs.memory},
     }
     if any(metric.resource for metric in policy.metrics):
@@ -133,10 +137,17 @@ def _query(names: Collection[str], samples: QuerySamples) -> Object:
         offsetSeconds=samples.behind,
         byPod=by_pod,
         total=None if samples.total is None else _point(samples.total),
-        readsPods=[name for name in names if name in samples.reads] or None,
         counts={name: samples.counts[name] for name in names if name in samples.counts} or None,
         pods=None if by_pod is None else {name: _point(samples.pods[name]) for name in names if name in samples.pods},
     )
+
+
+def _targets(inputs: AssessmentInputs, memory: MetricMemory, samples: QuerySamples) -> Object:
+    """How many scrape targets a query reads. Those that are not the target's own pods have no name here."""
+    known = memory.own.keys() | {key for pod in inputs.pods for key in (pod.name, *pod.ips)}
+    own = {key: number for key, number in samples.targets.items() if key in known}
+    others = sum(samples.targets.values()) - sum(own.values())
+    return {"targets": own | ({ELSEWHERE: others} if others else {})} if samples.targets else {}
 
 
 def _point(point: Point) -> Object:

@@ -22,7 +22,6 @@ from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import Row, Value, custom_row, described, external_row, in_slices
 from adapter.load.assessment import MetricAssessment
-from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import time_text
@@ -70,25 +69,23 @@ def _of_policy(
     index: SnapshotIndex, view: PolicyView, request: RequestInfo, selects: Callable[[Pod], bool]
 ) -> Iterator[Row | None]:
     assessment, name = require_assessment(view), base_metric(view, request.metric) or ""
-    metric = next(metric for metric in view.policy.metrics if metric.name == name)
-    reader = MetricReader(metric)
     chosen = []
     for pod in assessment.pods:
         if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):
             chosen.append(pod)
         yield None
-    for pod in assessment.with_usage(chosen):
-        result = require_metric(view, name)
+    if not chosen:
+        return
+    result = require_metric(view, name)
+    samples = {sample.pod.uid: sample for sample in result.samples}
+    for pod in chosen:
         nano: Fraction | int | None = None
         if pod.state is PodState.PULLED_OUT:
             nano = _pulled_out_value(index, view, result, request.metric)
-        elif pod.state in _MEASURED:
-            nano = pod.usage.get(name)
-        if (
-            nano is not None and pod.state in _MEASURED and metric.relative_to is not None
-        ):  # divided by the pod's own capacity
-            sizes = reader.basis(pod.pod)[0]
-            nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
+        elif pod.state in _MEASURED and (sample := samples.get(pod.pod.uid)) is not None:
+            nano = sample.usage
+            if nano is not None and result.metric.relative_to is not None:  # divided by the pod's own capacity
+                nano = Fraction(nano * NANO, sample.sizes.larger) if sample.sizes is not None else None
         if nano is None:
             yield None
         else:
