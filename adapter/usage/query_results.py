@@ -235,8 +235,11 @@ def build_result(
     series: defaultdict[str, list[Series]] = defaultdict(list)
     pods: defaultdict[str, dict[str, Point]] = defaultdict(dict)
     unusable: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    numbers = Counter(place for _, place, _ in answer.values)
     for text, place, value in answer.values:
         namespace, pod = place
+        if by_pod and all(place) and numbers[place] > 1:
+            unusable[namespace][pod] = f"several series ({_advice(query)})"
         try:
             nano = sample_nano(value)
         except QuantityError:
@@ -247,7 +250,7 @@ def build_result(
             count = answer.count(place) if agreed else UNCOUNTED
             point = Point(ahead.clamped(text, at), nano, count)
             series[namespace].append(Series(text, pod, point))
-            if by_pod and namespace and pod:
+            if by_pod and all(place) and numbers[place] == 1:
                 pods[namespace].setdefault(pod, point)
     return QueryResult(
         by_pod=by_pod,
@@ -287,16 +290,15 @@ def _described(value: str) -> str:
     return "NaN" if math.isnan(number) else "a negative value" if number < 0 else "a value that is too large"
 
 
+def _advice(query: InstantQuery) -> str:
+    return f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
+
+
 def _faults(query: InstantQuery, answer: Answer, *, by_pod: bool, are_undated: bool) -> dict[str, str]:
     """Why the result is unusable, by namespace."""
-    write = f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
-    faults: dict[str, str] = {}
+    write, faults = _advice(query), dict[str, str]()
     if by_pod:
-        seen: set[Place] = set()
-        for _, place, _ in answer.values:
-            if all(place) and place in seen:
-                faults[place[0]] = f"answers several series of pod {place[1]}; {write}"
-            seen.add(place)
+        seen = {place for _, place, _ in answer.values}
         # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
         namespaces = {namespace for namespace, _ in seen}
         for namespace in namespaces - {namespace for namespace, pod in seen if pod} - {""}:
