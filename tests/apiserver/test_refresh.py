@@ -39,7 +39,7 @@ class Action:
 
 @asynccontextmanager
 async def repeated(action: Action, seconds: float) -> AsyncIterator[Refresher]:
-    refresher = Refresher(action, seconds, "it_failed", action.failed, what="x")
+    refresher = Refresher(action, seconds, "it_failed", action.failed)
     task = asyncio.create_task(refresher.run())
     yield refresher
     task.cancel()
@@ -57,7 +57,7 @@ async def test_failure_is_counted_logged_once_and_kept_until_success(fault: Exce
             action.fault, seen = None, action.calls
             await action.until(lambda: action.calls >= seen + 3)
             assert refresher.error is None
-    assert [(one["event"], one["what"]) for one in logs] == [("it_failed", "x")]
+    assert [one["event"] for one in logs] == ["it_failed"]
 
 
 async def test_failure_is_retried_long_before_the_usual_time() -> None:

@@ -15,6 +15,7 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from adapter.apiserver.decision_document import with_observed
 from adapter.kube.objects import EndpointSlice
 from adapter.kube.pods import PodDecoder
 from adapter.kube.scale import decode_scale
@@ -263,15 +264,21 @@ def read_document(text: str) -> DecisionCase:
 
 def read_data(data: Mapping[str, Any]) -> DecisionCase:
     """Read the data of one document. Raises DocumentError with every fault in it."""
+    given = dict(data)
+    observed = given.pop("observed", None)  # where a server wrote the document
     try:
-        document = _Document.model_validate(data)
+        document = _Document.model_validate(given if observed is None else {"pods": [], **given})
     except ValidationError as error:
         faults = [fault for detail in error.errors() for fault in _faults(detail)]
         raise DocumentError(first_faults(faults), _TITLE) from error
     try:
         faults, case = list(_cross_faults(document)), _case(document)
+        if observed is not None:
+            case = case._replace(inputs=with_observed(case.inputs, observed))
     except RefusedError as error:
         faults, case = list(error.faults), None
+    except msgspec.ValidationError as error:
+        faults, case = [_place_in(observed, str(error)).within("observed")], None
     if faults or case is None:
         raise DocumentError(first_faults(faults), _TITLE)
     return case
