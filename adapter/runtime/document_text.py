@@ -13,7 +13,7 @@ import yaml
 from adapter.runtime.faults import Fault
 
 LARGEST_BYTES = 16 * 2**20
-MOST_VALUES = 500_000
+MOST_VALUES, DEEPEST = 500_000, 100
 
 _BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
 """libyaml's parser where PyYAML has it, with PyYAML's composer: libyaml's own crashes on deep nesting."""
@@ -66,30 +66,32 @@ def _parsed(text: str) -> Iterator[Any]:
             _check(document)
             yield document
     except RecursionError:
-        raise TextError("is nested more than 100 levels deep; write it flatter") from None
+        raise TextError(f"is nested more than {DEEPEST} levels deep; write it flatter") from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise TextError(f"is no {kind}: {' '.join(str(error).split())}") from error
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping. Raises ValueError for a repeated key."""
+    """A mapping. Raises TextError for a repeated key."""
     keys = [key for key, _ in pairs]
     if len(mapping := dict(pairs)) < len(keys):
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated[:80]!r} stands in one mapping more than once; keep one of them")
+        raise TextError(f"the key {repeated[:80]!r} stands in one mapping more than once; keep one of them")
     return mapping
 
 
 def _check(document: Any) -> None:
-    """Raises ValueError and TypeError for too many values, and for what JSON cannot say, such as half of a character."""
-    count, rest = 0, [document]
+    """Raises ValueError and TypeError for too many values, and for what JSON cannot hold, as half of a character."""
+    count, rest = 0, [(document, 0)]
     while rest:
-        value = rest.pop()
+        value, depth = rest.pop()
         count += 1
         if count > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values, aliases counted as often as they are used")
+        if depth > DEEPEST:
+            raise RecursionError
         if isinstance(value, dict | list):
-            rest.extend(value.values() if isinstance(value, dict) else value)
+            rest.extend((each, depth + 1) for each in (value.values() if isinstance(value, dict) else value))
     json.dumps(document, ensure_ascii=False).encode()
 
 
