@@ -6,7 +6,7 @@ ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
 # What a cluster does not use, its image need not carry: --build-arg EXTRAS=zookeeper, or EXTRAS= for none.
-ARG EXTRAS="nacos notify zookeeper"
+ARG EXTRAS="notify zookeeper"
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 COPY requirements requirements

@@ -8,7 +8,7 @@ WORKERS ?= 5
 # Those that have been tried; the harness builds the control plane of any of them.
 VERSIONS ?= 1.34.4 1.35.4 1.36.3 1.37.2
 # Each has a lock of its own, so that an image may go without it.
-EXTRAS := nacos notify zookeeper
+EXTRAS := notify zookeeper
 
 # Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,7 +49,7 @@ performance: $(STAMP)  ## Run the benchmarks again and store their figures (PERF
 
 # Folders that take a command of their own.
 APART := --ignore=tests/versions --ignore=tests/chaos
-PYTEST := -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(APART)
+PYTEST := -m pytest --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder --durations=20 --durations-min=10 $(APART)
 
 test: $(STAMP)  ## Every test, those on the real control plane and the real registries included
 	$(BIN)/python -m lab.harness.build

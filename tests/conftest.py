@@ -75,6 +75,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks what a worker of `--dist=loadgroup` takes together: the tests of a file, or of a group that they name.
+
+    Tests of the shared control plane that make nothing once a module go one by one to whichever worker is free, so
+    that no long file is left at the end.
+    """
+    if item.get_closest_marker("xdist_group") is None:
+        fixtures = getattr(item, "_fixtureinfo", None)
+        shares = fixtures and any(one.scope == "module" for all_ in fixtures.name2fixturedefs.values() for one in all_)
+        if shares or "control_plane" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that wait for servers come first, and those that only compute fill the workers' ends."""

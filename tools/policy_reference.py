@@ -14,13 +14,11 @@ import yaml
 ROOT = Path(__file__).parents[1]
 CRD = ROOT / "manifests" / "crd" / "watermarkpolicies.yaml"
 EXAMPLES = ROOT / "docs" / "examples" / "policies.yaml"
-FORMER = "Former name."
-"""The description of a field that has another name now."""
 _PREFACE = """\
 Every field of a WatermarkPolicy; in a cluster, `kubectl explain watermarkpolicy.spec --recursive` shows them too. The
 API server rejects a policy that breaks a bound or a rule of this page, with the rule's sentence; `kubectl` rejects
-unknown fields, and other clients get a warning. A former name of a field is rejected with a sentence that has the
-present name. How usage becomes a count is in [the decision](decision.md).
+unknown fields, and other clients get a warning. How usage becomes a count is in
+[the decision](decision.md).
 
 An *amount* is a quantity such as `1200m`, `0.5` or `300Mi`, or, for a metric with `relativeTo`, a share such as `80%`
 or `0.8`. The examples come from [these policies](examples/policies.yaml).
@@ -52,6 +50,23 @@ def policy() -> str:
     return "\n".join([*lines, ""])
 
 
+def spec_schema() -> str:
+    """The schema of a spec for `adapter.policy.schema`; descriptions only of required fields, whose absence is told."""
+    (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return json.dumps(_pruned(schema, is_required=False), indent=1) + "\n"
+
+
+def _pruned(schema: Schema, *, is_required: bool) -> Schema:
+    kept = {key: value for key, value in schema.items() if is_required or key != "description"}
+    if "items" in kept:
+        kept["items"] = _pruned(kept["items"], is_required=False)
+    if "properties" in kept:
+        fields, required = kept["properties"].items(), kept.get("required", ())
+        kept["properties"] = {name: _pruned(field, is_required=name in required) for name, field in fields}
+    return kept
+
+
 def example_of(path: str) -> Any:
     """The value of a field in the first example that has it; None where none has it."""
     return next((value for document in examples() for value in _values(document, path.split("."))), None)
@@ -75,7 +90,7 @@ def _section(path: str, schema: Schema, head: str) -> Iterator[str]:
     required = schema.get("required", ())
     yield head
     inner: list[tuple[str, Schema]] = []
-    for name, field in _present(schema):
+    for name, field in schema["properties"].items():
         key, within = _within(f"{path}.{name}", field)
         if "properties" in within:
             inner.append((key, within | {"description": field.get("description", within.get("description", ""))}))
@@ -104,17 +119,10 @@ def _within(key: str, field: Schema) -> tuple[str, Schema]:
 
 
 def _paths(path: str, schema: Schema) -> Iterator[str]:
-    for name, field in _present(schema):
+    for name, field in schema.get("properties", {}).items():
         key, within = _within(f"{path}.{name}", field)
         yield key
         yield from _paths(key, within)
-
-
-def _present(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """The properties without those that are former names, which the schema only has to refuse them."""
-    for name, field in schema.get("properties", {}).items():
-        if field["description"] != FORMER:
-            yield name, field
 
 
 def _values(value: Any, path: Sequence[str]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from adapter.commands.terminal.command import Command
 from adapter.settings import RESTART, Settings
 from adapter.settings.base import Section, models_in, type_of
 from adapter.telemetry.metrics import Metrics
-from tools.policy_reference import policy
+from tools.policy_reference import policy, spec_schema
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -124,6 +124,7 @@ FILES = {
     DOCS / "configuration.md": configuration,
     DOCS / "metrics.md": metrics,
     DOCS / "policy.md": policy,
+    DOCS.parent / "adapter/policy/schema.json": spec_schema,
     DOCS / "cli.md": cli,
     DOCS.parent / "README.zh.md": chinese_readme,
 }

@@ -27,7 +27,7 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.roster import Roster
-from adapter.load.samples import PodUsage, QuerySamples, Samples
+from adapter.load.samples import ELSEWHERE, PodUsage, QuerySamples, Samples
 from adapter.load.spec import Scale, Target
 from adapter.policy.behavior import hpa_manifest
 from adapter.policy.hpa import DIRECTIONS, CrossVersionReference
@@ -146,7 +146,7 @@ def _observed(inputs: AssessmentInputs) -> Observed:
     resources = inputs.samples.resources
     usages = ((name, resources.pods[name]) for name in names if name in resources.pods)
     usage = {name: PodUsage(each.at, each.window, each.containers) for name, each in usages}
-    queries = {name: _query(names, query) for name, query in inputs.samples.queries.items()}
+    queries = {name: _query(inputs, name, query) for name, query in inputs.samples.queries.items()}
     samples = Samples(replace(resources, pods={}), queries)
     roster, registry = inputs.roster, inputs.policy.registry
     if roster is not None:
@@ -156,13 +156,18 @@ def _observed(inputs: AssessmentInputs) -> Observed:
     return Observed(inputs.now, pods, samples, usage, roster, inputs.scale, inputs.target, inputs.memory)
 
 
-def _query(names: set[str], samples: QuerySamples) -> QuerySamples:
+def _query(inputs: AssessmentInputs, metric: str, samples: QuerySamples) -> QuerySamples:
+    """The samples of a metric; scrape targets that are not the target's own pods have no name here."""
+    names = {pod.name for pod in inputs.pods}
+    known = names | inputs.memory.metric(metric).own.keys() | {ip for pod in inputs.pods for ip in pod.ips}
+    targets = _of(known, samples.targets)
+    others = sum(samples.targets.values()) - sum(targets.values())
     return replace(
         samples,
         pods=_of(names, samples.pods),
         unusable=_of(names, samples.unusable),
         counts=_of(names, samples.counts),
-        reads=samples.reads & names,
+        targets=targets | ({ELSEWHERE: others} if others else {}),
         by_pod=samples.by_pod if samples.by_pod is not None or not samples.pods else True,
     )
 

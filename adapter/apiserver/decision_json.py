@@ -1,9 +1,12 @@
 """A decision with its reasons as JSON data: the answer of the server, of `explain` and of `decide`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome
 from adapter.load.explanation import explain
+from adapter.load.pod_samples import PodSample
+from adapter.load.pods import PodAssessment
 from adapter.load.quantity import milli_text, nano_text
 from adapter.load.spec import Bounds
 from adapter.policy import status_memory
@@ -19,6 +22,10 @@ def decision_json(assessment: Assessment, decision: Decision, bounds: Bounds, no
             f"the target was scaled to 0 by hand: an HPA with minReplicas {bounds.minimum} rests there until somebody "
             "scales it to 1 or more"
         )
+    samples: dict[str, dict[str, PodSample]] = {}
+    for metric in assessment.metrics:
+        for sample in metric.samples:
+            samples.setdefault(sample.pod.uid, {})[metric.name] = sample
     return {
         "desiredReplicas": decision.desired,
         "served": None if decision.served is None else milli_text(decision.served),
@@ -28,22 +35,26 @@ def decision_json(assessment: Assessment, decision: Decision, bounds: Bounds, no
         "current": decision.current,
         "lowerBound": decision.lower_bound,
         "upperBound": decision.upper_bound,
-        "pods": [
-            {
-                "name": pod.pod.name,
-                "state": pod.state.value,
-                "reason": pod.reason,
-                "evidence": pod.evidence or None,
-                "usage": {name: nano_text(value) for name, value in pod.usage.items()},
-                **({"missing": dict(pod.missing)} if pod.missing else {}),
-            }
-            for pod in assessment.with_usage(assessment.pods)
-        ],
+        "pods": [_pod(each, samples) for each in assessment.pods],
         "counts": {state.value: count for state, count in assessment.counts.items() if count},
         "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
         "conditions": dict(assessment.conditions),
         "explanation": explanation,
         "memory": status_memory.to_status(assessment.memory),
+    }
+
+
+def _pod(assessed: PodAssessment, samples: Mapping[str, Mapping[str, PodSample]]) -> dict[str, Any]:
+    by_metric = samples.get(assessed.pod.uid, {})
+    missing = {name: sample.missing for name, sample in by_metric.items() if sample.usage is None}
+    used = {name: nano_text(sample.usage) for name, sample in by_metric.items() if sample.usage is not None}
+    return {
+        "name": assessed.pod.name,
+        "state": assessed.state.value,
+        "reason": assessed.reason,
+        "evidence": assessed.evidence or None,
+        "usage": used,
+        **({"missing": missing} if missing else {}),
     }
 
 

@@ -15,7 +15,7 @@ from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import Row, Value, custom_row, described, external_row, in_slices, selected_by
 from adapter.load.assessment import MetricAssessment
-from adapter.load.pod_samples import MetricReader
+from adapter.load.pod_samples import PodSample
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import time_text
@@ -56,28 +56,33 @@ def _of_policies(index: SnapshotIndex, views: list[PolicyView], request: Request
     for view in views:
         if view.problem is not None or view.assessment is None:
             continue
-        name = request.metric.removeprefix(EFFECTIVE_PREFIX)
-        metric = next(metric for metric in view.policy.metrics if metric.name == name)
-        reader, chosen = MetricReader(metric), []
+        chosen = []
         for pod in view.assessment.pods:
             if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):
                 chosen.append(pod)
             yield None
-        for pod in view.assessment.with_usage(chosen):
-            result = require_metric(view, name)
-            nano: Fraction | int | None = None
+        if not chosen:
+            continue
+        result = require_metric(view, request.metric.removeprefix(EFFECTIVE_PREFIX))
+        samples = {sample.pod.uid: sample for sample in result.samples}
+        for pod in chosen:
+            nano = _value(samples.get(pod.pod.uid), result)
             if pod.state is PodState.PULLED_OUT:
                 nano = _pulled_out_value(index, view, result, request.metric)
-            elif pod.state in _MEASURED:
-                nano = pod.usage.get(name)
-                if nano is not None and metric.relative_to is not None:  # divided by the pod's own capacity
-                    sizes = reader.basis(pod.pod)[0]
-                    nano = Fraction(nano * NANO, sizes.larger) if sizes is not None else None
+            elif pod.state not in _MEASURED:
+                nano = None
             if nano is None or pod.pod.name in seen:
                 yield None
                 continue
             seen.add(pod.pod.name)
             yield _row(request, pod.pod, Value(nano_text(nano), sampled_at(view, result), result.window))
+
+
+def _value(sample: PodSample | None, result: MetricAssessment) -> Fraction | int | None:
+    """A pod's value in nano-units, where the metric is relative divided by the pod's own capacity."""
+    if sample is None or sample.usage is None or result.metric.relative_to is None:
+        return None if sample is None else sample.usage
+    return Fraction(sample.usage * NANO, sample.sizes.larger) if sample.sizes is not None else None
 
 
 def _row(request: RequestInfo, pod: Pod, value: Value) -> Row:

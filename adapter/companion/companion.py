@@ -7,14 +7,12 @@ from dataclasses import replace
 import structlog
 
 from adapter.companion import plan, replica_history
-from adapter.companion.actions import Action, ActionResult
 from adapter.companion.features.deletion_cost import Marking
 from adapter.companion.features.hpa_configuration import LastWiring
 from adapter.companion.notifier import Notifier
-from adapter.companion.reader import has_tolerance, read_manager, read_status
 from adapter.companion.replica_history import LastRaise, ReplicaHistory, is_new
-from adapter.companion.state import Context, State
-from adapter.companion.writer import Writer
+from adapter.companion.state import Action, ActionResult, Context, State
+from adapter.companion.writer import Writer, has_tolerance, read_manager, read_status
 from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session

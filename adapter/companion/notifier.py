@@ -4,7 +4,6 @@ Addresses hold secrets, so they are never logged or shown.
 """
 
 import asyncio
-import concurrent.futures
 import importlib
 import itertools
 import logging
@@ -14,12 +13,13 @@ import string
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 
-from adapter.companion.actions import Notification, Notify
+from adapter.companion.state import Notification, Notify
 from adapter.kube.leader_election import LeaderElector
 from adapter.runtime.backoff import exponential
 from adapter.runtime.times import format_time
@@ -32,8 +32,6 @@ FIRST_RETRY_SECONDS = 2.0
 """Between the first two attempts; each further wait is five times as long."""
 MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
-REPEATED_SECONDS = 300.0
-"""How long the last message about a policy is not sent again."""
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
 _FAILURES = {
@@ -50,7 +48,6 @@ _log = structlog.get_logger(__name__)
 class Message(NamedTuple):
     """A notification in the words of a route. `at` is when it became due (seconds)."""
 
-    key: Key
     severity: Severity
     at: float
     title: str
@@ -103,11 +100,8 @@ class Notifier:
         send: Send = deliver,
         first_wait: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self.lease = lease
-        self.metrics = metrics
-        self.now = now
-        self.send = send
-        self.first_wait = first_wait
+        self.lease, self.metrics, self.now = lease, metrics, now
+        self.send, self.first_wait = send, first_wait
         self._settings = settings
         self._routes: dict[str, _RouteSender] = {}
 
@@ -138,19 +132,15 @@ class _RouteSender:
         self._notifier = notifier
         self._queue: asyncio.Queue[Message] = asyncio.Queue(size)
         self._queued_at: deque[float] = deque()
-        self._last: dict[Key, Message] = {}
         self._failing = self._limited = False
         self.task = asyncio.create_task(self._run(), name=f"route {route.name}")
 
     def add(self, message: Message) -> None:
-        """Queues a message, unless it repeats the last one about its policy or exceeds the limit of the route."""
+        """Queues a message, unless it exceeds the limit of the route."""
         now, limit = self._notifier.now(), self.route.rate_limit
-        self._last = {key: sent for key, sent in self._last.items() if now - sent.at < REPEATED_SECONDS}
         while self._queued_at and now - self._queued_at[0] >= limit.seconds:
             self._queued_at.popleft()
-        if (last := self._last.get(message.key)) and (last.title, last.body) == (message.title, message.body):
-            self._count("repeated")
-        elif len(self._queued_at) >= limit.count:
+        if len(self._queued_at) >= limit.count:
             if not self._limited:
                 _log.warning("notifications_rate_limited", route=self.route.name)
             self._limited = True
@@ -160,7 +150,6 @@ class _RouteSender:
         else:
             self._limited = False
             self._queued_at.append(now)
-            self._last[message.key] = message
             self._queue.put_nowait(message)
 
     async def _run(self) -> None:
@@ -220,7 +209,7 @@ def _message(route: NotificationRoute, cluster: str, key: Key, notification: Not
     fields |= {"at": format_time(notification.at), "text": notification.text}
     title, body = (string.Template(template).safe_substitute(fields) for template in (route.title, route.template))
     title = " ".join(title.split())  # the subject of a mail has to be one line
-    return Message(key, notification.severity, notification.at, _cut(title, LONGEST_TITLE), _cut(body, LONGEST_BODY))
+    return Message(notification.severity, notification.at, _cut(title, LONGEST_TITLE), _cut(body, LONGEST_BODY))
 
 
 def _cut(text: str, longest: int) -> str:
@@ -229,7 +218,7 @@ def _cut(text: str, longest: int) -> str:
 
 async def _in_thread(work: Callable[[], str]) -> str:
     """Runs in a daemon thread, so that the end of the process does not wait; `failed` if no thread can start."""
-    future: concurrent.futures.Future[str] = concurrent.futures.Future()
+    future: Future[str] = Future()
     future.set_running_or_notify_cancel()
     try:
         threading.Thread(target=lambda: future.set_result(work()), name="notification", daemon=True).start()

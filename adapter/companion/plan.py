@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import NamedTuple
 
 from adapter.companion import replica_history
-from adapter.companion.actions import Action, ActionResult, Write
 from adapter.companion.features import (
     deletion_cost,
     events,
@@ -20,7 +19,7 @@ from adapter.companion.features import (
     status,
     versions,
 )
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import Action, ActionResult, Context, PolicyCondition, State, Write
 from adapter.policy.conditions import ConditionType
 
 

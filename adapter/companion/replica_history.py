@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from adapter.companion.state import Context, State
+from adapter.hpa.behavior import ScaleEvent
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
-from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
 HPA, OTHER_HPA, COMPANION, OTHERS = "the HPA", "another HPA", "the companion", "another client"
@@ -63,7 +63,7 @@ class ReplicaHistory:
     since: float = 0.0
     scaled_before: float | None = None
     replicas: int = 0
-    rises: tuple[ReplicaChange, ...] = ()
+    rises: tuple[ScaleEvent, ...] = ()
     reported: int | None = None
     pending: tuple[Scaling, ...] = ()
     desired: DesiredCount | None = None
@@ -96,7 +96,7 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
         )
     if replicas == history.replicas:
         return history
-    rise = () if replicas < history.replicas else (ReplicaChange(now, replicas - history.replicas),)
+    rise = () if replicas < history.replicas else (ScaleEvent(replicas - history.replicas, now),)
     rises = tuple(change for change in (*history.rises, *rise) if now - change.at < RISES_SECONDS)
     return _changed(replace(history, replicas=replicas, rises=rises), replicas, now)
 

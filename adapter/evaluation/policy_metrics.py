@@ -35,7 +35,7 @@ def policy_rows(
             current=None if view.scale is None else float(view.scale.replicas),
             minimum=None if view.bounds is None else float(view.bounds.minimum),
             maximum=None if view.bounds is None else float(view.bounds.maximum),
-            mode=view.policy.stance(now).value if view.policy.metrics else "",
+            mode=view.policy.mode_at(now) if view.policy.metrics else "",
             conditions=conditions,
         )
         if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:

@@ -4,9 +4,7 @@ It follows `pkg/controller/podautoscaler` of Kubernetes 1.36.3 in its numbers to
 but no overflow of 64 bits. The real controllers of 1.34.4, 1.35.4, 1.36.3 and 1.37.2 set the same counts
 (`tests/replay/hpa/test_real_controller.py`). By their sources these versions differ from it in:
 
-- 1.34: a metric with target Value may exceed what 32 bits hold, and a sum of External values what 64 bits hold; a
-  ContainerResource metric accepts pods without that container.
-- 1.34, 1.35: no condition ScaledToZero. With the gate HPAScaleToZero and `minReplicas: 0` metrics are asked at a count
-  of 0 also where somebody else set it.
-- 1.37: HPAScaleToZero is on by default; a new HPA, and one whose spec changed, is synced at once, not after a period.
+- 1.34: a ContainerResource metric accepts pods without that container.
+- 1.34, 1.35: with the gate HPAScaleToZero metrics are asked at a count of 0 also where somebody else set it.
+- 1.37: HPAScaleToZero is on by default; a new or changed HPA is synced at once.
 """

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.hpa.pods import MOST
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
 
 IN_RANGE = "DesiredWithinRange"
 _UP_LIMIT, _DOWN_LIMIT = "ScaleUpLimit", "ScaleDownLimit"
 _TOO_MANY, _TOO_FEW = "TooManyReplicas", "TooFewReplicas"
-_LEGACY_FACTOR, _LEGACY_FLOOR = 2, 4
 
 DEFAULT_UP = ScalingRules(
     stabilization=0, select="Max", policies=(ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
@@ -42,11 +40,11 @@ class _Recommendation(NamedTuple):
     at: float
 
 
-@dataclass
-class _Event:
+class ScaleEvent(NamedTuple):
+    """A change of the count: by how many, in either direction, and when (seconds)."""
+
     change: int
     at: float
-    outdated: bool = False
 
 
 class Limited(NamedTuple):
@@ -62,26 +60,19 @@ class History:
     """What the controller remembers of one HPA, in its own memory only: recommendations, and changes by direction."""
 
     recommendations: list[_Recommendation] = field(default_factory=list)
-    ups: list[_Event] = field(default_factory=list)
-    downs: list[_Event] = field(default_factory=list)
+    ups: list[ScaleEvent] = field(default_factory=list)
+    downs: list[ScaleEvent] = field(default_factory=list)
 
     def begin(self, replicas: int, now: float) -> None:
         """The first sync of an HPA recommends the count that it finds."""
         if not self.recommendations:
             self.recommendations.append(_Recommendation(replicas, now))
 
-    def last_at_least(self, replicas: int) -> float:
-        """When this count, or more, was recommended last (seconds); minus infinity where it was not."""
-        return max(
-            (recommendation.at for recommendation in self.recommendations if recommendation.replicas >= replicas),
-            default=-math.inf,
-        )
-
     def legacy(self, current: int, desired: int, minimum: int, maximum: int, window: float, now: float) -> Limited:
         """Without `behavior`: the largest recommendation of the window, and at most twice the count or 4."""
         self._record(desired, now, now - window)
         highest = max(recommendation.replicas for recommendation in self.recommendations)
-        reach = max(_LEGACY_FACTOR * current, _LEGACY_FLOOR)
+        reach = legacy_highest(current)
         ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
         if highest < minimum:
             return Limited(minimum, highest, _TOO_FEW)
@@ -95,12 +86,12 @@ class History:
         """With `behavior`: stabilized within both windows, then limited by the direction's policies."""
         stabilized = self._stabilized(current, desired, up.window, down.window, now)
         if stabilized > current:
-            reach = max(current, self._reach(current, up, now, upwards=True))
+            reach = highest(current, up, self.ups, self.downs, now)
             ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
             if stabilized > ceiling:
                 return Limited(ceiling, stabilized, reason)
         elif stabilized < current:
-            reach = min(current, self._reach(current, down, now, upwards=False))
+            reach = min(current, _reach(current, down, self.ups, self.downs, now, upwards=False))
             floor, reason = (reach, _DOWN_LIMIT) if minimum < reach else (minimum, _TOO_FEW)
             if stabilized < floor:
                 return Limited(floor, stabilized, reason)
@@ -119,34 +110,43 @@ class History:
         self.recommendations = [one for one in self.recommendations if one.at >= cutoff]
         self.recommendations.append(_Recommendation(desired, now))
 
-    def _reach(self, current: int, direction: Rules, now: float, *, upwards: bool) -> int:
-        """How far the policies of one direction let the count go."""
-        if direction.select == "Disabled":
-            return current
-        smallest_change = direction.select == "Min"
-        choose: Callable[..., int] = max if upwards != smallest_change else min
-        reach = -MOST if choose is max else MOST
-        for policy in direction.policies:
-            start = current - _changed(self.ups, policy.period, now) + _changed(self.downs, policy.period, now)
-            reach = choose(reach, _proposed(start, policy, upwards=upwards))
-        return reach
-
     def changed(self, before: int, after: int, up: Rules, down: Rules, now: float) -> None:
-        """Note a change that the HPA made; outdated events give up their slot."""
+        """Note a change that the HPA made; those before the longest period of its direction are forgotten."""
         events, policies = (self.ups, up.policies) if after > before else (self.downs, down.policies)
         cutoff = now - max((policy.period for policy in policies), default=0)
-        reuse = None
-        for index, event in enumerate(events):
-            event.outdated = event.outdated or event.at < cutoff
-            if event.outdated:
-                reuse = index
-        if reuse is None:
-            events.append(_Event(abs(after - before), now))
-        else:
-            events[reuse] = _Event(abs(after - before), now)
+        events[:] = [*(event for event in events if event.at >= cutoff), ScaleEvent(abs(after - before), now)]
 
 
-def _changed(events: Sequence[_Event], period: int, now: float) -> int:
+def legacy_highest(current: int) -> int:
+    """The highest count that an HPA without `behavior` goes to in one sync: twice the count, and always 4 pods."""
+    return max(2 * current, 4)
+
+
+def highest(current: int, up: Rules, ups: Sequence[ScaleEvent], downs: Sequence[ScaleEvent], now: float) -> int:
+    """The highest count that scale-up rules allow now, after these changes; never below `current`."""
+    return max(current, _reach(current, up, ups, downs, now, upwards=True))
+
+
+def _reach(
+    current: int,
+    direction: Rules,
+    ups: Sequence[ScaleEvent],
+    downs: Sequence[ScaleEvent],
+    now: float,
+    *,
+    upwards: bool,
+) -> int:
+    """How far the policies of one direction let the count go."""
+    if direction.select == "Disabled":
+        return current
+    choose: Callable[..., int] = max if upwards != (direction.select == "Min") else min
+    return choose(
+        _proposed(current - _changed(ups, one.period, now) + _changed(downs, one.period, now), one, upwards=upwards)
+        for one in direction.policies
+    )
+
+
+def _changed(events: Sequence[ScaleEvent], period: int, now: float) -> int:
     return sum(event.change for event in events if event.at > now - period)
 
 

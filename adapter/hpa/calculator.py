@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from adapter.hpa.pods import DEFAULT_CPU, MOST, CpuRules, Groups, ModelPod, ModelSample, group, ready_and_running
 
-_LARGEST = 2**63 - 1
 _NO_PODS = "no pods returned by selector while calculating replica count"
 
 
@@ -61,28 +60,17 @@ class Calculator:
         full = dict.fromkeys(groups.missing, target)
         return Proposal(self._replicas(current, target, groups, usable, _mean, full), _mean(usable))
 
-    def object_value(self, current: int, target: int, value: int) -> Proposal:
-        """One value of an object against a value: the pods that are Ready are multiplied. Raises CalculationError."""
-        return Proposal(self._by_ready_pods(current, value / target), value)
+    def value(self, current: int, target: int, values: Sequence[int]) -> Proposal:
+        """The sum of a metric's series against a value: the pods that are Ready are multiplied.
 
-    def object_average(self, status_replicas: int, target: int, value: int) -> Proposal:
-        """One value of an object, divided by the pods that there are, against an average."""
-        return self._by_pods(status_replicas, target, value)
-
-    def external_value(self, current: int, target: int, values: Sequence[int]) -> Proposal:
-        """The sum of an external metric's series against a value. Raises CalculationError."""
+        Raises CalculationError.
+        """
         total = sum(values)
         return Proposal(self._by_ready_pods(current, total / target), total)
 
-    def external_average(self, status_replicas: int, target: int, values: Sequence[int]) -> Proposal:
-        """The sum of an external metric's series, divided by the pods that there are, against an average.
-
-        The controller takes a negative sum for an overflow, and so for the largest number.
-        """
+    def share(self, status_replicas: int, target: int, values: Sequence[int]) -> Proposal:
+        """The sum of a metric's series, divided by the pods that there are, against an average."""
         total = sum(values)
-        return self._by_pods(status_replicas, target, total if total >= 0 else _LARGEST)
-
-    def _by_pods(self, status_replicas: int, target: int, total: int) -> Proposal:
         ratio = total / (target * status_replicas) if status_replicas else math.inf
         replicas = status_replicas if self.tolerances.hold(ratio) else _ceil(total / target)
         return Proposal(replicas, math.ceil(total / max(1, status_replicas)))

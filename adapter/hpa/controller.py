@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
@@ -11,6 +10,7 @@ from adapter.hpa.pods import CpuRules, ModelPod, ModelSample, milli
 from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
+_LARGEST = 2**63 - 1
 Values = Sequence[int] | Mapping[str, ModelSample] | str
 """What a metric answers: the series' values (milli-units), samples by pod, or the sentence of an error."""
 
@@ -52,33 +52,9 @@ class Controller:
         self._scaled_to_zero = False
         self._up = rules(hpa.scale_up, DEFAULT_UP, 0)
         self._down = rules(hpa.scale_down, DEFAULT_DOWN, self._flags.down_window)
-        self._tolerances = Tolerances(
-            _tolerance(hpa.scale_up.tolerance, self._flags.tolerance),
-            _tolerance(hpa.scale_down.tolerance, self._flags.tolerance),
-        )
-
-    @property
-    def tolerances(self) -> Tolerances:
+        given, own = self._flags.tolerance, (hpa.scale_up.tolerance, hpa.scale_down.tolerance)
+        self.tolerances = Tolerances(*(given if one is None else approximate_float(one) for one in own))
         """Those of the HPA, or of the flags where it sets none."""
-        return self._tolerances
-
-    def recommend(
-        self, now: float, replicas: int, values: Sequence[Values], pods: tuple[ModelPod, ...], status_replicas: int
-    ) -> int | None:
-        """What a sync would recommend, without making one; None where a metric fails."""
-        proposals = self._proposals(now, replicas, values, pods, status_replicas)
-        counts = [proposal.replicas for proposal in proposals if isinstance(proposal, Proposal)]
-        return max(counts) if counts and len(counts) == len(proposals) else None
-
-    def keeps(self, replicas: int) -> tuple[float, float]:
-        """When this count, or more, was recommended last, and for how long that keeps the count from falling (seconds).
-
-        The second is 0 where smaller recommendations do more than wait: a longer window for scaling up looks at them.
-        """
-        held_at = self._history.last_at_least(replicas)
-        if not self._hpa.has_behavior:
-            return held_at, self._flags.down_window
-        return held_at, self._down.window if self._up.window <= self._down.window else 0.0
 
     def sync(
         self,
@@ -99,7 +75,8 @@ class Controller:
         written = now if written_at is None else written_at
         minimum, maximum = self._hpa.bounds.minimum, self._hpa.bounds.maximum
         self._history.begin(replicas, now if begun_at is None else begun_at)
-        if replicas == 0 and not self._may_leave_zero():
+        # At a count of 0 metrics are asked only where the HPA scaled to zero itself, with the gate on.
+        if replicas == 0 and not (self._scaled_to_zero and (minimum != 0 or self._speaks_at_zero())):
             return Sync(replicas=0)
         if replicas > maximum:
             reason = "Current number of replicas above Spec.MaxReplicas"
@@ -121,7 +98,7 @@ class Controller:
         pods: tuple[ModelPod, ...],
         status_replicas: int | None,
     ) -> Proposals:
-        calculator = Calculator(pods=pods, now=now, tolerances=self._tolerances, cpu=self._flags.cpu)
+        calculator = Calculator(pods=pods, now=now, tolerances=self.tolerances, cpu=self._flags.cpu)
         status = replicas if status_replicas is None else status_replicas
         proposals: list[Proposal | str] = []
         for metric, answer in zip(self._hpa.metrics, values, strict=True):
@@ -147,10 +124,6 @@ class Controller:
         if replicas == 0 and count < least:
             count, reason = least, reason or "Current number of replicas below Spec.MinReplicas"
         return Sync(replicas=count, recommendation=desired, reason=reason, limit=limited.limit, proposals=proposals)
-
-    def _may_leave_zero(self) -> bool:
-        """At a count of 0 metrics are asked only where the HPA scaled to zero itself, with the gate on."""
-        return self._scaled_to_zero and (self._hpa.bounds.minimum != 0 or self._speaks_at_zero())
 
     def _speaks_at_zero(self) -> bool:
         return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
@@ -181,10 +154,6 @@ class Controller:
         return sync
 
 
-def _tolerance(own_tolerance: Fraction | None, default: float) -> float:
-    return default if own_tolerance is None else approximate_float(own_tolerance)
-
-
 def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal:
     if isinstance(answer, str):
         raise CalculationError(answer)
@@ -201,12 +170,10 @@ def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, repli
         return calculator.average(replicas, target, answer, resource)
     if not answer:
         raise CalculationError("no metrics returned from external metrics API")
-    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
-    if metric.kind is MetricSourceType.EXTERNAL:
-        calculate = calculator.external_average if by_average else calculator.external_value
-        return calculate(status if by_average else replicas, target, answer)
-    if len(answer) != 1:
+    if metric.kind is not MetricSourceType.EXTERNAL and len(answer) != 1:
         raise CalculationError(f"returned {len(answer)} results when we asked for exactly one")
-    if by_average:
-        return calculator.object_average(status, target, answer[0])
-    return calculator.object_value(replicas, target, answer[0])
+    if metric.target is MetricTargetType.AVERAGE_VALUE:
+        # The controller takes a negative sum for an overflow, and so for the largest number.
+        overflows = metric.kind is MetricSourceType.EXTERNAL and sum(answer) < 0
+        return calculator.share(status, target, [_LARGEST] if overflows else answer)
+    return calculator.value(replicas, target, answer)

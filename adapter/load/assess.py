@@ -8,9 +8,8 @@ from adapter.load.findings import condition_sentences
 from adapter.load.matching import registrations
 from adapter.load.memory import after_instances, after_scale, after_states, lasting
 from adapter.load.metric import assess_metric
-from adapter.load.pod_groups import group_pods
 from adapter.load.schedule import schedule_windows
-from adapter.load.states import classify, service_registry
+from adapter.load.states import classify, group_pods, service_registry
 
 
 def assess(inputs: AssessmentInputs) -> Assessment:
@@ -18,31 +17,31 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 
     The assessment's memory belongs into the inputs of the next one.
     """
-    policy, target, roster, now = inputs.policy, inputs.target, inputs.roster, inputs.now
+    policy, roster, now = inputs.policy, inputs.roster, inputs.now
     registry = service_registry(policy)
     listed = registrations(inputs.pods, roster, registry) if registry and roster and roster.valid else {}
-    memory = after_instances(inputs.memory, inputs.pods, roster if registry else None, listed, now)
-    pods = classify(policy, inputs.pods, memory, roster, listed, now)
+    inputs = replace(
+        inputs, memory=after_instances(inputs.memory, inputs.pods, roster if registry else None, listed, now)
+    )
+    pods = classify(inputs, listed)
     longest = max((query.window for query in inputs.samples.queries.values()), default=0.0)
-    memory = after_scale(after_states(memory, pods, now, longest), inputs.scale, now)
+    memory = after_scale(after_states(inputs.memory, pods, now, longest), inputs.scale, now)
     inputs = replace(inputs, memory=memory)
-    groups = group_pods(policy, target, pods, memory, now)
+    groups = group_pods(inputs, pods)
     assessed = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
     metrics = tuple(metric for metric, _ in assessed)
-    memory = replace(
-        memory,
-        metrics={metric.name: of_metric for metric, of_metric in assessed},
-        zero_since=lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics)),
-    )
+    zero_since = lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics))
+    memory = replace(memory, metrics={metric.name: after for metric, after in assessed}, zero_since=zero_since)
+    inputs = replace(inputs, memory=memory)
     assessment = Assessment(
         policy=policy,
-        target=f"{target.kind} {target.name}" if target else policy.hpa,
+        target=f"{inputs.target.kind} {inputs.target.name}" if inputs.target else policy.hpa,
         at=now,
         pods=pods,
         counts=groups.counts,
         metrics=metrics,
         windows=schedule_windows(policy.schedules, now),
-        conditions=condition_sentences(policy, roster, memory, groups, metrics, now),
+        conditions=condition_sentences(inputs, groups, metrics),
         memory=memory,
     )
     error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))

@@ -1,10 +1,10 @@
 """What `assess` takes, and what `assess` and `decide` return: data only, each number with its reason."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from adapter.load.memory import Memory
 from adapter.load.pod_samples import PodSample
@@ -12,7 +12,7 @@ from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Window
-from adapter.load.spec import Bounds, Converge, Metric, Policy, Scale, Target
+from adapter.load.spec import Bounds, Metric, Policy, Scale, Target
 
 
 class Verdict(StrEnum):
@@ -114,8 +114,9 @@ class MetricAssessment(NamedTuple):
     (nano-units, exact). `missing` pods lack a sample; `samples` has each pod's, with the reason. `total`: the source
     gives one number for the service; without a value it has no fresh one. `lower` are the readings of the lower bound,
     `upper` is the upper bound; inside the band a step toward `drift` is allowed. `is_delayed`: the delay of the way up
-    still runs. The oldest sample that counts is of `sampled_at`; the oldest window began at `began_at`, less one poll,
-    and is `window` seconds long; after `stale_at` the first sample no longer counts.
+    still runs. `lost`: how many scrape targets fewer than in the last hour its values are of. The oldest sample that
+    counts is of `sampled_at`; the oldest window began at `began_at`, less one poll, and is `window` seconds long; after
+    `stale_at` the first sample no longer counts.
     """
 
     metric: Metric
@@ -129,8 +130,9 @@ class MetricAssessment(NamedTuple):
     verdict: Verdict = Verdict.ERROR
     lower: tuple[Reading, ...] = ()
     upper: Upper = NO_UPPER
-    drift: Converge | None = None
+    drift: Literal["High", "Low"] | None = None
     is_delayed: bool = False
+    lost: int = 0
     sampled_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None
@@ -169,8 +171,7 @@ class MetricAssessment(NamedTuple):
 class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
-    `target` names the scale target for sentences. `pods` are without their usage, which is in the `metrics`;
-    `with_usage` adds it to the few that are shown. `windows` are the current and the next window of each schedule.
+    `target` names the scale target for sentences. `windows` are the current and the next window of each schedule.
     `conditions` are for the user: `findings.Finding` → a sentence. `memory` belongs into the next assessment's inputs.
     """
 
@@ -194,20 +195,6 @@ class Assessment:
         """The time of the oldest sample behind the metrics but floors (seconds); None without samples."""
         times = (m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor)
         return min(times, default=None)
-
-    def with_usage(self, pods: Collection[PodAssessment]) -> Iterator[PodAssessment]:
-        """These pods with their usage, and with what is missing of it."""
-        used: dict[str, dict[str, int]] = {assessed.pod.uid: {} for assessed in pods}
-        missing: dict[str, dict[str, str]] = {assessed.pod.uid: {} for assessed in pods}
-        for metric in self.metrics:
-            for sample in metric.samples:
-                if sample.pod.uid in used and sample.usage is not None:
-                    used[sample.pod.uid][metric.name] = sample.usage
-                elif sample.pod.uid in used:
-                    missing[sample.pod.uid][metric.name] = sample.missing
-        for assessed in pods:
-            uid = assessed.pod.uid
-            yield assessed._replace(usage=used[uid] or assessed.usage, missing=missing[uid] or assessed.missing)
 
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""
@@ -243,7 +230,7 @@ class Outcome:
 class Decision:
     """The count that the policy asks for now.
 
-    `desired` and `served` (the metric value in milli-units, `hpa_value.served_value`) are None on error. The count
+    `desired` and `served` (the metric value in milli-units, `decide.served_value`) are None on error. The count
     moves only as far as it must to be between `lower_bound` and `upper_bound` (None: no such bound); what follows the
     metrics (schedules, velocity, cooldown, the HPA's bounds) may move it again. `verdict` is that of the winning
     metric, whose `outcome` it is; `outcomes` has those of all metrics with an answer. `suppressed`: the step that

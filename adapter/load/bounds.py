@@ -19,7 +19,8 @@ from typing import NamedTuple
 from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
-from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy, Trigger
+from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy
+from adapter.load.states import PodGroups
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
@@ -33,6 +34,7 @@ class Band:
     tolerance): the tolerance decides whether to act, never how many. `is_absolute`: they are for the whole service.
     Strategy Ratio has its target as both watermarks, and `rounds_up` in both directions. `saturation`: the factor by
     which the load of throttled pods is taken for more. `unit`: usage divided by capacities is in parts of 1/`unit`.
+    `step` is for strategy Step.
     """
 
     high: Fraction | None
@@ -44,6 +46,7 @@ class Band:
     rounds_up: bool = False
     saturation: Fraction | None = None
     unit: int = 1
+    step: Step | None = None
 
     def is_above(self, usage: Fraction | None) -> bool:
         """Whether usage is above the band."""
@@ -64,18 +67,18 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
 
     By default a service total of 0 is accepted.
     """
-    high, low = (metric.high, metric.low) if metric.target is None else (metric.target, metric.target)
-    tolerance = policy.tolerance_of(metric)
+    (high, low), (beyond, under) = metric.watermarks, policy.edges_of(metric)
     return Band(
         high=high,
         low=low,
-        beyond=None if high is None else high * (1 + tolerance),
-        under=None if low is None else low * (1 - tolerance),
+        beyond=beyond,
+        under=under,
         is_absolute=policy.algorithm is Algorithm.ABSOLUTE,
         accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
         rounds_up=policy.strategy is not Strategy.WATERMARK,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
         unit=1 if metric.relative_to is None or total else NANO,
+        step=policy.step if policy.strategy is Strategy.STEP else None,
     )
 
 
@@ -108,60 +111,62 @@ def sums_of(samples: Iterable[PodSample]) -> Sums:
     return Sums(len(found), len(used), sum(used), size, sum(limits) if all(limits) else 0)
 
 
-def reading_of(sums: Sums, band: Band, replaceable: int) -> Reading:
+def reading_of(sums: Sums, band: Band, replaceable: int, shown: Sequence[Fraction] | None) -> Reading:
     """What these pods need at the high watermark; nothing where they are not above it.
 
-    Saturated pods are above it whatever they use, and may need more than they show.
+    Saturated pods are above it whatever they use, and may need more than they show. With strategy Step one of the
+    usages `shown` by serving pods is enough (None: only the average is), and `step.up` pods more are needed.
     """
-    usage, needed, saturation = sums.average(band), None, None
-    if usage is not None and band.high is not None:
-        n = sums.sampled if band.is_absolute else sums.pods
-        needed = math.ceil(n * usage / band.high) if band.is_above(usage) else None
-        if band.saturation is not None and sums.limit and sums.usage >= SATURATED * sums.limit:
-            saturation = Fraction(sums.usage, sums.limit)
-            at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
-            needed = math.ceil(band.saturation * n * usage / min(band.high, at_most))
-    return Reading(sums.pods, usage, needed, replaceable, saturation)
+    usage = sums.average(band)
+    if usage is None or band.high is None:
+        return Reading(sums.pods, usage, None, replaceable)
+    peak, needed, saturation = usage if shown is None else max(shown, default=Fraction(0)), None, None
+    load, mark = (sums.sampled if band.is_absolute else sums.pods) * usage, band.high
+    if band.saturation is not None and sums.limit and sums.usage >= SATURATED * sums.limit:
+        saturation = Fraction(sums.usage, sums.limit)
+        at_most = Fraction(sums.limit) if band.is_absolute else Fraction(sums.limit * band.unit) / sums.size
+        load, mark = band.saturation * load, min(mark, at_most)
+    if band.is_above(peak) or saturation is not None:
+        needed = math.ceil(load / mark) + (band.step.up if band.step is not None else 0)
+    extreme = peak if shown is not None and band.is_above(peak) else None
+    return Reading(sums.pods, usage, needed, replaceable, saturation, extreme)
 
 
 class Loads(NamedTuple):
-    """What the pods of a target may carry (nano-units), by the rules D1 to D5; `size` divides it for an average.
+    """What `pods` of a target may carry (nano-units), by the rules D1 to D5; `size` divides it for an average.
 
     `known`: serving pods with a sample (D1), doubtful ones at what they show, pulled-out ones at one pod at least (D3,
     D4). `doubt`: what counts besides, so that each doubtful pod is one pod at least (D3). `filled`: of pods without a
-    sample, and of young ones (D2). `departed`: of pods that left or turned out since the samples began (D5, D3). `gaps`
-    counts the pods behind `filled`, `left` those behind `departed`. `kept` pods stay in the count whatever they carry.
+    sample, and of young ones (D2); `gaps` counts them. `departed`: of pods that left or turned out since the samples
+    began (D5, D3). `left` counts those that left.
     """
 
     pods: int
-    serving: int
     size: Fraction | int
     known: Fraction | int
     doubt: Fraction | int
-    gaps: int
-    doubtful: int
-    left: int
-    kept: int
     filled: Fraction | int = 0
     departed: Fraction | int = 0
+    gaps: int = 0
+    left: int = 0
 
 
-def upper_of(loads: Loads, band: Band) -> Upper:
+def upper_of(loads: Loads, band: Band, groups: PodGroups) -> Upper:
     """The largest count that this load justifies at the low watermark."""
-    known = _justified(loads.known, loads, band)
+    known = _justified(loads.known, loads, band, groups)
     if known is None:
         return NO_UPPER
     parts = ((loads.doubt, HeldBy.DOUBT), (loads.filled, HeldBy.MISSING), (loads.departed, HeldBy.DEPARTED))
     largest, cause = max(parts, key=lambda part: part[0])
     if loads.gaps and (band.is_absolute or band.high is None):
         return Upper(known, None, HeldBy.MISSING)
-    if loads.doubtful and band.is_absolute:
+    if groups.doubtful and band.is_absolute:
         return Upper(known, None, HeldBy.DOUBT)
-    count = known if not largest else _justified(loads.known + sum(part for part, _ in parts), loads, band)
+    count = known if not largest else _justified(loads.known + sum(part for part, _ in parts), loads, band, groups)
     return Upper(known, count, cause)
 
 
-def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
+def _justified(load: Fraction | int, loads: Loads, band: Band, groups: PodGroups) -> int | None:
     """The count that a load justifies; None where it is not below the band."""
     if band.low is None or band.under is None or not loads.pods:
         return None
@@ -169,42 +174,23 @@ def _justified(load: Fraction | int, loads: Loads, band: Band) -> int | None:
     if usage >= band.under:
         return None
     # For a sum over pods, their number is a factor of the need: those that left count too.
-    needed = (loads.serving + loads.left if band.is_absolute else loads.pods) * usage / band.low
-    kept = loads.kept if band.is_absolute else 0
-    return max(1 + loads.kept, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
+    needed = (len(groups.serving) + loads.left if band.is_absolute else loads.pods) * usage / band.low
+    kept = groups.kept if band.is_absolute else 0
+    return max(1 + groups.kept, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-# Strategy Step: add at once what the target needs and a few more, remove a few at a time.
-
-
-def step_up(found: Reading, shown: Sequence[Fraction] | None, band: Band, step: Step) -> Reading:
-    """A reading of strategy Step: what its pods need at the target, and `step.up` pods more.
-
-    One of the usages `shown` by serving pods is enough to act. For a service total (None), and with trigger Average,
-    the average is.
-    """
-    if found.usage is None or band.beyond is None or band.high is None:
-        return found
-    by_one = step.trigger is Trigger.ANY_POD and shown is not None
-    peak = max(shown or (), default=Fraction(0)) if by_one else found.usage
-    if peak <= band.beyond and found.saturation is None:
-        return found._replace(needed=None)
-    needed = math.ceil(found.pods * found.usage / band.high) if found.needed is None else found.needed
-    return found._replace(needed=needed + step.up, extreme=peak if by_one and peak > band.beyond else None)
-
-
-def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, step: Step, *, has_changed: bool) -> Upper:
+def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, groups: PodGroups, *, has_changed: bool) -> Upper:
     """The step down, where one serving pod (or the average) is below its limit and the others can carry the load.
 
     `bounds`: what the serving pods may use at most. It is only taken with a whole sample of each pod, and where nothing
     has changed since the samples began.
     """
-    if band.under is None or band.beyond is None or not bounds:
+    if band.under is None or band.beyond is None or band.step is None or not bounds:
         return NO_UPPER
     average = sum(bounds) / len(bounds)
-    if (average if step.trigger is Trigger.AVERAGE else min(bounds)) >= band.under:
+    if (average if band.step.trigger == "Average" else min(bounds)) >= band.under:
         return NO_UPPER
-    if loads.gaps or loads.doubtful or has_changed:
-        cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if loads.doubtful else HeldBy.DEPARTED
+    if loads.gaps or groups.doubtful or has_changed:
+        cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if groups.doubtful else HeldBy.DEPARTED
         return Upper(known=0, cause=cause)
-    return Upper(spare=loads.serving - max(1, math.ceil(loads.serving * average / band.beyond)))
+    return Upper(spare=len(groups.serving) - max(1, math.ceil(len(groups.serving) * average / band.beyond)))

@@ -9,11 +9,11 @@ import math
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, Limited, MetricAssessment, Outcome, Reading, Verdict
 from adapter.load.explanation import metric_errors
-from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.memory import Memory, after_scale, last_scaled
 from adapter.load.pods import GONE, PodState
+from adapter.load.quantity import approximate_float, percent_text
 from adapter.load.schedule import ScheduleLimits, limits_at
-from adapter.load.spec import Bounds, Converge, Policy, Scale
+from adapter.load.spec import Bounds, HpaTolerance, Policy, Scale
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -31,14 +31,14 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     if policy.rests(now):
         return _decision(scale, bounds, Limited(current, HeldBy.MODE), best, outcomes)
     limits, scaled_at = limits_at(assessment.windows, now), last_scaled(memory, bounds, now)
-    error = _error(assessment, current, best)
+    error = error_of(assessment, current)
     if error is not None or best is None:
         wanted = _substitute(assessment, current, limits.floor, now)
         if floor is not None and floor.proposal > current:
             raised = limit_rate(Limited(floor.proposal, None), current, policy, limits, scaled_at, now)
             wanted, best = (raised, floor) if raised.desired > wanted.desired else (wanted, best)
         if wanted.desired == current or (current == 0 and bounds.minimum > 0):
-            return Decision(error=error or "no metric has an answer", current=current, outcomes=outcomes)
+            return Decision(error=error, current=current, outcomes=outcomes)
     elif current == 0 and bounds.minimum > 0:  # An HPA that may not scale to 0 rests there.
         return _decision(scale, bounds, Limited(0, HeldBy.BOUNDS), best, outcomes)
     else:
@@ -53,11 +53,25 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     return _decision(scale, bounds, wanted, best, outcomes)
 
 
+def error_of(assessment: Assessment, current: int) -> str | None:
+    """Why nothing can be decided at this count, None where something can.
+
+    At zero replicas only service totals decide, whatever pods are left. A floor decides nothing by itself.
+    """
+    if current and not any(count for state, count in assessment.counts.items() if state not in GONE):
+        return f"no pods of {assessment.target} exist"
+    usable = [metric for metric in assessment.metrics if (current or metric.total is not None) and not metric.floor]
+    if any(_answers(metric, current) for metric in usable):
+        return None
+    at_zero = [] if current else [f"{assessment.target} is scaled to zero"]
+    errors = metric_errors(usable)
+    return "; ".join(at_zero + [errors] * bool(errors)) or "no metric has an answer"
+
+
 def in_error(assessment: Assessment, current: int) -> bool:
-    """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
-    usable = _usable_metrics(assessment, current)
-    has_answer = any(_answers(metric, current) for metric in usable)
-    return (bool(usable) and not has_answer) or (current > 0 and not _has_pods(assessment))
+    """Whether nothing can be decided although something should: a service without totals rests at zero."""
+    has_total = any(metric.total is not None and not metric.floor for metric in assessment.metrics)
+    return (current > 0 or has_total) and error_of(assessment, current) is not None
 
 
 def _answers(metric: MetricAssessment, current: int) -> bool:
@@ -185,7 +199,7 @@ def _upper(
 
 def _drifted(metric: MetricAssessment, current: int, multiple: int) -> tuple[int | None, int | None]:
     """The bounds that move the count to the next multiple inside the band, unless that passes the watermark."""
-    is_up, limit = (True, metric.low) if metric.drift is Converge.LOW else (False, metric.high)
+    is_up, limit = (True, metric.low) if metric.drift == "Low" else (False, metric.high)
     if not metric.lower or metric.lower[0].usage is None or limit is None:
         return None, None
     load = metric.lower[0].usage * metric.lower[0].pods
@@ -253,24 +267,44 @@ def _decision(
     )
 
 
-def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
-    """Why nothing can be decided, None where something can."""
-    if current and not _has_pods(assessment):
-        return f"no pods of {assessment.target} exist"
-    if best is not None:
-        return None
-    at_zero = [] if current else [f"{assessment.target} is scaled to zero"]
-    errors = metric_errors(_usable_metrics(assessment, current))
-    return "; ".join(at_zero + [errors] * bool(errors))
+def served_value(desired: int, status_replicas: int) -> int:
+    """The metric value (milli-units) for a target AverageValue of 1.
 
-
-def _has_pods(assessment: Assessment) -> bool:
-    return any(count for state, count in assessment.counts.items() if state not in GONE)
-
-
-def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessment]:
-    """The metrics that can decide at this count: at zero replicas only service totals, whatever pods are left.
-
-    A floor decides nothing by itself.
+    With tolerance 0 the HPA sets exactly ⌈value⌉. Below the pods that exist, the smallest value of that step is served:
+    where the tolerance is not 0, it reaches every count that any value can reach.
     """
-    return [metric for metric in assessment.metrics if (current or metric.total is not None) and not metric.floor]
+    if desired >= status_replicas or desired == 0:
+        return 1000 * desired
+    return 1000 * (desired - 1) + 1
+
+
+def within_hpa_tolerance(limited: Limited, scale: Scale, bounds: Bounds) -> Limited | str:
+    """The count to serve: the wanted one where the HPA would set it, else the current one.
+
+    A sentence where no value keeps the HPA at the current count: it would set the number of existing pods.
+    """
+    current = scale.replicas
+    # Outside its bounds the HPA does not read metrics.
+    if bounds.tolerance is None or not bounds.minimum <= current <= bounds.maximum:
+        return limited
+    if _hpa_sets(limited.desired, scale, bounds, bounds.tolerance) == limited.desired:
+        return limited
+    if _hpa_sets(current, scale, bounds, bounds.tolerance) == current:
+        return Limited(current, HeldBy.HPA_TOLERANCE)
+    what = "rollout in progress" if scale.status_replicas > current else "pods are still being made"
+    percents = " up and ".join(map(percent_text, bounds.tolerance))
+    return (
+        f"{what}: {current} replicas are asked for and {scale.status_replicas} pods exist, which the HPA, with its "
+        f"tolerance of {percents} down, would make the count"
+    )
+
+
+def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaTolerance) -> int:
+    """The count that the HPA sets for the served value of a count, without its `behavior`."""
+    served, pods = served_value(desired, scale.status_replicas), scale.status_replicas
+    count = -(-served // 1000)
+    # In floats, as the HPA computes: rounding decides at the edges of the tolerance.
+    down, up = approximate_float(tolerance.down), approximate_float(tolerance.up)
+    if pods and 1.0 - down <= served / (1000.0 * pods) <= 1.0 + up:
+        count = pods
+    return max(bounds.minimum, min(bounds.maximum, count))

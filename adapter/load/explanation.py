@@ -1,6 +1,6 @@
 """A decision as sentences, in the order of its stages; and errors of metrics, with equal ones told once."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import partial
 from math import floor
@@ -23,22 +23,16 @@ _LAST_ANSWER = " (last answer "
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
     """One sentence for each stage that led to the count. `now` is the time of the decision (seconds)."""
-    stages = stage_sentences(assessment, decision, bounds, now)
+    result = tuple(_result(assessment, decision, bounds, now))
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
-    pods = [f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"]
+    before = [f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"]
     notable = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
     for assessed in notable[:_NAMED_AT_MOST]:
         evidence = f" ({assessed.evidence})" if assessed.evidence else ""
-        pods.append(f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}")
+        before.append(f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}")
     if len(notable) > _NAMED_AT_MOST:
-        pods.append(f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve")
-    return (*(sentence for sentence in pods if sentence not in stages[-1]), *stages)
-
-
-def stage_sentences(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
-    """As `explain`, without the sentences on the pods; the last one is the result."""
-    result = tuple(_result(assessment, decision, bounds, now))
-    before = [*assessment.conditions.values()]
+        before.append(f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve")
+    before += assessment.conditions.values()
     # The condition InputsFresh or the last sentence has the error of a metric without an answer.
     for outcome in decision.outcomes:
         metric, sentence = outcome.metric, _usage(outcome, assessment.policy)
@@ -112,18 +106,14 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
         return f"{metric.name}: {how}; a load of exactly 0 is ignored and holds the count (acceptZeroUsage: true)"
     if reading is not None and reading.extreme is not None and n > 1:
         how += f", one of them {as_text(reading.extreme)}"
-    return f"{metric.name}: {how}, {_stand(metric, outcome.verdict, policy.tolerance, as_text)}"
+    return f"{metric.name}: {how}, {_stand(metric, outcome.verdict, policy)}"
 
 
-def _stand(
-    metric: MetricAssessment, verdict: Verdict, tolerance: Fraction, as_text: Callable[[Fraction | int], str]
-) -> str:
+def _stand(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
     """Where the usage stands, and from where on the metric acts."""
-    target, high, low = ("" if mark is None else as_text(mark) for mark in (metric.target, metric.high, metric.low))
-    beyond, under = high, low
-    if not target:
-        beyond = "" if metric.high is None else as_text(metric.high * (1 + tolerance))
-        under = "" if metric.low is None else as_text(metric.low * (1 - tolerance))
+    marks = (metric.target, metric.high, metric.low, *policy.edges_of(metric.metric))
+    is_share = metric.metric.relative_to is not None
+    target, high, low, beyond, under = ("" if mark is None else value_text(mark, as_percent=is_share) for mark in marks)
     if verdict is Verdict.ABOVE and beyond:
         return f"above the {f'target {target}' if target else f'high watermark {high}'} (acts beyond {beyond})"
     if verdict is Verdict.BELOW and under:
@@ -132,7 +122,7 @@ def _stand(
         return f"near the target {target} ({low} … {high})"
     acts = " or ".join([f"under {under}"] * bool(under) + [f"beyond {beyond}"] * bool(beyond))
     inside = f"inside the band {low or '0'} … {high or 'any'}"
-    return f"{inside} (tolerance {percent_text(tolerance)}: acts {acts})" if tolerance else inside
+    return f"{inside} (tolerance {percent_text(policy.tolerance)}: acts {acts})" if policy.tolerance else inside
 
 
 def _proposal(outcome: Outcome, assessment: Assessment, current: int) -> str:
@@ -171,7 +161,8 @@ def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
         young = sum(is_young(each, memory.pod(each.pod.uid), assessment.at) for each in assessment.pods)
         gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
         gaps += [f"{_many(young, 'pod')} that may serve soon"] * bool(young)
-        gaps += ["windows that lack samples"] * metric.is_partial
+        gaps += [f"{_many(metric.lost, 'scrape target')} fewer than in the last hour"] * bool(metric.lost)
+        gaps += ["windows that lack samples"] * (metric.is_partial and not metric.lost)
         why = f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
     elif outcome.held_by is HeldBy.DELAY:
         is_up, delay = outcome.verdict is Verdict.ABOVE, metric.metric.delay
@@ -187,34 +178,32 @@ def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
-    fallback = assessment.policy.fallback
+    fallback, limits = assessment.policy.fallback, limits_at(assessment.windows, now)
     if decision.desired is None or decision.served is None:
         later = "" if fallback is None else f"; the fallback after {fallback.after:g} s is {fallback.replicas}"
         yield f"nothing is decided: {decision.error}{later}"
         return
-    if decision.held_by is HeldBy.SCHEDULE:
-        limits = limits_at(assessment.windows, now)
-        if limits.floor is not None:
-            yield f"schedule {limits.floor_of} keeps at least {limits.floor}"
-        if limits.cap is not None:
-            yield f"schedule {limits.cap_of} keeps at most {limits.cap}"
-    elif sentence := _held(assessment, decision, bounds, now):
+    if decision.held_by is HeldBy.SCHEDULE and limits.floor is not None:
+        yield f"schedule {limits.floor_of} keeps at least {limits.floor}"
+    if decision.held_by is HeldBy.SCHEDULE and limits.cap is not None:
+        yield f"schedule {limits.cap_of} keeps at most {limits.cap}"
+    if sentence := _held(assessment, decision, bounds, now):
         yield sentence
     yield f"asks for {decision.desired} (now {decision.current}), served as {milli_text(decision.served)}"
 
 
 def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> str:
-    """Why the last stage changed the count; empty where the sentences on metrics say it."""
+    """Why the last stage changed the count; empty where other sentences say it."""
     policy, cooldown, current = assessment.policy, assessment.policy.cooldown, decision.current
     percent = policy.velocity.up if (decision.desired or 0) > current else policy.velocity.down
-    last = last_scaled(assessment.memory, bounds, now)
+    last, by_hand = last_scaled(assessment.memory, bounds, now), current == 0 and decision.desired == 0
     ago = "" if last is None else f", and the count last changed {max(0.0, now - last):.0f} s ago"
     rest, allowed = f"in mode {policy.mode.value}", f"the HPA allows {bounds.minimum} to {bounds.maximum}"
     if policy.mode is Mode.ACTIVE and policy.hold_until is not None:
         rest = f"held until {time_text(policy.hold_until)}"
-    if current == 0 and decision.desired == 0:
+    if by_hand:
         allowed = f"0 by hand: an HPA with minReplicas {bounds.minimum} rests there until somebody scales it to 1"
-    sentences = {
+    sentences: dict[HeldBy | None, str] = {
         HeldBy.MIN_SERVING: f"fewer than {policy.min_serving_percent} % of the pods serve: no scale-down",
         HeldBy.METRIC_ERROR: _fallback(assessment, decision) or "a metric is in error: no scale-down",
         HeldBy.VELOCITY: f"the policy's velocity allows {percent or 0} % of {current} at a time",
@@ -223,7 +212,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
         HeldBy.BOUNDS: allowed,
         HeldBy.HPA_TOLERANCE: suppressed_step(decision, bounds),
     }
-    return sentences.get(decision.held_by, "") if decision.held_by is not None else ""
+    return sentences.get(decision.held_by, "")
 
 
 def _fallback(assessment: Assessment, decision: Decision) -> str:
@@ -236,11 +225,6 @@ def _fallback(assessment: Assessment, decision: Decision) -> str:
 
 def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def is_utilization(policy: Policy, metric: str) -> bool:
-    """Whether the metric of this name is a share of limits or requests, which is shown in percent."""
-    return any(candidate.relative_to is not None for candidate in policy.metrics if candidate.name == metric)
 
 
 def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:

@@ -4,18 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from fractions import Fraction
 
-from adapter.load.assessment import MetricAssessment
+from adapter.load.assessment import AssessmentInputs, MetricAssessment
 from adapter.load.explanation import join_clauses, metric_errors
 from adapter.load.matching import Mismatch, match_registrations
-from adapter.load.memory import Memory
-from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
-from adapter.load.roster import Roster
 from adapter.load.samples import time_text
 from adapter.load.spec import Algorithm, Policy
-from adapter.load.states import ABSENCE_TRUSTED_SECONDS, service_registry
+from adapter.load.states import ABSENCE_TRUSTED_SECONDS, PodGroups, service_registry
 
 
 class Finding(StrEnum):
@@ -43,40 +40,11 @@ LONG_DOUBT_SECONDS = 900.0
 """Pods that have been doubtful for this long are a finding: the registry does not vouch for them."""
 
 
-def _registry_trouble(policy: Policy, groups: PodGroups, memory: Memory, roster: Roster | None, now: float) -> str:
-    """Why the registry's data are not valid, with its own error if it gave one; empty if they are."""
-    registry = service_registry(policy)
-    if registry is None:
-        return ""
-    name, error, trouble = registry.name, roster.error if roster is not None else None, ""
-    pods = [each.pod for each in groups.assessed]
-    ready = [pod for pod in pods if pod.is_ready and not pod.deleting]
-    is_late = all(now - pod.ready_since >= registry.registration_grace_seconds for pod in ready)
-    if roster is None or not roster.valid:
-        trouble = f"registry {name} has not given a valid answer for {registry.service!r} yet"
-    elif now - roster.at > ABSENCE_TRUSTED_SECONDS:
-        trouble = f"registry {name} gave its last valid answer at {time_text(roster.at)}"
-    elif ready and is_late and roster.absence_counts and not any(memory.pod(pod.uid).registered for pod in pods):
-        trouble = f"registry {name} lists no pod of this target: check the service name {registry.service!r}"
-        if any(match.mismatch is Mismatch.OLDER for match in match_registrations(pods, roster, registry)):
-            trouble = (
-                f"registry {name} lists pods of this target only as registered before they started: "
-                "its clock is behind, or they do not register"
-            )
-    elif error is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = f"registry {name} gave its last valid answer at {time_text(roster.at)}, which counts"
-    return f"{trouble}: {error}" if trouble and error is not None else trouble
-
-
 def condition_sentences(
-    policy: Policy,
-    roster: Roster | None,
-    memory: Memory,
-    groups: PodGroups,
-    assessed: Sequence[MetricAssessment],
-    now: float,
+    inputs: AssessmentInputs, groups: PodGroups, assessed: Sequence[MetricAssessment]
 ) -> dict[str, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
+    policy, now, zero_since, zero = inputs.policy, inputs.now, inputs.memory.zero_since, ""
     metrics = [metric for metric in assessed if not metric.floor]
     floors = metric_errors(metric for metric in assessed if metric.floor)
     late = join_clauses(
@@ -84,21 +52,43 @@ def condition_sentences(
         for metric in metrics
         if (metric.window or 0.0) > SLOW_WINDOW_SECONDS
     )
-    zero_since, zero = memory.zero_since, ""
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
         zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
     sentences = {
-        Finding.REGISTRY_DATA_VALID: _joined(
-            _registry_trouble(policy, groups, memory, roster, now), _long_doubt(policy, memory, groups, now)
-        ),
+        Finding.REGISTRY_DATA_VALID: _joined(_registry_trouble(inputs, groups), _long_doubt(inputs, groups)),
         Finding.INPUTS_FRESH: _joined(metric_errors(metrics), join_clauses(_overdue(metrics, now))),
-        Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups, metrics, now),
+        Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups, metrics),
         Finding.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
         Finding.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
         Finding.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set acceptZeroUsage: true",
         Finding.QUERY_WINDOW_TOO_LONG: late and f"{late}: shorten the range of its query",
     }
     return {condition: sentence for condition, sentence in sentences.items() if sentence}
+
+
+def _registry_trouble(inputs: AssessmentInputs, groups: PodGroups) -> str:
+    """Why the registry's data are not valid, with its own error if it gave one; empty if they are."""
+    registry, roster, now, trouble = service_registry(inputs.policy), inputs.roster, inputs.now, ""
+    if registry is None:
+        return ""
+    name, error = f"registry {registry.name}", roster.error if roster is not None else None
+    ready = [each.pod for each in groups.assessed if each.pod.is_ready and not each.pod.deleting]
+    is_late = all(now - pod.ready_since >= registry.registration_grace_seconds for pod in ready)
+    is_known = any(inputs.memory.pod(each.pod.uid).registered for each in groups.assessed)
+    if roster is None or not roster.valid:
+        trouble = f"{name} has not given a valid answer for {registry.service!r} yet"
+    elif now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        trouble = f"{name} gave its last valid answer at {time_text(roster.at)}"
+    elif ready and is_late and roster.absence_counts and not is_known:
+        trouble = f"{name} lists no pod of this target: check the service name {registry.service!r}"
+        if any(match.mismatch is Mismatch.OLDER for match in match_registrations(inputs.pods, roster, registry)):
+            trouble = (
+                f"{name} lists pods of this target only as registered before they started: "
+                "its clock is behind, or they do not register"
+            )
+    elif error is not None and now - roster.at > SILENCE_SECONDS:
+        trouble = f"{name} gave its last valid answer at {time_text(roster.at)}, which counts"
+    return f"{trouble}: {error}" if trouble and error is not None else trouble
 
 
 def _joined(*sentences: str) -> str:
@@ -121,11 +111,12 @@ def _overdue(metrics: Iterable[MetricAssessment], now: float) -> Iterator[tuple[
             yield f"metric {metric.name}", f": {missing} pod{'s' * (missing > 1)} without a fresh sample"
 
 
-def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -> str:
+def _long_doubt(inputs: AssessmentInputs, groups: PodGroups) -> str:
     """The pods that have been in doubt for LONG_DOUBT_SECONDS, why, and the field to look at."""
-    is_long = {pod.uid for pod in groups.doubtful if now - memory.pod(pod.uid).since >= LONG_DOUBT_SECONDS}
+    since = {pod.uid: inputs.memory.pod(pod.uid).since for pod in groups.doubtful}
+    is_long = {uid for uid, at in since.items() if inputs.now - at >= LONG_DOUBT_SECONDS}
     doubtful = sorted((each for each in groups.assessed if each.pod.uid in is_long), key=lambda each: each.pod.name)
-    if service_registry(policy) is None or not doubtful:
+    if service_registry(inputs.policy) is None or not doubtful:
         return ""
     named = ", ".join(each.pod.name for each in doubtful[:NAMED_PODS])
     more = f" and {len(doubtful) - NAMED_PODS} more" if len(doubtful) > NAMED_PODS else ""
@@ -140,11 +131,10 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
     """By metric, why no pod passes its high watermark or target: CPU is throttled at the limit that each pod has."""
     sentences = {}
     for metric in policy.metrics:
-        high, is_share = policy.limits_of(metric).high, metric.relative_to is not None
+        beyond, is_share = policy.edges_of(metric).high, metric.relative_to is not None
         is_cpu = metric.resource is not None and metric.resource.name == "cpu"
-        if not is_cpu or high is None or policy.algorithm is Algorithm.ABSOLUTE:
+        if not is_cpu or beyond is None or policy.algorithm is Algorithm.ABSOLUTE:
             continue
-        beyond = high if metric.target is not None else high * (1 + policy.tolerance)
         reader, shown = MetricReader(metric), list[Fraction]()
         for pod in pods:
             sizes, _, limit = reader.basis(pod)
@@ -160,7 +150,7 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
     return sentences
 
 
-def _undersized(groups: PodGroups, metrics: Sequence[MetricAssessment], now: float) -> str:
+def _undersized(groups: PodGroups, metrics: Sequence[MetricAssessment]) -> str:
     """That fewer pods can serve than are needed, because others in the count do not start or are not Ready."""
     starting = [each.pod for each in groups.assessed if each.state is PodState.STARTING]
     stuck = [pod for pod in starting if pod.uid not in groups.young]
@@ -172,9 +162,6 @@ def _undersized(groups: PodGroups, metrics: Sequence[MetricAssessment], now: flo
     if unready:
         parts.append(f"{unready} unready pod{' fills' if unready == 1 else 's fill'} the count")
     if stuck:
-        minutes = int(now - max(pod.created_at for pod in stuck)) // 60
-        # No finer: each change of the sentence is a write.
-        age = f"{minutes // 60} h" if minutes >= 60 else "more than 5 min"
         reason = next((f": {pod.waits_for}" for pod in stuck if pod.waits_for), "")
-        parts.append(f"{len(stuck)} {'has' if len(stuck) == 1 else 'have'} not started for {age}{reason}")
+        parts.append(f"{len(stuck)} {'has' if len(stuck) == 1 else 'have'} not started for more than 5 min{reason}")
     return f"{needed} serving pods are needed, {', '.join(parts[:-1])}, and {parts[-1]}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from adapter.load.pods import FINISHED_PHASES, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Match, Registry
+from adapter.load.spec import Registry
 
 CLOCK_SLACK_SECONDS = 30.0
 """How far a registry's clock may be behind the cluster's without hiding a pod that registered as soon as it started."""
@@ -128,7 +128,7 @@ class _Index:
         if not here:
             return Mismatch.ADDRESS
         is_one_pods_own = len(here) == 1 and not here[0].host_network
-        if self._registry.match is Match.IP_PORT and not is_one_pods_own:
+        if self._registry.match == "IPPort" and not is_one_pods_own:
             declared = [pod for pod in here if any(port in container.ports for container in pod.containers)]
             here = [] if port is None else here if port == named else declared
         if not here:

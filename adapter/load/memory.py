@@ -14,11 +14,13 @@ from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Scale
 
 LAST_SAMPLE_SECONDS = 300.0
-"""For this long a sample stands for a pod's last usage."""
-DEPARTED_SECONDS = 300.0
-"""Departed pods are remembered for this much longer than the longest window, whose samples may be that old."""
+"""For this long a sample stands for a pod's last usage; for a window longer, departed pods are remembered."""
 MEDIANS_SECONDS = 3600.0
 """The largest median of this time is the number of samples that a full window holds."""
+TARGETS_SECONDS = 3600.0
+"""A value that reads fewer scrape targets than in this time is not whole: some of them may be down."""
+OTHERS = ""
+"""The key of the scrape targets that are none of the target's own pods."""
 GAP_POLLS = 2.2
 """Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -63,6 +65,9 @@ class PodMemory(NamedTuple):
 
 NEW_POD = PodMemory()
 
+Numbers = tuple[tuple[float, int], ...]
+"""The largest numbers of a time, each with its time: every one is larger than all later ones."""
+
 
 class Departed(NamedTuple):
     """A pod that is gone: until when it carried load, and its last samples by metric (nano-units)."""
@@ -76,12 +81,26 @@ class MetricMemory:
     """The memory of one metric: pods' last samples by UID, and since when usage is beyond a watermark.
 
     `medians`: the median number of samples in the windows of the pods in service, of an hour, with their times.
+    `targets`: the largest numbers of scrape targets of an hour, by UID of pods with several, and of all OTHERS.
+    `own`: the names and addresses of the target's own pods in the answers of that hour, with their last times.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
     medians: tuple[tuple[float, int], ...] = ()
     above_since: float | None = None
     below_since: float | None = None
+    targets: Mapping[str, Numbers] = field(default_factory=dict)
+    own: Mapping[str, float] = field(default_factory=dict)
+
+    def with_targets(self, numbers: Mapping[str, int], now: float) -> Mapping[str, Numbers]:
+        """The largest numbers of scrape targets of the last hour with the current ones, by the same keys."""
+        after: dict[str, Numbers] = {}
+        for key in {*numbers, *self.targets}:
+            number = numbers.get(key, 0)
+            kept = [one for one in self.targets.get(key, ()) if now - one[0] <= TARGETS_SECONDS and one[1] > number]
+            if kept or number > (key != OTHERS):  # a pod whose only target is down has no sample at all
+                after[key] = (*kept, (now, number))
+        return after
 
     def with_median(self, median: int | None, now: float) -> tuple[tuple[float, int], ...]:
         """The medians of the last hour with the current one (None: not known); of equal ones the first and the last."""
@@ -177,7 +196,7 @@ def after_states(memory: Memory, assessed: Iterable[PodAssessment], now: float, 
     departed = {
         uid: left
         for uid, left in memory.departed.items()
-        if uid not in pods and now - left.at <= longest_window + DEPARTED_SECONDS
+        if uid not in pods and now - left.at <= longest_window + LAST_SAMPLE_SECONDS
     }
     for uid, was in memory.pods.items():
         # One that only started never carried load; a pulled-out or unready pod did until it turned so.

@@ -1,15 +1,13 @@
 """One metric of a target: from its samples to the range of counts that its load allows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
-from typing import NamedTuple
 
 from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Total, Verdict
-from adapter.load.bounds import Loads, Sums, band_of, reading_of, step_down, step_up, sums_of, upper_of
-from adapter.load.memory import MetricMemory, lasting
-from adapter.load.pod_groups import PodGroups
+from adapter.load.bounds import Loads, Sums, band_of, reading_of, step_down, sums_of, upper_of
+from adapter.load.memory import OTHERS, TARGETS_SECONDS, MetricMemory, lasting
 from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
@@ -17,39 +15,30 @@ from adapter.load.pod_samples import (
     bound_of,
     counted_total,
     is_service_total,
+    lost_targets,
     no_capacity_sentence,
     source_error,
     source_name,
     source_of,
 )
+from adapter.load.pods import Pod
 from adapter.load.samples import UNCOUNTED, QuerySamples
-from adapter.load.spec import Converge, Metric, Strategy
+from adapter.load.spec import Metric
+from adapter.load.states import PodGroups
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
 
 
-class _Range(NamedTuple):
-    """What the range of counts is made of.
-
-    `readings`: the sums of each, and how many pods it replaces. `shown` and `bounds`: the usages that strategy Step
-    compares with its limit above (None: the average alone), and below. `hold`: why the metric itself shrinks nothing.
-    `is_whole`: no sample is missing or partial, so that the count may drift down.
-    """
-
-    readings: Sequence[tuple[Sums, int]]
-    loads: Loads
-    shown: Sequence[Fraction] | None
-    bounds: Sequence[Fraction]
-    hold: HeldBy | None
-    is_whole: bool
+def _own_addresses(pod: Pod) -> Sequence[str]:
+    """The addresses that are the pod's alone."""
+    return () if pod.host_network else pod.ips
 
 
 def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> tuple[MetricAssessment, MetricMemory]:
     """The range of counts that one metric allows, and the memory of it. A floor has only its total."""
     found = _Assessor(inputs, metric, groups)
-    assessment, memory, newest, parts = found.total() if found.is_total else found.pods()
-    assessment = assessment if parts is None else found.with_range(assessment, parts, memory)
+    assessment, memory, newest = found.total() if found.is_total else found.pods()
     before, upper = found.before, assessment.upper
     is_above = any(reading.needed is not None for reading in assessment.lower)
     is_below = upper.hold is None and (upper.bound is not None or upper.spare is not None)
@@ -62,8 +51,8 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     return assessment, replace(memory, above_since=above_since, below_since=below_since)
 
 
-_Assessed = tuple[MetricAssessment, MetricMemory, float, _Range | None]
-"""An assessment without its range, the memory, the time of the newest sample, and what the range is made of."""
+_Assessed = tuple[MetricAssessment, MetricMemory, float]
+"""An assessment without its delay, the memory, and the time of the newest sample."""
 
 
 class _Assessor:
@@ -86,6 +75,7 @@ class _Assessor:
             accepts_zero=self.policy.accept_zero_usage is True, started_at=self.memory.started_at,
         )  # fmt: skip
         medians = reader.count_windows(chain(self.all_in, groups.out), since)
+        targets = reader.count_targets(chain(self.all_in, groups.out, groups.idle))
         serving, doubtful, out, idle = (
             [reader.sample(pod, since[pod.uid]) for pod in pods]
             for pods in (groups.serving, groups.doubtful, groups.out, groups.idle)
@@ -110,12 +100,13 @@ class _Assessor:
             stale_at=None if oldest is None else oldest.at + source.max_age,
             window=None if oldest is None else oldest.window or None,
             error=None if sums.sampled else self.error(all_in),
+            lost=sum(reader.lost.values()),
             samples=samples,
         )
-        after = MetricMemory(reader.lasts(samples, len(serving)), medians)
+        after = MetricMemory(reader.lasts(samples, len(serving)), medians, targets=targets)
         newest = max([sample.at for sample in counted], default=self.now)
         if assessment.error is not None or (sums.usage == 0 and not band.accepts_zero):
-            return assessment, after, newest, None
+            return assessment, after, newest
         readings = [(sums, groups.replaceable)]
         if doubtful:
             idle_doubt = {sample.pod.uid for sample in doubtful if not band.exceeds(sample)}
@@ -123,16 +114,22 @@ class _Assessor:
             readings.append((in_use, groups.replaceable + len(groups.doubt_replaceable & idle_doubt)))
         young = [sample for sample in idle if sample.pod.uid in groups.young]
         loads = self.loads(serving, doubtful + young, out, began)
-        hold, shown, bounds = None, list[Fraction](), list[Fraction]()
+        hold = None
         if not any(sample.usage is not None for sample in serving):
             hold = HeldBy.MISSING if serving else HeldBy.DOUBT
-        for sample in serving if self.policy.strategy is Strategy.STEP else ():
-            if sample.sizes is not None and sample.usage is not None:
-                shown.append(Fraction(sample.usage * band.unit, sample.sizes.larger))
-            if sample.sizes is not None and sample.bound is not None:
-                bounds.append(Fraction(sample.bound * band.unit, sample.sizes.smaller))
         is_whole = not loads.gaps and all(sample.bound == sample.usage for sample in serving)
-        return assessment, after, newest, _Range(readings, loads, shown, bounds, hold, is_whole)
+        shown, bounds = None, list[Fraction]()
+        if band.step is not None:
+            whole = [(sample.usage, sample.bound, sample.sizes) for sample in serving]
+            bounds = [
+                Fraction(most * band.unit, sizes.smaller) for _, most, sizes in whole if sizes and most is not None
+            ]
+            if band.step.trigger == "AnyPod":
+                shown = [
+                    Fraction(use * band.unit, sizes.larger) for use, _, sizes in whole if sizes and use is not None
+                ]
+        range_ = self.range_of(assessment, after, readings, loads, hold, bounds, shown, is_whole=is_whole)
+        return range_, after, newest
 
     def loads(
         self, serving: Sequence[PodSample], unsure: Sequence[PodSample], out: Sequence[PodSample], began: float
@@ -141,7 +138,7 @@ class _Assessor:
         band, groups, memory = self.band, self.groups, self.memory
         full, low = (band.beyond or Fraction(0)) / band.unit, (band.low or Fraction(0)) / band.unit
         sizes = [sample.sizes.smaller for sample in chain(serving, unsure, out) if sample.sizes is not None]
-        pods, doubtful = len(serving) + len(unsure) + len(out), len(groups.doubtful)
+        pods = len(serving) + len(unsure) + len(out)
         mean = Fraction(sum(sizes), len(sizes) or 1)  # of a pod without a capacity
         shown = [sample.bound for sample in serving if sample.bound is not None]
         known, doubt, filled, shifted, gone = Fraction(sum(shown)), Fraction(0), Fraction(0), Fraction(0), Fraction(0)
@@ -168,16 +165,13 @@ class _Assessor:
                 shifted += max(Fraction(0), sample.last - own) + min(own, one_pod)
         return Loads(
             pods=pods,
-            serving=len(serving),
             size=sum(sizes) + mean * (pods - len(sizes)),
             known=known,
             doubt=doubt,
             filled=filled,
             departed=shifted + max(Fraction(0), gone),
             gaps=gaps,
-            doubtful=doubtful,
             left=len(lasts),
-            kept=doubtful + (0 if groups.deletes_out_first else len(out)),
         )
 
     def total(self) -> _Assessed:
@@ -189,13 +183,16 @@ class _Assessor:
         assert isinstance(source, QuerySamples)
         in_service = {pod.name: groups.in_service[pod.uid] for pod in chain(all_in, groups.out)}
         point, median = counted_total(source, in_service)
-        after = MetricMemory({}, self.before.with_median(median, self.now))
+        after = MetricMemory({}, self.before.with_median(median, self.now), own=self.own())
+        numbers = self.targets(after.own)
+        after = replace(after, targets=self.before.with_targets(numbers, self.now))
+        lost = sum(lost_targets(after.targets, key, number) for key, number in numbers.items())
         error: str | None = source_error(metric, source)
         if point is None:
             if source.pods or source.by_pod:
                 needed = "a floor needs one number for the service; sum the query up, or take floor away"
                 error = f"{source_name(metric)} answers by pod, and {needed}"
-            return self.blank._replace(total=Total(), error=error), after, self.now, None
+            return self.blank._replace(total=Total(), error=error), after, self.now
         # A floor may be the past on purpose: it ages from when its value was the answer.
         at = point.at + source.behind if metric.floor else point.at
         is_fresh, bound, began = self.now - at <= source.max_age, None, at - source.window - source.interval
@@ -218,10 +215,11 @@ class _Assessor:
             began_at=began,
             stale_at=at + source.max_age if is_fresh else None,
             window=source.window or None,
+            lost=lost,
             error=error,
         )
         if error is not None or metric.floor or not all_in or (value == 0 and not band.accepts_zero):
-            return assessment, after, at, None
+            return assessment, after, at
         readings = [(sums, groups.replaceable)]
         if doubtful and serving:
             readings.append((of_serving, groups.replaceable + len(groups.doubt_replaceable)))
@@ -229,56 +227,84 @@ class _Assessor:
         one_pod = Fraction(0) if band.is_absolute else band.low or Fraction(0)
         loads = Loads(
             pods=len(all_in) + out,
-            serving=serving,
             size=len(all_in) + out,
             known=most + out * one_pod,
             doubt=doubtful * one_pod,
-            gaps=len(groups.young) if self.policy.strategy is Strategy.STEP else 0,
-            doubtful=doubtful,
+            gaps=len(groups.young) if band.step is not None else 0,
             left=len(self.memory.left_since(began)),
-            kept=doubtful + out,
         )
         # Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something
         # else counts their load, such as an ingress.
-        read = sum(pod.name in source.reads for pod in all_in)
+        read = sum(not source.targets.keys().isdisjoint((pod.name, *_own_addresses(pod))) for pod in all_in)
         is_unread = 1 < read < len(all_in) or (read == 1 and len(all_in) == 2)
-        is_unread = is_unread or any(groups.in_service[pod.uid] >= began for pod in all_in)
+        is_unread = is_unread or lost > 0 or any(groups.in_service[pod.uid] >= began for pod in all_in)
         hold, bounds = HeldBy.MISSING if bound is None or is_unread else None, [Fraction(most, serving or 1)]
         is_whole = not is_unread and bound == value
-        return assessment, after, at, _Range(readings, loads, None, bounds if serving else (), hold, is_whole)
+        bounds = bounds if serving else []
+        return self.range_of(assessment, after, readings, loads, hold, bounds, is_whole=is_whole), after, at
 
-    def with_range(self, assessment: MetricAssessment, parts: _Range, after: MetricMemory) -> MetricAssessment:
-        """The assessment with the range of counts that the load allows."""
-        policy, memory, groups, band, loads = self.policy, self.memory, self.groups, self.band, parts.loads
+    def own(self) -> Mapping[str, float]:
+        """The names and addresses of own pods in the answers of the last hour: series outlive their pods."""
+        assert isinstance(self.source, QuerySamples)
+        kept = {key: at for key, at in self.before.own.items() if self.now - at <= TARGETS_SECONDS}
+        for pod in self.inputs.pods if self.source.targets else ():
+            kept |= dict.fromkeys([pod.name, *_own_addresses(pod)], self.now)
+        return {key: at for key, at in kept.items() if key in self.source.targets}
+
+    def targets(self, own: Mapping[str, float]) -> Mapping[str, int]:
+        """How many scrape targets a total is of: those of each own pod by UID, and all others together."""
+        assert isinstance(self.source, QuerySamples)
+        counted = self.source.targets
+        others = sum(number for key, number in counted.items() if key not in own)
+        return {pod.uid: counted[pod.name] for pod in self.all_in if pod.name in counted} | {OTHERS: others}
+
+    def range_of(
+        self,
+        assessment: MetricAssessment,
+        after: MetricMemory,
+        readings: Sequence[tuple[Sums, int]],
+        loads: Loads,
+        hold: HeldBy | None,
+        bounds: Sequence[Fraction],
+        shown: Sequence[Fraction] | None = None,
+        *,
+        is_whole: bool,
+    ) -> MetricAssessment:
+        """The assessment with the range of counts that the load allows.
+
+        `readings`: the sums of each, and how many pods it replaces. `shown` and `bounds`: the usages that strategy Step
+        compares with its limit above, and below. `hold`: why the metric itself shrinks nothing. `is_whole`: no sample
+        is missing or partial, so that the count may drift down.
+        """
+        memory, groups, band = self.memory, self.groups, self.band
         began, usage = assessment.began_at or 0.0, assessment.usage
         has_changed = bool(memory.left_since(began)) or any(memory.pod(pod.uid).has_turned(began) for pod in groups.out)
-        lower = tuple(reading_of(sums, band, replaceable) for sums, replaceable in parts.readings)
-        if policy.strategy is Strategy.STEP:
-            lower = tuple(step_up(reading, parts.shown, band, policy.step) for reading in lower)
-            upper = step_down(parts.bounds, loads, band, policy.step, has_changed=has_changed)
+        lower = tuple(reading_of(sums, band, replaceable, shown) for sums, replaceable in readings)
+        if band.step is not None:
+            upper = step_down(bounds, loads, band, groups, has_changed=has_changed)
         else:
-            upper = upper_of(loads, band)
+            upper = upper_of(loads, band, groups)
         recent = [median for at, median in after.medians if self.now - at <= (assessment.window or 0.0)]
-        hold = parts.hold or (HeldBy.WINDOWS if recent and max(recent) - min(recent) > 1 else None)
+        hold = hold or (HeldBy.WINDOWS if recent and max(recent) - min(recent) > 1 else None)
         if (memory.started_at or 0.0) > began or (memory.rose_at or 0.0) >= began:
             hold = HeldBy.WARMING_UP
-        if not groups.may_shrink:
+        if not groups.serves(self.policy.min_serving_percent):
             hold = HeldBy.MIN_SERVING
         verdict = Verdict.INSIDE
         if any(reading.needed is not None for reading in lower) or band.is_above(usage):
             verdict = Verdict.ABOVE
         elif upper.spare is not None or (usage is not None and band.under is not None and usage < band.under):
             verdict = Verdict.BELOW
-        is_settled = parts.is_whole and not (has_changed or groups.doubtful or groups.young)
+        is_settled = is_whole and not (has_changed or groups.doubtful or groups.young)
         is_settled = is_settled and not any(groups.in_service[pod.uid] >= began for pod in groups.serving)
-        towards = policy.converge_towards
+        towards = self.policy.converge_towards
         return assessment._replace(
             verdict=verdict,
             lower=lower,
             upper=upper._replace(
-                hold=hold, idle=loads.kept if assessment.total == (0, 0) and band.low is not None else None
+                hold=hold, idle=groups.kept if assessment.total == (0, 0) and band.low is not None else None
             ),
-            drift=towards if towards is Converge.LOW or is_settled else None,
+            drift=towards if towards == "Low" or is_settled else None,
         )
 
     def error(self, samples: Sequence[PodSample]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
 
-from adapter.load.memory import LAST_SAMPLE_SECONDS, NEW_METRIC, LastSample, MetricMemory
+from adapter.load.memory import LAST_SAMPLE_SECONDS, NEW_METRIC, LastSample, MetricMemory, Numbers
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
@@ -79,6 +79,8 @@ class MetricReader:
         # CPU is measured over a window as well, that of its sample; memory at one moment.
         self._warms = self._is_cpu or bool(self._window)
         self._full = 0
+        self.lost: Mapping[str, int] = {}
+        """By UID how many scrape targets fewer a pod has than in the last hour."""
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._basis: tuple[Sizes | None, str, int] = ONE, "", 0
@@ -96,6 +98,16 @@ class MetricReader:
         medians = self._memory.with_median(median_low(counts) if counts else None, self._now)
         self._full = max((median for _, median in medians), default=0)
         return medians
+
+    def count_targets(self, pods: Iterable[Pod]) -> Mapping[str, Numbers]:
+        """Learn which pods lack a scrape target that they had in the last hour; returns the numbers to remember."""
+        counted = self._query.targets if self._query is not None else {}
+        if not counted and not self._memory.targets:
+            return {}
+        named = {pod.uid: counted.get(pod.name, 1) for pod in pods if pod.name in self._points}
+        targets = self._memory.with_targets(named, self._now)
+        self.lost = {uid: lost for uid, number in named.items() if (lost := lost_targets(targets, uid, number))}
+        return targets
 
     def sample(self, pod: Pod, since: float = 0.0) -> PodSample:
         """The pod's sample, or why none counts. `since`: since when the pod has been in service."""
@@ -121,7 +133,7 @@ class MetricReader:
         if reason or lack:
             at = 0.0 if remembered is None else remembered.at
             return PodSample(pod, None, reason or lack, None, sizes, limit, last, at, window, since)
-        bound = value if point is None else self._bound(point, remembered)
+        bound = value if point is None else self._bound(point, remembered) if pod.uid not in self.lost else None
         last = max(last, value if bound is None else bound)
         return PodSample(pod, value, "", bound, sizes, limit, last, at, window, since)
 
@@ -186,6 +198,11 @@ class MetricReader:
         if self._is_cpu and (own := _sizes(Capacity.LIMIT, self._metric, [whole])[0]):
             limit = own.larger
         return sizes, lack, limit
+
+
+def lost_targets(remembered: Mapping[str, Numbers], key: str, number: int) -> int:
+    """How many scrape targets fewer than in the last hour there are of this key."""
+    return remembered[key][0][1] - number if key in remembered else 0
 
 
 def bound_of(point: Point, full: int) -> int:

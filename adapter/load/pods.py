@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -119,19 +118,10 @@ class Pod:
         return self.ready.since if self.ready is not None and self.ready.since is not None else self.created_at
 
 
-_NOTHING: Mapping[str, int] = MappingProxyType({})
-_NO_REASON: Mapping[str, str] = MappingProxyType({})
-
-
 class PodAssessment(NamedTuple):
-    """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample counts.
-
-    `evidence` names the source of the state. `missing`: metric name → why no sample of this pod counts.
-    """
+    """A pod, its state and the reason for it. `evidence` names the source of the state."""
 
     pod: Pod
     state: PodState
     reason: str
     evidence: str = ""
-    usage: Mapping[str, int] = _NOTHING
-    missing: Mapping[str, str] = _NO_REASON

@@ -43,6 +43,8 @@ class PodUsage:
         return self.containers[container].get(resource) if container in self.containers else None
 
 
+ELSEWHERE = "/"
+"""In place of a pod's name: all scrape targets that cannot be pods of the target."""
 UNCOUNTED = -1
 """The number of samples in a window that nobody can count, such as that of a subquery."""
 
@@ -59,15 +61,13 @@ class Point:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceSamples:
-    """The answer of metrics.k8s.io for a namespace or a target: usage by pod name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """The state of a source. `max_age`: how long a sample counts; `interval`: the time between two polls (seconds).
 
-    `max_age`: how long a sample counts; `interval`: the time between two polls (both in seconds). `error` is the
-    sentence of the last failed fetch (None after a success), `fetched_at` the time of the last success.
+    `error` is the sentence of the last failed fetch (None after a success), `fetched_at` the time of the last success.
     """
 
-    pods: Mapping[str, Usage] = field(default_factory=dict)
     max_age: float = 90.0
     interval: float = 15.0
     error: str | None = None
@@ -75,14 +75,22 @@ class ResourceSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySamples:
+class ResourceSamples(SourceState):
+    """The answer of metrics.k8s.io for a namespace or a target: usage by pod name."""
+
+    pods: Mapping[str, Usage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySamples(SourceState):
     """The answer of a query for one workload: values by pod name, or one total (then `pods` is empty).
 
     `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
     asks for the past, such as last week's same hour (`offset`). `by_pod`: whether the query answers by pod; None
     where only an answer can tell. `unusable` says by pod what the query answers in place of a number that counts.
-    `reads`: the pods of the namespace with a sample among those that the total reads; `counts`: how many samples of
-    them its windows hold.
+    `counts`: how many samples of each pod the windows of a total hold. `targets`: how many scrape targets have samples
+    that it reads, by the name of the pod in the series (else by the host of their address); of a query by pod only
+    those of pods with several.
     `ahead`: how many seconds the total's date was ahead of the answer that brought it, whose date it has then.
     `undefined`: the settings have no such query, server or permission, as `error` says; only a change ends that.
     """
@@ -93,14 +101,10 @@ class QuerySamples:
     behind: float = 0.0
     by_pod: bool | None = None
     unusable: Mapping[str, str] = field(default_factory=dict)
-    reads: frozenset[str] = frozenset()
     counts: Mapping[str, int] = field(default_factory=dict)
+    targets: Mapping[str, int] = field(default_factory=dict)
     ahead: float = 0.0
-    max_age: float = 90.0
-    interval: float = 15.0
-    error: str | None = None
     undefined: bool = False
-    fetched_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,11 @@ from adapter.load.spec import Schedule
 
 
 class Window(NamedTuple):
-    """A window of a schedule, from `start` until `end` (seconds since the epoch), with its limits."""
+    """A window of a schedule, from `start` until `end` (seconds since the epoch)."""
 
-    name: str
+    schedule: Schedule
     start: float
     end: float
-    minimum: int | None
-    maximum: int | None
 
 
 class ScheduleLimits(NamedTuple):
@@ -37,7 +35,7 @@ def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window,
     """
     minute = int(now) // 60
     windows = (
-        Window(schedule.name, start, start + schedule.duration, schedule.minimum, schedule.maximum)
+        Window(schedule, start, start + schedule.duration)
         for schedule in schedules
         for start in starts(schedule.cron, schedule.zone, minute)
     )
@@ -63,7 +61,7 @@ def starts(cron: str, zone: tzinfo, minute: int) -> tuple[float, ...]:
 
 def limits_at(among: Iterable[Window], now: float) -> ScheduleLimits:
     """The limits of the windows that are open at `now`."""
-    is_open = [window for window in among if window.start <= now < window.end]
-    floor, floor_of = max(((w.minimum, w.name) for w in is_open if w.minimum is not None), default=(None, ""))
-    cap, cap_of = min(((w.maximum, w.name) for w in is_open if w.maximum is not None), default=(None, ""))
+    active = [window.schedule for window in among if window.start <= now < window.end]
+    floor, floor_of = max(((s.minimum, s.name) for s in active if s.minimum is not None), default=(None, ""))
+    cap, cap_of = min(((s.maximum, s.name) for s in active if s.maximum is not None), default=(None, ""))
     return ScheduleLimits(floor, cap, floor_of, cap_of)

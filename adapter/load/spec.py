@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from adapter.load.quantity import NANO
 
@@ -17,20 +17,15 @@ class Mode(StrEnum):
     PAUSED = "Paused"
 
 
+HELD = "Held"
+"""The mode of an active policy while an annotation holds the count."""
+
+
 class HpaConfiguration(StrEnum):
     """Whether the companion only reports unwise fields of a policy's HPA, or also sets those that it may."""
 
     REPORT = "Report"
     MANAGE = "Manage"
-
-
-class Stance(StrEnum):
-    """A policy's mode at a time; HELD: it is active, but an annotation holds the count until a time."""
-
-    ACTIVE = "Active"
-    OBSERVE = "Observe"
-    PAUSED = "Paused"
-    HELD = "Held"
 
 
 class Strategy(StrEnum):
@@ -39,20 +34,6 @@ class Strategy(StrEnum):
     WATERMARK = "Watermark"
     RATIO = "Ratio"
     STEP = "Step"
-
-
-class ToleranceUnit(StrEnum):
-    """The unit of `step.tolerance`: percentage points of a utilization (units of a query's values), or percent."""
-
-    POINTS = "Points"
-    PERCENT = "Percent"
-
-
-class Trigger(StrEnum):
-    """Whether one pod beyond its bound is enough for strategy Step to act, or the average must be."""
-
-    ANY_POD = "AnyPod"
-    AVERAGE = "Average"
 
 
 class Algorithm(StrEnum):
@@ -67,13 +48,6 @@ class Capacity(StrEnum):
 
     LIMIT = "Limit"
     REQUEST = "Request"
-
-
-class Converge(StrEnum):
-    """The watermark that the count drifts to inside the band."""
-
-    HIGH = "High"
-    LOW = "Low"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +79,13 @@ class Delay:
     down: float = 0.0
 
 
+class Limits(NamedTuple):
+    """The high and the low limit of a metric (nano-units); None: no such limit."""
+
+    high: Fraction | None
+    low: Fraction | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric with its watermarks in nano-units (for `relativeTo` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
@@ -122,6 +103,11 @@ class Metric:
     target: Fraction | None = None
     floor: bool = False
     delay: Delay = Delay()
+
+    @property
+    def watermarks(self) -> Limits:
+        """The high and the low watermark; a target is both."""
+        return Limits(self.high, self.low) if self.target is None else Limits(self.target, self.target)
 
     @property
     def is_throttled(self) -> bool:
@@ -144,23 +130,6 @@ class Metric:
         return self.resource.name if self.resource is not None else self.query.resource if self.query else ""
 
 
-class Limits(NamedTuple):
-    """The high and the low limit of a metric (nano-units); None: no such limit."""
-
-    high: Fraction | None
-    low: Fraction | None
-
-
-class Match(StrEnum):
-    """How a registration without a pod's UID and name is matched with its pod.
-
-    With `IP_PORT`, an address that several pods share (host network) counts only with a port that the pod declares.
-    """
-
-    IP_PORT = "IPPort"
-    IP = "IP"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     """The service registry that a policy names. Times in seconds.
@@ -169,7 +138,8 @@ class Registry:
     pod must be absent before that is evidence.
     `treat_unhealthy_as_out`: whether an unhealthy registration is explicit evidence. `any_instance_out`: a pod with
     several registrations is out if one is (default: if all are). `pod_name_key`: the metadata key of a registration
-    with its pod's name. `port`: the only port that counts, for pods that register several.
+    with its pod's name. `port`: the only port that counts, for pods that register several. `match`: an address that
+    several pods share (host network) counts only with a port that the pod declares, or always (`IP`).
     """
 
     name: str
@@ -180,7 +150,7 @@ class Registry:
     absence_confirmation_seconds: float = 45.0
     treat_unhealthy_as_out: bool = True
     any_instance_out: bool = False
-    match: Match = Match.IP_PORT
+    match: Literal["IPPort", "IP"] = "IPPort"
     port: int | None = None
     pod_name_key: str = ""
 
@@ -217,14 +187,15 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The parameters of strategy Step: it acts `tolerance` (percent, or points) beyond the target.
+    """The parameters of strategy Step: it acts where one pod, or the average, is `tolerance` beyond the target.
 
-    `up` pods are added beyond what the target needs, `down` pods are removed at a time, never below `min_pods`.
+    Points are percentage points of a utilization, or units of a query's values. `up` pods are added beyond what the
+    target needs, `down` pods are removed at a time, never below `min_pods`.
     """
 
     tolerance: int = 15
-    tolerance_unit: ToleranceUnit = ToleranceUnit.POINTS
-    trigger: Trigger = Trigger.ANY_POD
+    tolerance_unit: Literal["Points", "Percent"] = "Points"
+    trigger: Literal["AnyPod", "Average"] = "AnyPod"
     up: int = 2
     down: int = 2
     min_pods: int = 2
@@ -255,7 +226,8 @@ class Policy:
     """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100. `step` is for strategy Step.
 
     `hold_until`: the count is kept until then (seconds), as in mode Paused. `saturation_factor`: how many times the
-    load of throttled pods may be what they show; 1: as much. `fast_scale_up`: whether the companion raises the count
+    load of throttled pods may be what they show; 1: as much. `converge_towards`: the watermark that the count drifts to
+    inside the band. `fast_scale_up`: whether the companion raises the count
     before the HPA's next sync. `notify` names routes of notifications.
     """
 
@@ -281,7 +253,7 @@ class Policy:
     accept_zero_usage: bool | None = None
     saturation_factor: Fraction = Fraction(5, 4)
     replica_multiple: int = 1
-    converge_towards: Converge | None = None
+    converge_towards: Literal["High", "Low"] | None = None
     step: Step = Step()
     fast_scale_up: bool = False
     notify: tuple[str, ...] = ()
@@ -291,31 +263,32 @@ class Policy:
         if self.strategy is not Strategy.STEP or metric.target is None:
             return self.tolerance
         hundredths = Fraction(self.step.tolerance, 100)
-        if self.step.tolerance_unit is ToleranceUnit.PERCENT:
+        if self.step.tolerance_unit == "Percent":
             return hundredths
         return (hundredths if metric.relative_to is not None else self.step.tolerance) * NANO / metric.target
+
+    def edges_of(self, metric: Metric) -> Limits:
+        """How far usage may go above and below: the watermarks or the target, with the tolerance around them."""
+        (high, low), tolerance = metric.watermarks, self.tolerance_of(metric)
+        return Limits(None if high is None else high * (1 + tolerance), None if low is None else low * (1 - tolerance))
 
     def limits_of(self, metric: Metric) -> Limits:
         """The limits that people are shown: the watermarks; or how far usage may go above and below the target.
 
         Of a floor it is the load of one pod.
         """
-        if metric.target is not None and metric.floor:
-            return Limits(metric.target, None)
         if metric.target is None:
-            return Limits(metric.high, metric.low)
-        tolerance = self.tolerance_of(metric)
-        return Limits(metric.target * (1 + tolerance), metric.target * (1 - tolerance))
+            return metric.watermarks
+        return Limits(metric.target, None) if metric.floor else self.edges_of(metric)
+
+    def mode_at(self, now: float) -> str:
+        """The mode at this time, or HELD. A mode other than Active takes precedence over a hold."""
+        is_held = self.mode is Mode.ACTIVE and self.hold_until is not None and now < self.hold_until
+        return HELD if is_held else self.mode.value
 
     def rests(self, now: float) -> bool:
         """Whether the policy keeps the count at this time, because of its mode or a hold."""
-        return self.stance(now) is not Stance.ACTIVE
-
-    def stance(self, now: float) -> Stance:
-        """The mode at this time, or HELD. A mode other than Active takes precedence over a hold."""
-        if self.mode is not Mode.ACTIVE:
-            return Stance(self.mode.value)
-        return Stance.HELD if self.hold_until is not None and now < self.hold_until else Stance.ACTIVE
+        return self.mode_at(now) != Mode.ACTIVE.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The state of each pod of a target: the first rule that matches, in the order of the rules in `classify`.
+"""The pods of a target by state: the first rule that matches, in the order of the rules in `classify`.
 
 A pod that could serve is serving where nothing speaks against it, pulled out with sufficient evidence, and else
 doubtful. Evidence is *explicit* where the registry says that the pod takes no traffic. Absence from the list is
@@ -6,13 +6,16 @@ evidence only if it is confirmed, recent, and fewer than half of the target's Re
 shrink a service: a pod that may be out counts as one pod at least on the way down (`bounds`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.matching import Registrations
-from adapter.load.memory import NEW_POD, Memory, PodMemory
+from adapter.load.memory import NEW_POD, PodMemory
 from adapter.load.pods import AWAY, FINISHED_PHASES, GONE, Pod, PodAssessment, PodState
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Policy, Registry
+from adapter.load.spec import Policy, Registry, Target
 
 NEVER_READY_SECONDS = 30.0
 """A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
@@ -21,6 +24,10 @@ EVIDENCE_TRUSTED_SECONDS = 1800.0
 YOUNG_SECONDS = 300.0
 """A pod that does not serve may do so soon if it was created, or changed its readiness, less than this ago."""
 
+LONG_DOUBT_SECONDS = 300.0
+"""A pod that has been doubtful for this long is replaced where it is taken for out."""
+_SETTLED = frozenset({"", "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused"})
+"""Reasons of the Progressing condition of a target whose rollout does not progress; Kubernetes ends a stuck one."""
 KUBERNETES = "kubernetes"
 """The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
 _STARTING = "STARTING"
@@ -33,22 +40,20 @@ def service_registry(policy: Policy) -> Registry | None:
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
-def classify(
-    policy: Policy, pods: Sequence[Pod], memory: Memory, roster: Roster | None, listed: Registrations, now: float
-) -> list[PodAssessment]:
+def classify(inputs: AssessmentInputs, listed: Registrations) -> list[PodAssessment]:
     """Classify each pod. The memory counts the roster already; `listed` are the registrations of the pods in it."""
-    registry, known = service_registry(policy), memory.pods
+    pods, roster, known = inputs.pods, inputs.roster, inputs.memory.pods
+    registry = service_registry(inputs.policy)
     assessed = [_by_kubernetes(pod, known.get(pod.uid, NEW_POD)) for pod in pods]
     if registry is not None:
         ready = [each.pod for each in assessed if each.pod.is_ready and each.state not in GONE]
-        absent = sum(memory.pod(pod.uid).registered and pod.uid not in listed for pod in ready)
+        absent = sum(known.get(pod.uid, NEW_POD).registered and pod.uid not in listed for pod in ready)
         doubt = "half or more of the pods vanished from the registry" if 2 * absent >= len(ready) else ""
-        if roster is not None and roster.valid and now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        if roster is not None and roster.valid and inputs.now - roster.at > ABSENCE_TRUSTED_SECONDS:
             doubt = "by an answer older than 5 min"
         for index, each in enumerate(assessed):
             if each.state is PodState.SERVING:
-                remembered = known.get(each.pod.uid, NEW_POD)
-                assessed[index] = _by_registry(each.pod, remembered, registry, roster, listed, now, doubt)
+                assessed[index] = _by_registry(each.pod, inputs, registry, listed.get(each.pod.uid, ()), doubt)
     if not any(each.state in {PodState.SERVING, PodState.DOUBTFUL} for each in assessed):
         # No evidence is enough to take out every pod.
         for index, each in enumerate(assessed):
@@ -97,58 +102,49 @@ def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
 
 
 def _by_registry(
-    pod: Pod,
-    remembered: PodMemory,
-    registry: Registry,
-    roster: Roster | None,
-    listed: Registrations,
-    now: float,
-    doubt: str,
+    pod: Pod, inputs: AssessmentInputs, registry: Registry, instances: Sequence[Instance], doubt: str
 ) -> PodAssessment:
     """The state of a Ready pod by its registry. `doubt`: why absence is no evidence now; empty where it is."""
-    name, in_grace = registry.name, now - pod.ready_since < registry.registration_grace_seconds
+    roster, remembered, source = inputs.roster, inputs.memory.pod(pod.uid), f"registry {registry.name}"
     if roster is None or not roster.valid:
-        return PodAssessment(pod, PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
-    if instances := listed.get(pod.uid):
-        return _registered(pod, instances, registry, roster, now)
-    reason, since = f"no longer registered, {doubt}", remembered.absent_since
+        return PodAssessment(pod, PodState.DOUBTFUL, f"{source} has not given a valid answer yet")
+    in_grace = inputs.now - pod.ready_since < registry.registration_grace_seconds
+    if instances:
+        is_old = inputs.now - roster.at > EVIDENCE_TRUSTED_SECONDS
+        return _registered(pod, instances, out_reason_of(instances, registry, roster), source, in_grace, is_old)
+    absent_since, is_newer = remembered.absent_since, roster.at >= pod.ready_since
+    state, reason, evidence = PodState.DOUBTFUL, "", "absence"
     if not roster.absence_counts:
-        return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-    if in_grace and roster.at >= pod.ready_since:
-        return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
-    if not remembered.registered:
-        reason = "never registered" if roster.at >= pod.ready_since else "Ready only after the registry's last answer"
-    elif not doubt and (since is None or roster.at - since < registry.absence_confirmation_seconds):
+        state, reason, evidence = PodState.SERVING, f"Ready, and {source} says nothing of it", ""
+    elif in_grace and is_newer:
+        state, reason, evidence = PodState.STARTING, "Ready, but not registered yet", ""
+    elif not remembered.registered:
+        reason = "never registered" if is_newer else "Ready only after the registry's last answer"
+    elif doubt:
+        reason = f"no longer registered, {doubt}"
+    elif absent_since is None or roster.at - absent_since < registry.absence_confirmation_seconds:
         reason = "no longer registered, not confirmed yet"
-    elif not doubt:
-        return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence")
-    return PodAssessment(pod, PodState.DOUBTFUL, reason, "absence")
+    else:
+        state, reason, evidence = PodState.PULLED_OUT, "no longer registered", "confirmed absence"
+    return PodAssessment(pod, state, reason, evidence)
 
 
 def _registered(
-    pod: Pod, instances: tuple[Instance, ...], registry: Registry, roster: Roster, now: float
+    pod: Pod, instances: Iterable[Instance], word: str, source: str, in_grace: bool, is_old: bool
 ) -> PodAssessment:
-    """The state of a Ready pod with registrations."""
-    source = f"registry {registry.name}"
-    word = out_reason_of(instances, registry, protected=roster.protected)
-    if word and now - roster.at > EVIDENCE_TRUSTED_SECONDS:
+    """The state of a Ready pod with registrations. `word`: why it takes no traffic; empty where it does."""
+    if word and is_old:
         return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", f"{source}: {word}")
     if word:
         return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", f"{source}: {word}")
-    if now - pod.ready_since < registry.registration_grace_seconds and all(
-        instance.status.upper() == _STARTING for instance in instances
-    ):
+    if in_grace and all(instance.status.upper() == _STARTING for instance in instances):
         return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", source)
     return PodAssessment(pod, PodState.SERVING, "registered", source)
 
 
-def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
-    """Why a pod with these registrations takes no traffic; empty where it does.
-
-    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
-    """
-    health_counts = registry.treat_unhealthy_as_out and not protected
-    first = ""
+def out_reason_of(instances: Iterable[Instance], registry: Registry, roster: Roster) -> str:
+    """Why a pod with these registrations takes no traffic; empty where it does."""
+    health_counts, first = registry.treat_unhealthy_as_out and not roster.protected, ""
     for instance in instances:
         word = out_reason(instance) or ("unhealthy" if health_counts and not instance.healthy else "")
         if bool(word) is registry.any_instance_out:
@@ -166,3 +162,85 @@ def out_reason(instance: Instance) -> str:
     if instance.weight is not None and instance.weight <= 0:
         return "weight 0"
     return instance.status if instance.status.upper() in _OUT_STATUSES else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroups:
+    """The pods of a target. `idle` ones start or are not Ready, `out` are pulled out. `young` has UIDs.
+
+    `in_service`: by UID, when a pod started, turned Ready, was last seen back from being out, or registered late.
+    `replaceable` counts the pulled-out pods that may be replaced, `doubt_replaceable` has the UIDs of doubtful ones.
+    `deletes_out_first`: a scale-down deletes the pulled-out pods first.
+    """
+
+    assessed: Sequence[PodAssessment]
+    counts: Mapping[PodState, int]
+    serving: Sequence[Pod]
+    doubtful: Sequence[Pod]
+    idle: Sequence[Pod]
+    out: Sequence[Pod]
+    young: frozenset[str]
+    in_service: Mapping[str, float]
+    replaceable: int
+    doubt_replaceable: frozenset[str]
+    deletes_out_first: bool
+
+    @property
+    def kept(self) -> int:
+        """How many pods stay in the count whatever they carry."""
+        return len(self.doubtful) + (0 if self.deletes_out_first else len(self.out))
+
+    @property
+    def running(self) -> int:
+        """How many pods are neither terminating nor finished."""
+        return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
+
+    def serves(self, percent: int) -> bool:
+        """Whether at least this share of the pods serves, not counting those that start."""
+        established = self.running - self.counts[PodState.STARTING]
+        return 100 * len(self.serving) >= percent * established
+
+
+def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> PodGroups:
+    """Group the pods. The memory knows their states already."""
+    pulled_out, memory, target, now = inputs.policy.pulled_out, inputs.memory, inputs.target, inputs.now
+    by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
+    in_service = {}
+    for pod, state, *_ in assessed:
+        by_state[state].append(pod)
+        ready_since = pod.ready.since if pod.ready is not None else None
+        in_service[pod.uid] = max(pod.started_at or 0.0, ready_since or 0.0, memory.pod(pod.uid).back_since or 0.0)
+    out, doubtful = by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
+    may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
+
+    def is_replaced(pod: Pod, after: float) -> bool:
+        is_old = now - pod.created_at >= pulled_out.min_age
+        return may_replace and is_old and now - memory.pod(pod.uid).since >= after
+
+    return PodGroups(
+        assessed=assessed,
+        counts=Counter({state: len(group) for state, group in by_state.items() if group}),
+        serving=by_state[PodState.SERVING],
+        doubtful=doubtful,
+        idle=by_state[PodState.STARTING] + by_state[PodState.UNREADY],
+        out=out,
+        young=frozenset(each.pod.uid for each in assessed if is_young(each, memory.pod(each.pod.uid), now)),
+        in_service=in_service,
+        replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
+        doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
+        deletes_out_first=_deletes_out_first(target, assessed),
+    )
+
+
+def _deletes_out_first(target: Target | None, pods: Sequence[PodAssessment]) -> bool:
+    """Whether a scale-down deletes the pulled-out pods first: each has a lower deletion cost than every other pod.
+
+    The cost decides only among the pods of one ReplicaSet: a Deployment with several shrinks them by other rules, and a
+    StatefulSet deletes by ordinal.
+    """
+    alive = [each for each in pods if each.state not in GONE]
+    if target is None or target.kind != "Deployment" or len({each.pod.template_hash for each in alive}) != 1:
+        return False
+    out = [each.pod.deletion_cost for each in alive if each.state is PodState.PULLED_OUT]
+    others = [each.pod.deletion_cost for each in alive if each.state is not PodState.PULLED_OUT]
+    return bool(out) and (not others or max(out) < min(others))

@@ -1,9 +1,10 @@
-"""An HPA's `behavior`: the fields that a policy needs in it, and how far up it lets the replica count go. Pure."""
+"""An HPA's `behavior`: the fields that a policy needs in it, and the HPA that follows a policy. Pure."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+import msgspec
 
 from adapter.load.spec import Bounds, Policy
 from adapter.policy.hpa import (
@@ -22,15 +23,9 @@ PERIOD = 1
 LOOSE = 15
 """Seconds: scaling policies of others with a period of at most this renew with each sync of the HPA."""
 MAX, DISABLED = "Max", "Disabled"
-_MIN = "Min"
 _PERCENT = "Percent"
 SHIPPED_PACE = ScalingRules(stabilization=120, policies=(ScalingPolicy(_PERCENT, 10, 60),))
 """The pace downwards that docs, examples and `migrate` recommend."""
-_LEGACY_FACTOR, _LEGACY_FLOOR = 2, 4
-"""Without `behavior` the HPA may double the count, and always go up to four pods."""
-
-HPA_API_VERSION = "autoscaling/v2"
-HPA_KIND = "HorizontalPodAutoscaler"
 
 
 class BehaviorField(NamedTuple):
@@ -39,13 +34,6 @@ class BehaviorField(NamedTuple):
     name: str
     value: Any
     is_set: bool
-
-
-class ReplicaChange(NamedTuple):
-    """A change of the replica count: when (seconds), and by how many."""
-
-    at: float
-    by: int
 
 
 def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[BehaviorField]:
@@ -89,28 +77,7 @@ def _limits(policy: Policy, hpa: Hpa, direction: str) -> tuple[ScalingPolicy, ..
 
 def policies_json(policies: Iterable[ScalingPolicy]) -> list[dict[str, Any]]:
     """Scaling policies as an HPA has them."""
-    return [
-        {"type": scaling_policy.kind, "value": scaling_policy.value, "periodSeconds": scaling_policy.period}
-        for scaling_policy in policies
-    ]
-
-
-def highest_allowed(current: int, rules: ScalingRules, changes: Iterable[ReplicaChange], now: float) -> int:
-    """The highest count that scale-up rules allow now, regardless of maxReplicas; never below `current`.
-
-    Computed as the stock HPA controller does: percentages in binary floating point, rounded up. `changes` are the HPA's
-    own, in either direction. Stabilization is not considered.
-    """
-    if rules.select == DISABLED:
-        return current
-    if not rules.policies:
-        return max(_LEGACY_FACTOR * current, _LEGACY_FLOOR, current)
-    made, limits = tuple(changes), []
-    for policy in rules.policies:
-        start = current - sum(change.by for change in made if change.at > now - policy.period)
-        percent = math.ceil(start * (1 + policy.value / 100))
-        limits.append(percent if policy.kind == _PERCENT else start + policy.value)
-    return max(current, min(limits) if rules.select == _MIN else max(limits))
+    return [msgspec.to_builtins(one) for one in policies]
 
 
 def count_metric(policy: str) -> dict[str, Any]:
@@ -135,8 +102,8 @@ def hpa_manifest(
 ) -> dict[str, Any]:
     """The HPA that takes its count from a policy, within these bounds; `kept` are metrics beside the policy's."""
     return {
-        "apiVersion": HPA_API_VERSION,
-        "kind": HPA_KIND,
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
         "metadata": dict(metadata),
         "spec": {
             "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": target.name},

@@ -1,6 +1,5 @@
 """Flaws of the wiring between a policy and its HPA, one sentence each. Pure."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -65,10 +64,8 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
             "Pods policy",
         )
     if hpa.scale_up.select == DISABLED:
-        yield Flaw(
-            Reason.SCALE_UP_DISABLED,
-            f"HPA {hpa.name} does not scale up at all: its scaleUp.selectPolicy is Disabled; remove it",
-        )
+        message = f"HPA {hpa.name} does not scale up at all: its scaleUp.selectPolicy is Disabled; remove it"
+        yield Flaw(Reason.SCALE_UP_DISABLED, message)
 
 
 def _connection(wiring: Wiring) -> Iterator[Flaw]:
@@ -86,14 +83,10 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
     for metric in hpa.desired_metrics:
         if (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO):
             continue
-        given = "but gives no target"
-        if metric.target is not None and metric.aim is not None:
-            is_percent = metric.target is MetricTargetType.UTILIZATION
-            given = f"not {metric.target.value} {f'{metric.aim} %' if is_percent else nano_text(metric.aim)}"
-        yield Flaw(
-            Reason.AVERAGE_VALUE,
-            f'HPA {hpa.name} must ask for {DESIRED_REPLICAS} with averageValue "1", {given}',
-        )
+        written = metric.target is not None and metric.aim is not None
+        given = f"not {metric.target} {nano_text(metric.aim or 0)}" if written else "but gives no target"
+        message = f'HPA {hpa.name} must ask for {DESIRED_REPLICAS} with averageValue "1", {given}'
+        yield Flaw(Reason.AVERAGE_VALUE, message)
     for metric in hpa.metrics:
         is_read_only = metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES)
         is_ours = metric.names(policy.name) or metric.describes(hpa.target)
@@ -122,20 +115,12 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
             f"HPA {hpa.name} suppresses steps of up to {steps}: set tolerance to "
             f'"0" in behavior.scaleUp and scaleDown{unsure}',
         )
-    elif wiring.policy.strategy is Strategy.STEP:
-        step = wiring.policy.step.down
-        # The fewest pods of which the HPA suppresses a step down, whatever value it is served.
-        first = math.ceil((step + 1 - Fraction(1, 1000)) / max(tolerance))
+    elif wiring.policy.strategy is Strategy.STEP or float(wiring.policy.tolerance) < float(max(tolerance)):
+        least = percent_text(max(tolerance)).replace(" ", "")
         yield Flaw(
             Reason.TOLERANCE,
-            f"HPA {hpa.name} suppresses steps of up to {steps}, and HPAs have no field tolerance here: a step of "
-            f"{step} pods (step.down), of {first} or more",
-        )
-    elif float(wiring.policy.tolerance) < float(max(tolerance)):
-        yield Flaw(
-            Reason.TOLERANCE,
-            f"HPA {hpa.name} suppresses steps of up to {steps}, and HPAs have no field tolerance here: a policy "
-            f"with tolerance {percent_text(max(tolerance)).replace(' ', '')} asks for no such steps",
+            f"HPA {hpa.name} suppresses steps of up to {steps}, and HPAs have no field tolerance here: write tolerance "
+            f"{least} in the policy, or steps of more pods",
         )
     if wiring.suppressed:
         yield Flaw(Reason.TOLERANCE, wiring.suppressed)

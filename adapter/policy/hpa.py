@@ -1,19 +1,19 @@
 """A HorizontalPodAutoscaler (autoscaling/v2), as far as a policy needs it: target, bounds, behavior and metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from adapter.load.quantity import NANO, QuantityError, parse_nano
+from adapter.load.quantity import NANO, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.documents import PolicyError, Source, as_mapping, mapping_at, type_fault
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
-from adapter.runtime.times import parse_time
 
 DESIRED_REPLICAS = "desired_replicas"
 """The metric whose value is the replica count."""
@@ -28,10 +28,10 @@ FIELD_MANAGER = "effective-load-companion"
 DIRECTIONS = ("scaleUp", "scaleDown")
 
 _EFFECTIVE = "effective_"
-_AMBIGUOUS = "AmbiguousSelector"
-_MOST = 200
+_LIST = msgspec.Meta(max_length=200)
 """Metrics, conditions and scaling policies that are read; more would hold the event loop."""
-_LARGEST = 2**31 - 1
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
 class MetricSourceType(StrEnum):
@@ -96,30 +96,32 @@ class HpaMetric:
         return self.described is not None and self.described.identity == other.identity
 
 
-class ScalingPolicy(NamedTuple):
+class ScalingPolicy(msgspec.Struct, frozen=True, rename={"kind": "type", "period": "periodSeconds"}):
     """An HPAScalingPolicy: `kind` is `Pods` or `Percent`, `period` in seconds."""
 
     kind: str
-    value: int
-    period: int
+    value: _Count
+    period: _Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRules:
+class ScalingRules(
+    msgspec.Struct, frozen=True, rename={"stabilization": "stabilizationWindowSeconds", "select": "selectPolicy"}
+):
     """HPAScalingRules: one direction of behavior. None or empty: the HPA's default. `stabilization` is in seconds."""
 
     tolerance: Fraction | None = None
-    stabilization: int | None = None
+    stabilization: Annotated[int, msgspec.Meta(ge=0, le=3600)] | None = None
     select: str = ""
-    policies: tuple[ScalingPolicy, ...] = ()
+    policies: Annotated[tuple[ScalingPolicy, ...], _LIST] = ()
 
 
-class ScalingActive(NamedTuple):
-    """An HPA's condition ScalingActive, as its last sync left it."""
+class ScalingActive(msgspec.Struct, frozen=True):
+    """An HPA's condition ScalingActive (or another one), as its last sync left it."""
 
-    status: str
+    status: str = ""
     reason: str = ""
     message: str = ""
+    type: str = "ScalingActive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,47 +219,53 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
     """
     plain = as_mapping(source)
     metadata = mapping_at(plain, "metadata")
-    title = f"HPA {metadata.get('namespace') or 'default'}/{metadata.get('name') or ''}".rstrip("/")
-    try:
-        read = msgspec.convert(plain, _Object)
-    except msgspec.ValidationError as error:
-        raise PolicyError([type_fault(error)], title) from None
-    spec, status, faults = read.spec or _Spec(), read.status or _Status(), list[Fault]()
-    behavior, conditions = spec.behavior or _Behavior(), status.conditions or []
-    active, last_step = next((one for one in conditions if one.type == "ScalingActive"), None), None
-    scaling_active = None
-    if active is not None:
-        scaling_active = ScalingActive(active.status or "", active.reason or "", active.message or "")
-    if status.desired_replicas is not None:
-        last_step = LastStep(status.current_replicas or 0, status.desired_replicas)
-    hpa = Hpa(
-        namespace=read.metadata.namespace or "default",
-        name=read.metadata.name or "",
-        uid=read.metadata.uid or "",
-        generation=read.metadata.generation or 0,
-        resource_version=read.metadata.resource_version or "",
-        target=_reference(spec.scale_target_ref),
-        bounds=_bounds(spec, status, faults),
-        metrics=tuple(_metric(metric, f"spec.metrics[{n}]", faults) for n, metric in enumerate(spec.metrics or ())),
-        scale_up=_rules(behavior.scale_up or _Rules(), "spec.behavior.scaleUp", faults),
-        scale_down=_rules(behavior.scale_down or _Rules(), "spec.behavior.scaleDown", faults),
-        scaling_active=scaling_active,
-        managers=read_field_managers(read.metadata.managed_fields),
-        ambiguous=next((one.message or "" for one in conditions if one.reason == _AMBIGUOUS), ""),
-        has_behavior=spec.behavior is not None,
-        last_step=last_step,
-    )
+    given = {key: _without_nulls(plain.get(key)) or {} for key in ("spec", "status")}
+    name, namespace = _text(metadata, "name"), _text(metadata, "namespace") or "default"
+    target, title = _reference(mapping_at(plain, "spec", "scaleTargetRef")), f"HPA {namespace}/{name}".rstrip("/")
     # References may have any form: `linking.reference_faults` judges them, so that the policy can report the fault.
-    required = {"metadata.name": hpa.name, "spec.scaleTargetRef.kind": hpa.target.kind}
-    for path, text in (required | {"spec.scaleTargetRef.name": hpa.target.name}).items():
-        if not text:
-            faults.append(Fault(path, None, "is required"))
+    required = {"metadata.name": name, "spec.scaleTargetRef.kind": target.kind, "spec.scaleTargetRef.name": target.name}
+    faults = [Fault(path, None, "is required") for path, text in required.items() if not text]
+    try:
+        read = msgspec.convert(given, _Object, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        raise PolicyError([*faults, type_fault(error)], title) from None
+    metrics = []
+    for index, metric in enumerate(read.spec.metrics):
+        try:
+            metrics.append(_metric(metric))
+        except ValueError as error:
+            faults.append(Fault(f"spec.metrics[{index}]", None, str(error)))
     if faults:
         raise PolicyError(faults, title)
-    up, down = (tolerance if pace.tolerance is None else pace.tolerance for pace in (hpa.scale_up, hpa.scale_down))
-    if hpa.desired_metrics and (up or down):
-        return replace(hpa, bounds=replace(hpa.bounds, tolerance=HpaTolerance(up, down)))
-    return hpa
+    spec, status, behavior = read.spec, read.status, read.spec.behavior or _Behavior()
+    up, down = (
+        tolerance if one.tolerance is None else one.tolerance for one in (behavior.scale_up, behavior.scale_down)
+    )
+    follows = any(metric.name == DESIRED_REPLICAS for metric in metrics)
+    return Hpa(
+        namespace=namespace,
+        name=name,
+        uid=_text(metadata, "uid"),
+        generation=metadata.get("generation") or 0,
+        resource_version=_text(metadata, "resourceVersion"),
+        target=target,
+        bounds=Bounds(
+            minimum=spec.min_replicas,
+            maximum=spec.max_replicas,
+            last_scale=None if status.last_scale_time is None else status.last_scale_time.timestamp(),
+            tolerance=HpaTolerance(up, down) if follows and (up or down) else None,
+        ),
+        metrics=tuple(metrics),
+        scale_up=behavior.scale_up,
+        scale_down=behavior.scale_down,
+        scaling_active=next((one for one in status.conditions if one.type == "ScalingActive"), None),
+        managers=read_field_managers(metadata.get("managedFields")),
+        ambiguous=next((one.message for one in status.conditions if one.reason == "AmbiguousSelector"), ""),
+        has_behavior=spec.behavior is not None,
+        last_step=None
+        if status.desired_replicas is None
+        else LastStep(status.current_replicas, status.desired_replicas),
+    )
 
 
 def read_field_managers(managed_fields: object) -> FieldManagers:
@@ -279,167 +287,84 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
     return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
 
 
-def _reference(read: "_Reference | None") -> CrossVersionReference:
-    read = read or _Reference()
-    return CrossVersionReference(read.api_version or "", read.kind or "", read.name or "")
-
-
-def _bounds(spec: "_Spec", status: "_Status", faults: list[Fault]) -> Bounds:
-    written, minimum, maximum = status.last_scale_time, spec.min_replicas, spec.max_replicas
-    last_scale = None if written is None else parse_time(written)
-    if written is not None and last_scale is None:
-        advice = "is not an RFC 3339 time; write 2026-01-01T12:00:00Z"
-        faults.append(Fault("status.lastScaleTime", written, advice))
-    minimum = 1 if minimum is None else minimum
-    if maximum is None:
-        faults.append(Fault("spec.maxReplicas", None, "is required"))
-    elif minimum > maximum:
-        faults.append(Fault("spec.minReplicas", minimum, f"must be at most maxReplicas ({maximum})"))
-    return Bounds(minimum=minimum, maximum=maximum or 1, last_scale=last_scale)
-
-
-def _metric(read: "_Metric", place: str, faults: list[Fault]) -> HpaMetric:
-    key = read.type.value[0].lower() + read.type.value[1:]
-    sources = {"object": read.object, "pods": read.pods, "external": read.external, "resource": read.resource}
-    source, place = sources.get(key, read.container_resource) or _Source(), f"{place}.{key}"
-    identifier, target = source.metric or _Identifier(), source.target or _Target()
-    name, selector = source.name or "", identifier.selector or _Selector()
-    if "esource" not in key:
-        name = identifier.name or ""
-        if not name:
-            faults.append(Fault(f"{place}.metric.name", None, "is required: the metric's name"))
-    aim = target.average_utilization
-    if target.type is not None and target.type is not MetricTargetType.UTILIZATION:
-        is_value = target.type is MetricTargetType.VALUE
-        written, key = (target.value, "value") if is_value else (target.average_value, "averageValue")
-        aim = _nano(written, f"{place}.target.{key}", faults)
+def _metric(metric: object) -> HpaMetric:
+    """A metric as autoscaling/v2 has it. Raises ValueError with what is wrong."""
+    kind = mapping_at({"": metric}, "").get("type")
+    if kind not in set(MetricSourceType):
+        raise ValueError(f"type {kind} is not supported; write one of {', '.join(MetricSourceType)}")
+    key = _key(kind)
+    source, target = mapping_at(metric, key), mapping_at(metric, key, "target")
+    name = _text(source if "Resource" in kind else mapping_at(source, "metric"), "name")
+    if not name:
+        raise ValueError(f"{key} needs the name of the metric")
+    of = MetricTargetType(target["type"]) if target.get("type") else None
+    is_percent = of is None or of is MetricTargetType.UTILIZATION
+    written = target.get("averageUtilization" if is_percent else _key(str(of)))
+    aim = None if written is None else int(written) if is_percent else parse_nano(str(written))
     return HpaMetric(
-        kind=read.type,
+        kind=MetricSourceType(kind),
         name=name,
-        described=_reference(source.described_object) if read.type is MetricSourceType.OBJECT else None,
-        match_labels=selector.match_labels or {},
-        target=target.type,
+        described=_reference(mapping_at(source, "describedObject")) if kind == MetricSourceType.OBJECT else None,
+        match_labels=mapping_at(source, "metric", "selector", "matchLabels"),
+        target=of,
         aim=aim,
-        container=source.container or "",
+        container=_text(source, "container"),
     )
 
 
-def _rules(rules: "_Rules", place: str, faults: list[Fault]) -> ScalingRules:
-    tolerance = _nano(rules.tolerance, f"{place}.tolerance", faults)
-    return ScalingRules(
-        tolerance=None if tolerance is None else Fraction(tolerance, NANO),
-        stabilization=rules.stabilization_window_seconds,
-        select=rules.select_policy or "",
-        policies=tuple(ScalingPolicy(one.type or "", one.value, one.period_seconds) for one in rules.policies or ()),
-    )
+def _key(name: str) -> str:
+    """The field of the API with the value of this name: `averageValue` of `AverageValue`."""
+    return f"{name[0].lower()}{name[1:]}"
 
 
-def _nano(written: str | float | None, path: str, faults: list[Fault]) -> int | None:
-    """A quantity in nano-units; the API server takes it with quotes and without."""
-    try:
-        return None if written is None else parse_nano(str(written))
-    except QuantityError as error:
-        faults.append(Fault(path, written, str(error)))
-        return None
+def _reference(written: Mapping[str, Any]) -> CrossVersionReference:
+    return CrossVersionReference(*(_text(written, key) for key in ("apiVersion", "kind", "name")))
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
-_Quantity = str | int | float
+def _text(written: Mapping[str, Any], key: str) -> str:
+    """The text of this key; empty without one."""
+    return str(written.get(key) or "")
 
 
-class _Part(msgspec.Struct, rename="camel"):
-    """A part of an HPA as the API has it; None is absent."""
+def _without_nulls(value: Any) -> Any:
+    """The value as the API server stores it: null is absent."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
 
 
-class _Target(_Part):
-    type: MetricTargetType | None = None
-    value: _Quantity | None = None
-    average_value: _Quantity | None = None
-    average_utilization: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] | None = None
+def _quantity(_: type, written: object) -> Fraction:
+    """A quantity, which the API server takes with quotes and without. Raises QuantityError, a ValueError."""
+    return Fraction(parse_nano(str(written)), NANO)
 
 
-class _Reference(_Part):
-    api_version: str | None = None
-    kind: str | None = None
-    name: str | None = None
+class _Part(msgspec.Struct, rename="camel", frozen=True):
+    """A part of an HPA as the API has it."""
 
 
-class _Selector(_Part):
-    match_labels: dict[str, str] | None = None
+class _Behavior(_Part, frozen=True):
+    scale_up: ScalingRules = ScalingRules()
+    scale_down: ScalingRules = ScalingRules()
 
 
-class _Identifier(_Part):
-    name: str | None = None
-    selector: _Selector | None = None
-
-
-class _Source(_Part):
-    name: str | None = None
-    container: str | None = None
-    metric: _Identifier | None = None
-    described_object: _Reference | None = None
-    target: _Target | None = None
-
-
-class _Metric(_Part):
-    type: MetricSourceType
-    object: _Source | None = None
-    pods: _Source | None = None
-    external: _Source | None = None
-    resource: _Source | None = None
-    container_resource: _Source | None = None
-
-
-class _ScalingPolicy(_Part):
-    type: str | None = None
-    value: _Count = 0
-    period_seconds: _Count = 0
-
-
-class _Rules(_Part):
-    tolerance: _Quantity | None = None
-    stabilization_window_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] | None = None
-    select_policy: str | None = None
-    policies: Annotated[list[_ScalingPolicy], msgspec.Meta(max_length=_MOST)] | None = None
-
-
-class _Behavior(_Part):
-    scale_up: _Rules | None = None
-    scale_down: _Rules | None = None
-
-
-class _Spec(_Part):
-    scale_target_ref: _Reference | None = None
-    min_replicas: _Count | None = None
-    max_replicas: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] | None = None
+class _Spec(_Part, frozen=True):
+    max_replicas: _Positive
+    min_replicas: _Count = 1
     behavior: _Behavior | None = None
-    metrics: Annotated[list[_Metric], msgspec.Meta(max_length=_MOST)] | None = None
+    metrics: Annotated[list[Any], _LIST] = []
+
+    def __post_init__(self) -> None:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"minReplicas {self.min_replicas} must be at most maxReplicas {self.max_replicas}")
 
 
-class _Condition(_Part):
-    type: str | None = None
-    status: str | None = None
-    reason: str | None = None
-    message: str | None = None
-
-
-class _Status(_Part):
-    last_scale_time: str | None = None
-    current_replicas: _Count | None = None
+class _Status(_Part, frozen=True):
+    last_scale_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    current_replicas: _Count = 0
     desired_replicas: _Count | None = None
-    conditions: Annotated[list[_Condition], msgspec.Meta(max_length=_MOST)] | None = None
+    conditions: Annotated[tuple[ScalingActive, ...], _LIST] = ()
 
 
-class _Metadata(_Part):
-    name: str | None = None
-    namespace: str | None = None
-    uid: str | None = None
-    generation: int | None = None
-    resource_version: str | None = None
-    managed_fields: Any = None
-
-
-class _Object(_Part):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec | None = None
-    status: _Status | None = None
+class _Object(_Part, frozen=True):
+    spec: _Spec
+    status: _Status

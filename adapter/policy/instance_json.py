@@ -36,25 +36,13 @@ class InstanceList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     def roster(self, time: Callable[..., float]) -> Roster:
         """The list with its times in seconds; `time` reads one, from its text and its path."""
-        instances = [
-            Instance(
-                **msgspec.structs.asdict(instance)
-                | {
-                    "registered_at": None
-                    if instance.registered_at is None
-                    else time(instance.registered_at, "instances", index, "registeredAt")
-                }
-            )
-            for index, instance in enumerate(self.instances)
-        ]
-        return Roster(
-            at=time(self.at, "at"),
-            valid=self.valid,
-            protected=self.protected,
-            error=self.error,
-            absence_counts=self.absence_counts,
-            instances=tuple(instances),
-        )
+        instances = []
+        for index, one in enumerate(self.instances):
+            fields, written = msgspec.structs.asdict(one), one.registered_at
+            at = None if written is None else time(written, "instances", index, "registeredAt")
+            instances.append(Instance(**fields | {"registered_at": at}))
+        fields = msgspec.structs.asdict(self) | {"at": time(self.at, "at"), "instances": tuple(instances)}
+        return Roster(**fields)
 
 
 def list_object(roster: Roster) -> dict[str, Any]:

@@ -8,7 +8,6 @@ An HPA's `scaleTargetRef` may name no kind or object at all: Kubernetes 1.36 hol
 path segment and `apiVersion` to at most one slash, so it admits `%61pps/v1` and `apps?x=1/v1`.
 """
 
-import heapq
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
@@ -18,16 +17,14 @@ from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference, Hpa
-from adapter.runtime.faults import Fault
+from adapter.runtime.faults import Fault, first_names
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_POLICIES_PER_TARGET = 20
-"""The policies of a target with more are refused in a sentence without names, and follow no pods and no samples: what a
-change costs does not grow with the number of rivals."""
+"""The policies of a target with more are refused without names, and follow no pods: their cost stays bounded."""
 NAMED_NEIGHBOURS = 5
-"""Other policies, and other HPAs, of a target that a sentence names."""
 MAX_SELECTOR_REQUIREMENTS = 32
 """Every assessment tests every pod against each requirement of its target's selector. Workloads have a handful."""
 
@@ -80,89 +77,42 @@ class Link(NamedTuple):
         return target_ref(self.hpa)
 
 
-class _Names:
-    """The names of the HPAs, or of the policies, of one target; the first of them are sorted once after a change."""
-
-    def __init__(self) -> None:
-        self.all: set[str] = set()
-        self._first: list[str] | None = None
-
-    def put(self, name: str, *, present: bool) -> None:
-        """Add or remove a name."""
-        (self.all.add if present else self.all.discard)(name)
-        self._first = None
-
-    def beside(self, name: str) -> str:
-        """The names without this one, which is among them."""
-        if self._first is None:
-            self._first = heapq.nsmallest(NAMED_NEIGHBOURS + 1, self.all)
-        named = [other for other in self._first if other != name][:NAMED_NEIGHBOURS]
-        unnamed = len(self.all) - 1 - len(named)
-        return ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
-
-
 class Links:
     """The valid policies and the HPAs of one namespace, by name. Every query is an index lookup."""
 
     def __init__(self) -> None:
         self.policies: dict[str, Policy] = {}
         self.hpas: dict[str, Hpa] = {}
-        self._faulty: set[str] = set()
-        """HPAs with a faulty reference. Their policies are refused for that, and take nothing from others."""
-        self._policies_of_hpa: dict[str, _Names] = defaultdict(_Names)
-        self._policies_of_target: dict[CrossVersionReference, _Names] = defaultdict(_Names)
-        """Without the policies of faulty HPAs."""
-        self._hpas_of_target: dict[CrossVersionReference, _Names] = defaultdict(_Names)
+        self._policies_of_hpa: dict[str, set[str]] = defaultdict(set)
+        self._hpas_of_target: dict[CrossVersionReference, set[str]] = defaultdict(set)
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.hpas)
 
     def put_policy(self, name: str, policy: Policy | None) -> None:
         """Add or replace a policy; None removes it."""
-        old = self.policies.pop(name, None)
-        if old is not None:
-            self._index_policy(name, old.hpa, present=False)
+        if (old := self.policies.pop(name, None)) is not None:
+            discard(self._policies_of_hpa, old.hpa, name)
         if policy is not None:
             self.policies[name] = policy
-            self._index_policy(name, policy.hpa, present=True)
-
-    def _index_policy(self, name: str, hpa_name: str, *, present: bool) -> None:
-        _put(self._policies_of_hpa, hpa_name, name, present=present)
-        hpa = self.hpas.get(hpa_name)
-        if hpa is not None and hpa_name not in self._faulty:
-            _put(self._policies_of_target, hpa.target.identity, name, present=present)
+            self._policies_of_hpa[policy.hpa].add(name)
 
     def put_hpa(self, name: str, hpa: Hpa | None) -> None:
         """Add or replace an HPA; None removes it."""
-        old = self.hpas.get(name)
-        if old is not None and hpa is not None and old.target == hpa.target:
-            self.hpas[name] = hpa
-            return
-        policies = tuple(self.policies_of_hpa(name))
-        if old is not None:
-            _put(self._hpas_of_target, old.target.identity, name, present=False)
-            for policy in policies if name not in self._faulty else ():
-                _put(self._policies_of_target, old.target.identity, policy, present=False)
-            del self.hpas[name]
-            self._faulty.discard(name)
+        if (old := self.hpas.pop(name, None)) is not None:
+            discard(self._hpas_of_target, old.target.identity, name)
         if hpa is not None:
             self.hpas[name] = hpa
-            _put(self._hpas_of_target, hpa.target.identity, name, present=True)
-            if any(reference_faults(*hpa.target)):
-                self._faulty.add(name)
-                return
-            for policy in policies:
-                _put(self._policies_of_target, hpa.target.identity, policy, present=True)
+            self._hpas_of_target[hpa.target.identity].add(name)
 
-    def policies_of_hpa(self, hpa: str) -> Iterable[str]:
+    def policies_of_hpa(self, hpa: str) -> Collection[str]:
         """The policies that name an HPA."""
-        names = self._policies_of_hpa.get(hpa)
-        return names.all if names is not None else ()
+        return self._policies_of_hpa.get(hpa, ())
 
     def policies_of_target(self, target: CrossVersionReference) -> Collection[str]:
         """The policies whose HPAs scale a target, in whatever version they name it; without those of faulty HPAs."""
-        names = self._policies_of_target.get(target.identity)
-        return names.all if names is not None else ()
+        hpas = [self.hpas[name] for name in self._hpas_of_target.get(target.identity, ())]
+        return [policy for hpa in hpas if not _is_faulty(hpa) for policy in self.policies_of_hpa(hpa.name)]
 
     def link(self, name: str) -> Link | None:
         """The policy's link; None where the policy is not valid or its HPA does not exist."""
@@ -175,35 +125,35 @@ class Links:
         link = self.link(name)
         if link is None:
             return Neighbours()
-        hpas, policies = self._hpas_of_target[link.hpa.target.identity], self._rivals(link)
-        crowd = f"more than {MAX_POLICIES_PER_TARGET}" if len(policies.all) > MAX_POLICIES_PER_TARGET else ""
-        return Neighbours(hpas.beside(link.hpa.name), crowd or policies.beside(name))
+        hpas = _others(self._hpas_of_target[link.hpa.target.identity], link.hpa.name)
+        crowd = f"more than {MAX_POLICIES_PER_TARGET}" if len(self._rivals(link)) > MAX_POLICIES_PER_TARGET else ""
+        return Neighbours(hpas, crowd or _others(self._rivals(link), name))
 
     def is_refused(self, name: str) -> bool:
         """Whether no pod and no sample matters to a policy: too many have its target, or that is no reference."""
         link = self.link(name)
-        if link is None or link.hpa.name in self._faulty:
-            return link is not None
-        return len(self._rivals(link).all) > MAX_POLICIES_PER_TARGET
+        return link is not None and (_is_faulty(link.hpa) or len(self._rivals(link)) > MAX_POLICIES_PER_TARGET)
 
-    def _rivals(self, link: Link) -> _Names:
+    def _rivals(self, link: Link) -> Collection[str]:
         """The policies of the link's target, this one among them; of a faulty reference only those of the same HPA."""
-        if link.hpa.name in self._faulty:
-            return self._policies_of_hpa[link.hpa.name]
-        return self._policies_of_target[link.hpa.target.identity]
+        if _is_faulty(link.hpa):
+            return self.policies_of_hpa(link.hpa.name)
+        return self.policies_of_target(link.hpa.target)
+
+
+def _is_faulty(hpa: Hpa) -> bool:
+    """Policies of an HPA with a faulty reference are refused for that, and take nothing from others."""
+    return any(reference_faults(*hpa.target))
+
+
+def _others(names: Collection[str], own: str) -> str:
+    """The first names but this one, and how many more there are."""
+    return first_names(sorted(name for name in names if name != own), NAMED_NEIGHBOURS)
 
 
 def target_ref(hpa: Hpa) -> TargetRef:
     """The target that an HPA names."""
-    target = hpa.target
-    return TargetRef(hpa.namespace, target.api_version, target.kind, target.name)
-
-
-def _put(index: dict[K, _Names], key: K, name: str, *, present: bool) -> None:
-    """Add a name to an index, or remove it, and its key with the last name."""
-    index[key].put(name, present=present)
-    if not index[key].all:
-        del index[key]
+    return TargetRef(hpa.namespace, *hpa.target)
 
 
 def discard(index: dict[K, set[V]], key: K, value: V) -> None:
@@ -263,21 +213,20 @@ def owned_by(pod: Pod, target: Target) -> bool:
     True for kinds with an unknown way of owning pods, but not for a Job's or DaemonSet's pods: there the selector
     alone decides, which callers check as well.
     """
-    if pod.owner is None:
-        return not owns_its_pods(target.kind)
-    if pod.owner.name == target.name and pod.owner.kind == target.kind:
-        return _controls(target, pod)
-    if pod.owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
-        return pod.owner.name == f"{target.name}-{pod.template_hash}"
-    return not owns_its_pods(target.kind) and pod.owner.kind not in _UNSCALED
+    owner, by_selector = pod.owner, not owns_its_pods(target.kind)
+    if owner is None:
+        return by_selector
+    if (owner.kind, owner.name) == (target.kind, target.name):
+        return not (owner.uid and target.uid) or owner.uid == target.uid
+    if owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
+        return owner.name == f"{target.name}-{pod.template_hash}"
+    return by_selector and owner.kind not in _UNSCALED
 
 
 def _controls(target: Target, pod: Pod) -> bool:
     """Whether the target itself is the pod's controller."""
     owner = pod.owner
-    if owner is None or (owner.kind, owner.name) != (target.kind, target.name):
-        return False
-    return not (owner.uid and target.uid) or owner.uid == target.uid
+    return owner is not None and (owner.kind, owner.name) == (target.kind, target.name) and owned_by(pod, target)
 
 
 def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:

@@ -1,85 +1,73 @@
-"""The CRD's own schema, for policies in files: types, bounds, defaults, required and former names, read as it has them.
+"""Holds policies in files to the CRD's own schema: types, bounds, defaults, required fields and messages of rules.
 
-Its rules in CEL are no part of this; `adapter.policy.watermark_policy` has them.
+`schema.json` is the schema of a policy's spec as the CRD has it; `python -m tools.checks --write` renews it. Reading it
+takes 1 ms, parsing the CRD's YAML 70 ms.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+import msgspec
 
 from adapter.runtime.faults import Fault, closest
 
 Schema = Mapping[str, Any]
+Rules = Mapping[str, Sequence[Callable[[Any], bool]]]
+"""The rules of each part of a schema by its path (`spec.metrics[].query`), in the order in which the CRD has them."""
 
+SPEC: Schema = msgspec.json.decode((Path(__file__).parent / "schema.json").read_bytes())
 _MOST_GUESSES = 20
-_CRD = Path("manifests/crd/watermarkpolicies.yaml")
-_PACKAGE = Path(__file__).parents[1]
-"""Wheels have the manifests in the package, checkouts beside it."""
+_INDEX = re.compile(r"\[\d+\]")
 
 
-@functools.cache
-def spec_schema() -> Schema:
-    """The schema of a policy's spec."""
-    path = next(path for parent in (_PACKAGE, _PACKAGE.parent) if (path := parent / _CRD).exists())
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    definition = yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  both loaders are safe
-    schema: Schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    return schema
-
-
-def conform(schema: Schema, value: Any, path: str, faults: list[Fault]) -> Any:
+def conform(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fault]) -> Any:
     """The value with the schema's defaults, without its null and unusable parts. Every fault is added to `faults`.
 
-    None stands for a value that cannot be used at all.
+    None stands for a value that cannot be used at all. The rules of a part are tried once it has no other fault.
     """
-    kind = "quantity" if schema.get("x-kubernetes-int-or-string") else schema["type"]
-    if kind == "object":
-        return _mapping(schema, value, path, faults)
-    if kind == "array":
-        return _list(schema, value, path, faults)
-    advice = _CHECKS[kind](schema, value)
-    if advice:
+    before = len(faults)
+    if schema.get("type") == "object":
+        value = _mapping(schema, value, path, rules, faults)
+    elif schema.get("type") == "array":
+        value = _list(schema, value, path, rules, faults)
+    elif advice := _scalar_fault(schema, value):
         faults.append(Fault(path, value, advice))
         return None
+    if value is not None and len(faults) == before:
+        written = schema.get("x-kubernetes-validations", ())
+        for rule, holds in zip(written, rules.get(_INDEX.sub("[]", path), ()), strict=True):
+            if not holds(value):
+                is_part = isinstance(value, dict | list)
+                place = f"{path}{rule.get('fieldPath', '')}"
+                faults.append(Fault(place, None if is_part else value, rule["message"]))
     return value
 
 
-def _mapping(schema: Schema, value: Any, path: str, faults: list[Fault]) -> dict[str, Any] | None:
+def _mapping(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fault]) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
         faults.append(Fault(path, value, "write a mapping of keys"))
         return None
     fields, found, guesses = schema["properties"], {}, 0
     for key, item in value.items():
-        place = f"{path}.{key}"
-        if key not in fields:
-            known = [name for name, field in fields.items() if not _former(field)]
-            # A suggestion takes time to find; further ones would not be read.
-            guesses += 1
-            meant = closest(str(key), known) if guesses <= _MOST_GUESSES else ""
-            faults.append(Fault(place, item, f"unknown field{meant}; known are {', '.join(sorted(known))}"))
-        elif _former(fields[key]):
-            faults.append(Fault(place, item, _former(fields[key])))
-        elif item is not None:
-            found[key] = conform(fields[key], item, place, faults)
+        if key in fields:
+            found[key] = item
+            continue
+        guesses += 1  # a suggestion takes time to find; further ones would not be read
+        meant = closest(str(key), fields) if guesses <= _MOST_GUESSES else ""
+        faults.append(Fault(f"{path}.{key}", item, f"unknown field{meant}; known are {', '.join(sorted(fields))}"))
     for key in schema.get("required", ()):
-        if value.get(key) is None:
+        if found.get(key) is None:
             needed = fields[key]["description"].partition(". ")[0]
             faults.append(Fault(f"{path}.{key}", None, f"Required value: {needed}"))
-    defaults = {key: field["default"] for key, field in fields.items() if "default" in field}
-    nested = {key: conform(fields[key], default, "", []) for key, default in defaults.items() if key not in found}
-    return nested | {key: item for key, item in found.items() if item is not None}
+    given = {key: field["default"] for key, field in fields.items() if "default" in field}
+    given |= {key: item for key, item in found.items() if item is not None}
+    read = {key: conform(fields[key], item, f"{path}.{key}", rules, faults) for key, item in given.items()}
+    return {key: item for key, item in read.items() if item is not None}
 
 
-def _former(field: Schema) -> str:
-    """The sentence of a field that has another name now; empty for others."""
-    rules = field.get("x-kubernetes-validations", ())
-    return next((rule["message"] for rule in rules if rule["rule"] == "false"), "")
-
-
-def _list(schema: Schema, value: Any, path: str, faults: list[Fault]) -> list[Any] | None:
+def _list(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fault]) -> list[Any] | None:
     if not isinstance(value, list | tuple):
         faults.append(Fault(path, value, "write a list"))
         return None
@@ -91,54 +79,34 @@ def _list(schema: Schema, value: Any, path: str, faults: list[Fault]) -> list[An
     items, seen = [], set()
     for index, item in enumerate(value[:most]):
         place = f"{path}[{index}]"
-        found = conform(schema["items"], {} if item is None else item, place, faults)
+        found = conform(schema["items"], {} if item is None else item, place, rules, faults)
+        name = found
         for key in schema.get("x-kubernetes-list-map-keys", ()):
-            found, place = found or {}, f"{place}.{key}"
-        name = found.get(key) if isinstance(found, dict) else found
-        if name is not None and name in seen:
+            name, place = (found or {}).get(key), f"{place}.{key}"
+        if isinstance(name, str) and name in seen:
             faults.append(Fault(place, name, "Duplicate value; name each once"))
-        seen.add(name)
+        seen.add(name if isinstance(name, str) else None)
         items.append(found)
     return items
 
 
-def _text_fault(schema: Schema, value: Any) -> str:
+def _scalar_fault(schema: Schema, value: Any) -> str:
+    """What is wrong with a text, number, flag or quantity by its own schema; empty where nothing is."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if schema.get("x-kubernetes-int-or-string"):
+        if isinstance(value, float):
+            return f'the API server takes a number with a fraction only in quotes: "{value}"; or write an integer'
+        is_right = is_integer or (isinstance(value, str) and 0 < len(value) <= schema["maxLength"])
+        return "" if is_right else "write an integer, or a quantity in quotes"
+    if schema["type"] == "boolean":
+        return "" if isinstance(value, bool) else "write true or false, a boolean"
+    if schema["type"] == "integer":
+        low, high = schema["minimum"], schema["maximum"]
+        bounds = f"greater than or equal to {low} and less than or equal to {high}"
+        return "" if is_integer and low <= value <= high else f"write an integer, {bounds}"
     if "enum" in schema:
-        allowed = schema["enum"]
-        return (
-            ""
-            if isinstance(value, str) and value in allowed
-            else f"is not supported; write one of {', '.join(allowed)}"
-        )
-    if value == "":
-        return "is empty; write a value, or remove the key"
-    most = schema["maxLength"]
-    return "" if isinstance(value, str) and len(value) <= most else f"write a text of at most {most} characters"
-
-
-def _integer_fault(schema: Schema, value: Any) -> str:
-    low, high = schema["minimum"], schema["maximum"]
-    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-        return ""
-    return f"write an integer, greater than or equal to {low} and less than or equal to {high}"
-
-
-def _flag_fault(_: Schema, value: Any) -> str:
-    return "" if isinstance(value, bool) else "write true or false, a boolean"
-
-
-def _quantity_fault(schema: Schema, value: Any) -> str:
-    if isinstance(value, float):
-        return f'the API server takes a number with a fraction only in quotes: "{value}"; or write an integer'
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if is_number or (isinstance(value, str) and 0 < len(value) <= schema["maxLength"]):
-        return ""
-    return "write an integer, or a quantity in quotes"
-
-
-_CHECKS: dict[str, Callable[[Schema, Any], str]] = {
-    "string": _text_fault,
-    "integer": _integer_fault,
-    "boolean": _flag_fault,
-    "quantity": _quantity_fault,
-}
+        allowed = ", ".join(schema["enum"])
+        return "" if isinstance(value, str) and value in schema["enum"] else f"is not supported; write one of {allowed}"
+    least, most = schema.get("minLength", 0), schema["maxLength"]
+    is_right = isinstance(value, str) and least <= len(value) <= most
+    return "" if is_right else f"write a text of {least} to {most} characters"

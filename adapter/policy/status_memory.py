@@ -5,8 +5,9 @@ absent pod still counts as registered before, and an old doubt as old. Everythin
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from heapq import nsmallest
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,10 +15,9 @@ from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import AWAY, PodState
 from adapter.policy.documents import type_fault
 from adapter.runtime.faults import Fault
-from adapter.runtime.times import format_micro_time, parse_time
+from adapter.runtime.times import format_micro_time
 
 MOST_AWAY = 200
-MOST_UID = 63
 
 
 class MemoryDecodeError(ValueError):
@@ -28,30 +28,30 @@ class MemoryDecodeError(ValueError):
         super().__init__(str(fault))
 
 
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class _Away(msgspec.Struct):
-    since: str
-    state: str
+    since: _Time
+    state: Literal["pulledOut", "doubtful"]
 
 
 class _StatusMemory(msgspec.Struct, rename="camel"):
-    away: dict[str, _Away] = {}
-    error_since: str | None = None
+    away: Annotated[dict[str, _Away], msgspec.Meta(max_length=MOST_AWAY)] = {}
+    error_since: _Time | None = None
 
 
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status; the longest away where there are too many."""
     away = {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
     kept = nsmallest(MOST_AWAY, away, key=lambda uid: (away[uid].since, uid))
-    data: dict[str, Any] = {
-        uid: {
-            "since": format_micro_time(away[uid].since),
-            "state": str(PodState.PULLED_OUT if away[uid].was_out else PodState.DOUBTFUL),
-        }
-        for uid in kept
-    }
-    return ({"away": data} if data else {}) | (
-        {} if memory.error_since is None else {"errorSince": format_micro_time(memory.error_since)}
-    )
+    states = {uid: PodState.PULLED_OUT if away[uid].was_out else PodState.DOUBTFUL for uid in kept}
+    data: dict[str, Any] = {}
+    if kept:
+        data["away"] = {uid: {"since": format_micro_time(away[uid].since), "state": str(states[uid])} for uid in kept}
+    if memory.error_since is not None:
+        data["errorSince"] = format_micro_time(memory.error_since)
+    return data
 
 
 def from_status(data: Mapping[str, Any]) -> Memory:
@@ -60,13 +60,9 @@ def from_status(data: Mapping[str, Any]) -> Memory:
         memory = msgspec.convert(data, _StatusMemory)
     except msgspec.ValidationError as error:
         raise MemoryDecodeError(type_fault(error)) from error
-    if len(memory.away) > MOST_AWAY:
-        raise MemoryDecodeError(Fault("away", None, f"has {len(memory.away)} items; at most {MOST_AWAY} are read"))
     pods = {}
     for uid, pod in memory.away.items():
-        if pod.state not in AWAY:
-            raise MemoryDecodeError(Fault(f"away.{uid[:MOST_UID]}.state", pod.state, "must be pulledOut or doubtful"))
-        since, is_out = _time(f"away.{uid[:MOST_UID]}.since", pod.since), pod.state == PodState.PULLED_OUT
+        since, is_out = pod.since.timestamp(), pod.state == "pulledOut"
         pods[uid] = PodMemory(
             PodState(pod.state),
             since,
@@ -75,12 +71,4 @@ def from_status(data: Mapping[str, Any]) -> Memory:
             was_out=is_out,
             turned_at=since,
         )
-    error_since = None if memory.error_since is None else _time("errorSince", memory.error_since)
-    return Memory(pods=pods, error_since=error_since)
-
-
-def _time(path: str, text: str) -> float:
-    seconds = parse_time(text)
-    if seconds is None:
-        raise MemoryDecodeError(Fault(path, text, "must be a time such as 2026-01-01T12:00:00Z"))
-    return seconds
+    return Memory(pods=pods, error_since=None if memory.error_since is None else memory.error_since.timestamp())

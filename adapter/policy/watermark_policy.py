@@ -1,12 +1,12 @@
 """Reads a WatermarkPolicy object into the `Policy` that the arithmetic takes.
 
-Types, bounds and defaults are the CRD's own (`adapter.policy.schema`). The rules across fields are here once more: the
-CRD has them in CEL, and tests compare both.
+Types, bounds, defaults and messages are the CRD's own (`adapter.policy.schema`). RULES has the conditions that the CRD
+has in CEL; tests compare both.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -16,10 +16,10 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
-from adapter.load.spec import Algorithm, Policy, Strategy, ToleranceUnit
+from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
 from adapter.policy.documents import MAX_NAME_LENGTH, PolicyError, Source, as_mapping, mapping_at
-from adapter.policy.schema import conform, spec_schema
+from adapter.policy.schema import SPEC, Rules, conform
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
@@ -32,15 +32,13 @@ HOLD_UNTIL = f"{GROUP}/hold-until"
 MOST_METRICS = 10
 MOST_REPLICAS = 2**31 - 1
 _LONGEST_LABEL = 63
-_LARGEST = 2**60
 _LARGEST_RATIO = 10
 _NAME = re.compile(r"(?!pods$)[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
 _COOLDOWN = {Strategy.STEP: {"up": 180, "down": 300}}
+_STEP = {"tolerance": 15, "toleranceUnit": "Points", "down": 2}
 _CAPITAL = re.compile("([A-Z])")
-_SPEC = spec_schema()
-"""Read at import: a file is not read on the event loop."""
-_MARKS = {"highWatermark", "lowWatermark", "target"}
+_MARKS = ("highWatermark", "lowWatermark", "target")
 _ATTRIBUTES = {
     "scaleUpSeconds": "up",
     "scaleDownSeconds": "down",
@@ -60,28 +58,29 @@ _ATTRIBUTES = {
 """Attributes of `adapter.load.spec` that are not the field's own name in snake case."""
 
 Object = Mapping[str, Any]
-Broken = Iterator[tuple[str, Any, str]]
-"""Broken rules of a part: the field (empty: the part itself), the value, and the remedy."""
 
 
 def parse_policy(source: Source) -> Policy:
-    """Read a policy, with every default filled in. Raises PolicyError with every fault.
-
-    The rules across the fields of a part are tried once the fields themselves are right.
-    """
+    """Read a policy, with every default filled in. Raises PolicyError with every fault."""
     document, faults = as_mapping(source), list[Fault]()
     given = _metadata(document, mapping_at(document, "metadata"), faults)
     spec: dict[str, Any] = {}
     if document.get("spec") is None:
         faults.append(Fault("spec", None, "Required value: write the policy's spec"))
     else:
-        spec = conform(_SPEC, document["spec"], "spec", faults) or {}
-        _judge(spec, faults)
+        spec = conform(SPEC, document["spec"], "spec", RULES, faults) or {}
+    for index, schedule in enumerate(spec.get("schedules", ())):
+        _judge_times(schedule or {}, f"spec.schedules[{index}]", faults)
     if faults:
         raise PolicyError(faults, f"policy {given['namespace']}/{given['name']}".rstrip("/"))
     delay, strategy = spec.pop("delay", {}), Strategy(spec["strategy"])
     for metric in spec["metrics"]:
         metric["delay"] = {} if metric.get("floor") else delay | metric.get("delay", {})
+        # Nano-units, rounded up as the API server rounds quantities.
+        metric |= {key: Fraction(math.ceil(_number(metric[key]) * NANO)) for key in _MARKS if key in metric}
+    for schedule in spec.get("schedules", ()):
+        schedule["timeZone"] = ZoneInfo(schedule["timeZone"])
+    spec |= {key: _number(spec[key]) for key in ("tolerance", "saturationFactor") if key in spec}
     read = {"hpa": given["name"], "tolerance": _TOLERANCE[strategy]} | given | _attributes(spec)
     read["cooldown"] = _COOLDOWN.get(strategy, {}) | read.get("cooldown", {})
     return msgspec.convert(read, Policy, dec_hook=lambda _, value: value)
@@ -110,7 +109,7 @@ def _metadata(document: Object, metadata: Object, faults: list[Fault]) -> dict[s
         faults.append(Fault("metadata.generation", generation, "write an integer"))
     until = None if text is None else parse_time(text)
     if text is not None and until is None:
-        advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
+        advice = "is not a time with an offset, such as 2026-01-01T12:00:00Z; write one, or remove the annotation"
         faults.append(Fault(f"metadata.annotations[{HOLD_UNTIL}]", text, advice))
     return {**read, "generation": generation, "hold_until": until}
 
@@ -125,220 +124,153 @@ def _attributes(value: Any) -> Any:
     return {names[key]: _attributes(item) for key, item in value.items()}
 
 
-def _judge(spec: dict[str, Any], faults: list[Fault]) -> None:
-    """Try every rule; texts that stand for numbers and times are replaced by what they stand for."""
-    for key, read in (("tolerance", _tolerance), ("saturationFactor", _saturation_factor)):
-        if key in spec:
-            spec[key] = _converted(read, spec[key], f"spec.{key}", faults)
-    for index, metric in enumerate(spec.get("metrics", ())):
-        place = f"spec.metrics[{index}]"
-        # Where its source is faulty, nobody knows whether percentages are right.
-        marks = () if any(fault.path.startswith(place) for fault in faults) else metric.keys() & _MARKS
-        for key in sorted(marks):
-            noun = "target" if key == "target" else "watermark"
-            most = _LARGEST_RATIO if _is_share(metric) else _LARGEST
-            metric[key] = _converted(_nano, metric[key], f"{place}.{key}", faults, noun, most)
-        _try(_metric_rules, metric, place, faults)
-        _try(_query_rules, (metric or {}).get("query"), f"{place}.query", faults)
-    _try(_registry_rules, spec.get("registry"), "spec.registry", faults)
-    for index, schedule in enumerate(spec.get("schedules", ())):
-        place = f"spec.schedules[{index}]"
-        for key, parse in _TIMES.items():
-            if schedule and key in schedule:
-                schedule[key] = _converted(parse, schedule[key], f"{place}.{key}", faults)
-        _try(_schedule_rules, schedule, place, faults)
-    _try(_spec_rules, spec, "spec", faults)
-
-
-def _try(rules: Callable[[Any], Broken], part: Object | None, place: str, faults: list[Fault]) -> None:
-    """Try the rules of a part that has no fault yet."""
-    if part is None or any(fault.path.startswith(place) for fault in faults):
+def _judge_times(schedule: Object, place: str, faults: list[Fault]) -> None:
+    """What the CRD cannot judge of a schedule that has no other fault: the time zone, and whether it ever begins."""
+    if any(fault.path.startswith(place) for fault in faults):
         return
-    for key, value, advice in rules(part):
-        faults.append(Fault(f"{place}.{key}".rstrip("."), value, advice))
-
-
-class _ValueError(Exception):
-    """The value is wrong; the text is the remedy."""
-
-
-def _converted(read: Callable[..., Any], value: Any, place: str, faults: list[Fault], *more: Any) -> Any:
     try:
-        return read(str(value), *more)
-    except _ValueError as error:
-        faults.append(Fault(place, value, str(error)))
-        return None
-
-
-def _ratio(text: str) -> Fraction:
-    try:
-        # The exact number that the CRD's rules compute.
-        return parse_quantity(text.replace("%", "e-2"))
-    except QuantityError:
-        raise _ValueError('is neither a percentage such as "80%" nor a ratio such as "0.8"') from None
-
-
-def _tolerance(text: str) -> Fraction:
-    tolerance = _ratio(text)
-    if not 0 <= tolerance < 1:
-        raise _ValueError('tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
-    return tolerance
-
-
-def _saturation_factor(text: str) -> Fraction:
-    factor = _ratio(text)
-    if not 1 <= factor <= _LARGEST_RATIO:
-        raise _ValueError(f'saturationFactor is a number from 1 (off) to {_LARGEST_RATIO}, such as "1.25"')
-    return factor
-
-
-def _nano(text: str, noun: str, most: int) -> Fraction:
-    """A watermark or target in nano-units, rounded up as the API server rounds quantities."""
-    try:
-        value = parse_quantity(text.replace("%", "e-2"))
-    except QuantityError:
-        raise _ValueError("is not a quantity; write a number such as 1200m, 0.5 or 300Mi") from None
-    if value <= 0:
-        raise _ValueError(f"a {noun} must be more than 0")
-    if value > _LARGEST:
-        raise _ValueError(f"a {noun} must be at most 1Ei")
-    if value > most:
-        raise _ValueError('a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"')
-    if text.endswith("%") and most != _LARGEST_RATIO:
-        raise _ValueError("a percentage needs relativeTo: Limit or Request; without it write a quantity such as 1200m")
-    return Fraction(math.ceil(value * NANO))
-
-
-def _cron(text: str) -> str:
-    fields = [field for field in text.split(" ") if field]
-    reason = "it has not five fields" if len(fields) != 5 or fields != text.split() else ""
-    try:
-        if not reason and next(CronSim(text, datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
-            reason = "it never comes"
-    except CronSimError as error:
-        reason = str(error)
-    if reason:
-        raise _ValueError(f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
-    return text
-
-
-def _zone(text: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(text)
+        ZoneInfo(schedule["timeZone"])
     except (ValueError, OSError, LookupError):
-        raise _ValueError("is not a time zone; write a name of the IANA database, such as Asia/Shanghai") from None
+        advice = "is not a time zone; write a name of the IANA database, such as Asia/Shanghai"
+        faults.append(Fault(f"{place}.timeZone", schedule["timeZone"], advice))
+    if next(CronSim(schedule["cron"], datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
+        advice = "invalid cron expression: no date matches it; write five fields, such as 0 11 * * 1-5"
+        faults.append(Fault(f"{place}.cron", schedule["cron"], advice))
 
 
-_TIMES: Mapping[str, Callable[[str], Any]] = {"cron": _cron, "timeZone": _zone}
+def _number(value: Any) -> Fraction:
+    """An amount exactly, a percentage as a ratio: the number that the CRD's rules compute. Raises QuantityError."""
+    return parse_quantity(str(value).replace("%", "e-2"))
+
+
+def _within(value: Any, least: float, most: float, *, below: bool = False) -> bool:
+    """Whether an amount is a quantity from `least` to `most`; `below`: less than that."""
+    try:
+        number = _number(value)
+    except QuantityError:
+        return False
+    return least <= number < most if below else least <= number <= most
+
+
+def _is_quantity(value: Any) -> bool:
+    return _within(value, -math.inf, math.inf)
 
 
 def _is_share(metric: Object) -> bool:
     """Whether its values are compared with limits or requests."""
-    return any("relativeTo" in mapping_at(metric, key) for key in ("resource", "query"))
+    return any("relativeTo" in metric.get(key, {}) for key in ("resource", "query"))
 
 
-def _metric_rules(metric: Object) -> Broken:
-    name, high, low = metric["name"], metric.get("highWatermark"), metric.get("lowWatermark")
-    if not _NAME.fullmatch(name):
-        advice = "a metric name is lower case letters, digits, - and _, begins and ends with a letter or digit, and is "
-        yield "name", name, f"{advice}not pods (effective_pods is a metric of its own)"
-    if ("resource" in metric) == ("query" in metric):
-        yield "", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)"
-    if not metric.keys() & _MARKS:
-        yield "", name, "give highWatermark, lowWatermark, or both; strategies Ratio and Step take target"
-    if high is not None and low is not None and low >= high:
-        yield "lowWatermark", None, "lowWatermark must be below highWatermark"
-    if metric.get("floor"):
-        if "query" not in metric or _is_share(metric):
-            yield "", name, "a floor is a query that gives one number for the service, without relativeTo"
-        if not metric.keys() & {"highWatermark", "target"} or low is not None:
-            its_fields = "highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark"
-            yield "", name, f"a floor has {its_fields}"
-        if "delay" in metric:
-            yield "", name, "a floor has no delay; take it away"
+def _marks(metric: Object) -> Mapping[str, Any]:
+    return {key: metric[key] for key in _MARKS if key in metric}
 
 
-def _query_rules(query: Object) -> Broken:
-    if ("name" in query) == ("promQL" in query):
-        yield "", None, "give exactly one of name (a query of the settings) and promQL"
-    if ("promQL" in query) != ("server" in query):
-        yield "", None, "promQL and server go together; a named query knows its server"
-    if ("relativeTo" in query) != ("resource" in query):
-        yield "", None, "relativeTo and resource go together: whose limits or requests the query is compared with"
-    if "containers" in query and "relativeTo" not in query:
-        yield "", None, "containers only matters together with relativeTo"
+def _converges(spec: Object, towards: str) -> bool:
+    """Whether a metric has the watermark that the count is to converge towards."""
+    key = f"{towards.lower()}Watermark"
+    return spec.get("convergeTowards") != towards or any(key in one and not one.get("floor") for one in spec["metrics"])
 
 
-def _registry_rules(registry: Object) -> Broken:
-    if registry["name"] != KUBERNETES and "service" not in registry:
-        yield "", registry["name"], "a registry needs service, the name the pods register under"
-    foreign = ("service", "namespace", "group", "port", "podNameKey")
-    if registry["name"] == KUBERNETES and registry.keys() & set(foreign):
-        yield "", KUBERNETES, f"registry kubernetes reads the pods themselves; leave {', '.join(foreign)} away"
+def _leaves_band(spec: Object) -> bool:
+    """Whether step.tolerance of strategy Step is less than each target."""
+    step = _STEP | spec.get("step", {})
+    if step["toleranceUnit"] == "Percent":
+        return int(step["tolerance"]) < 100
+    targets = [one for one in spec["metrics"] if "target" in one and not one.get("floor")]
+    return all(_number(one["target"]) > Fraction(step["tolerance"], 100 if _is_share(one) else 1) for one in targets)
 
 
-def _schedule_rules(schedule: Object) -> Broken:
-    least, most = schedule.get("minReplicas"), schedule.get("maxReplicas")
-    if least is None and most is None:
-        yield "", schedule["name"], "a schedule needs minReplicas, maxReplicas or both"
-    elif least is not None and most is not None and least > most:
-        yield "minReplicas", least, "minReplicas must be at most maxReplicas"
+def _has_five(cron: str) -> bool:
+    return len([field for field in cron.split(" ") if field]) == len(cron.split()) == 5
 
 
-def _spec_rules(spec: Object) -> Broken:
-    metrics, strategy = spec["metrics"], spec["strategy"]
-    if all(metric.get("floor") for metric in metrics):
-        yield "metrics", None, "a floor only keeps the count up; give a metric without floor as well"
-    yield from _strategy_rules(spec)
-    if strategy == Strategy.STEP:
-        yield from _step_rules(spec)
-    elif "step" in spec:
-        yield "step", None, "step is for strategy Step; remove it, or write strategy: Step"
-    towards = spec.get("convergeTowards")
-    if towards and strategy != Strategy.WATERMARK:
-        advice = "convergeTowards moves the count between two watermarks; strategies Ratio and Step have one target"
-        yield "convergeTowards", towards, advice
-    elif towards:
-        key = f"{towards.lower()}Watermark"
-        if not any(key in metric and not metric.get("floor") for metric in metrics):
-            yield "convergeTowards", towards, f"convergeTowards {towards} needs a metric with {key}"
+def _ends_after_begin(cron: str) -> bool:
+    """Whether every range of a cron expression ends after it begins."""
+    spans = re.findall(r"([0-9]+)-([0-9]+)", cron)
+    return all(int(first) <= int(last) for first, last in spans) and not _TO_SUNDAY.search(cron)
 
 
-def _strategy_rules(spec: Object) -> Broken:
-    """What the strategy and the algorithm take of each metric."""
-    is_watermark = spec["strategy"] == Strategy.WATERMARK
-    for index, metric in enumerate(spec["metrics"]):
-        place, name = f"metrics[{index}]", metric["name"]
-        if is_watermark and "target" in metric:
-            advice = "target is for strategies Ratio and Step; strategy Watermark takes highWatermark and lowWatermark"
-            yield f"{place}.target", None, advice
-        if not is_watermark and metric.keys() & {"highWatermark", "lowWatermark"}:
-            yield place, name, "strategies Ratio and Step take target, and neither highWatermark nor lowWatermark"
-        if spec["algorithm"] == Algorithm.ABSOLUTE and _is_share(metric):
-            advice = "algorithm Absolute adds up usage; a metric with relativeTo is a ratio and needs algorithm Average"
-            yield place, name, advice
+def _is_cron(cron: str) -> bool:
+    try:
+        CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        return False
+    return True
 
 
-def _step_rules(spec: Object) -> Broken:
-    step = conform(_SPEC["properties"]["step"], spec.get("step", {}), "", [])
-    tolerance, is_ratio = step["tolerance"], step["toleranceUnit"] == ToleranceUnit.PERCENT
-    if spec["algorithm"] == Algorithm.ABSOLUTE:
-        yield "algorithm", "Absolute", "strategy Step compares pods or their average, and needs algorithm Average"
-    if "tolerance" in spec:
-        yield "tolerance", None, "strategy Step has step.tolerance instead of tolerance"
-    if spec["replicaMultiple"] > step["down"]:
-        advice = (
-            f"step.down must be at least replicaMultiple, or a step down ({step['down']}) would be rounded up again"
-        )
-        yield "replicaMultiple", spec["replicaMultiple"], advice
-    advice = "step.tolerance must be less than the target, or no pod would ever be removed; write a smaller one"
-    if is_ratio and tolerance >= 100:
-        yield "step.tolerance", tolerance, advice
-    for metric in () if is_ratio else spec["metrics"]:
-        points = Fraction(tolerance, 100 if _is_share(metric) else 1)
-        if "resource" in metric and not _is_share(metric):
-            advice = "step.tolerance in Points is for queries and for shares of limits or requests; for plain cpu or "
-            yield "metrics", metric["name"], f"{advice}memory write step.toleranceUnit Percent"
-        elif not metric.get("floor") and metric.get("target", math.inf) <= points * NANO:
-            advice += f", or step.toleranceUnit Percent (metric {metric['name']})"
-            yield "step.tolerance", tolerance, advice
+_TO_SUNDAY = re.compile(r"(MON|TUE|WED|THU|FRI|SAT|[1-7])-SUN", re.IGNORECASE)
+_MARK: Sequence[Callable[[Any], bool]] = (
+    _is_quantity,
+    lambda mark: not _is_quantity(mark) or _number(mark) > 0,
+    lambda mark: not _is_quantity(mark) or _number(mark) <= 2**60,
+)
+RULES: Rules = {
+    "spec": (
+        lambda spec: spec["algorithm"] != Algorithm.ABSOLUTE or not any(map(_is_share, spec["metrics"])),
+        lambda spec: _converges(spec, "Low"),
+        lambda spec: spec["strategy"] == Strategy.WATERMARK or "convergeTowards" not in spec,
+        lambda spec: spec["strategy"] != Strategy.WATERMARK or not any("target" in one for one in spec["metrics"]),
+        lambda spec: (
+            spec["strategy"] == Strategy.WATERMARK or all([*_marks(one)] == ["target"] for one in spec["metrics"])
+        ),
+        lambda spec: spec["strategy"] == Strategy.STEP or "step" not in spec,
+        lambda spec: spec["strategy"] != Strategy.STEP or "tolerance" not in spec,
+        lambda spec: spec["strategy"] != Strategy.STEP or spec["algorithm"] != Algorithm.ABSOLUTE,
+        lambda spec: (
+            spec["strategy"] != Strategy.STEP
+            or (_STEP | spec.get("step", {}))["toleranceUnit"] == "Percent"
+            or all("query" in one or _is_share(one) for one in spec["metrics"])
+        ),
+        lambda spec: spec["strategy"] != Strategy.STEP or _leaves_band(spec),
+        lambda spec: (
+            spec["strategy"] != Strategy.STEP or spec["replicaMultiple"] <= (_STEP | spec.get("step", {}))["down"]
+        ),
+        lambda spec: _converges(spec, "High"),
+        lambda spec: not all(one.get("floor") for one in spec["metrics"]),
+    ),
+    "spec.tolerance": (lambda amount: _within(amount, 0, 1, below=True),),
+    "spec.saturationFactor": (lambda amount: _within(amount, 1, _LARGEST_RATIO),),
+    "spec.metrics[]": (
+        lambda metric: ("resource" in metric) != ("query" in metric),
+        lambda metric: bool(_marks(metric)),
+        lambda metric: (
+            not metric.keys() >= {"highWatermark", "lowWatermark"}
+            or _number(metric["lowWatermark"]) < _number(metric["highWatermark"])
+        ),
+        lambda metric: _is_share(metric) or not any(str(mark).endswith("%") for mark in _marks(metric).values()),
+        lambda metric: (
+            not _is_share(metric) or all(_number(mark) <= _LARGEST_RATIO for mark in _marks(metric).values())
+        ),
+        lambda metric: not metric.get("floor") or ("query" in metric and not _is_share(metric)),
+        lambda metric: (
+            not metric.get("floor")
+            or (bool(metric.keys() & {"highWatermark", "target"}) and "lowWatermark" not in metric)
+        ),
+        lambda metric: not metric.get("floor") or "delay" not in metric,
+    ),
+    "spec.metrics[].name": (lambda name: _NAME.fullmatch(name) is not None,),
+    "spec.metrics[].query": (
+        lambda query: ("name" in query) != ("promQL" in query),
+        lambda query: ("promQL" in query) == ("server" in query),
+        lambda query: ("relativeTo" in query) == ("resource" in query),
+        lambda query: "containers" not in query or "relativeTo" in query,
+    ),
+    **{f"spec.metrics[].{key}": _MARK for key in _MARKS},
+    "spec.registry": (
+        lambda registry: registry["name"] == KUBERNETES or "service" in registry,
+        lambda registry: (
+            registry["name"] != KUBERNETES
+            or not registry.keys() & {"service", "namespace", "group", "port", "podNameKey"}
+        ),
+    ),
+    "spec.schedules[]": (
+        lambda schedule: bool(schedule.keys() & {"minReplicas", "maxReplicas"}),
+        lambda schedule: schedule.get("minReplicas", 0) <= schedule.get("maxReplicas", MOST_REPLICAS),
+    ),
+    "spec.schedules[].cron": (
+        _has_five,
+        lambda cron: not _has_five(cron) or _ends_after_begin(cron),
+        lambda cron: not _has_five(cron) or not _ends_after_begin(cron) or _is_cron(cron),
+    ),
+}
+"""Whether a part that is right by itself keeps each of the CRD's rules, in the order in which the CRD has them."""

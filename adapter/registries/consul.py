@@ -16,9 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import digest
-from adapter.registries.servers import Servers, path_segment, refusal
-from adapter.registries.source import Answer, ServiceKey
+from adapter.registries.servers import Servers, digest, path_segment, refusal
+from adapter.registries.source import Answer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
@@ -26,6 +25,8 @@ from adapter.settings.registries import ConsulRegistry
 
 GAP_SECONDS = 0.2
 """The shortest time between two lists of one service: a rollout of 500 pods would be 500 answers of 1 MiB."""
+COMMIT_SECONDS = (0.02, 0.05, 0.1, 0.3, 1.0)
+"""Pauses before a list that is older than the change is read again: a server streams a change before it commits it."""
 AT_ONCE = 8
 """Concurrent lists: after a reconnect all services are listed together."""
 CRITICAL = "CRITICAL"
@@ -43,6 +44,7 @@ _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that n
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
 _LAN = ("lan_ipv4", "lan_ipv6")
+_RIGHTS = "give the token service:read on the service and node:read"
 
 
 class _Address(msgspec.Struct, rename="pascal"):
@@ -82,15 +84,15 @@ _ENTRIES = Decoder(list[_Entry])
 
 
 class _Last(NamedTuple):
-    """The last list of a service: its server, the index to wait with, the digests of the bodies, and the list.
+    """The last list of a service: its server, the index `at` which to wait, the digests of the bodies, and the list.
 
     `until` (the loop's time): how long an equal answer to a blocking query confirms it.
     """
 
     server: str = ""
-    revision: int = 0
-    waited: bytes = b""
-    listed: bytes = b""
+    at: int = 0
+    waited: str = ""
+    listed: str = ""
     answer: Answer = Answer(())
     until: float = 0.0
 
@@ -122,98 +124,80 @@ class ConsulSource:
         """Wait for a list newer than the last one of this server, if there was one, and read the list if it changed."""
         if last.server != server:
             last = _Last(server)
-        now, waited_for, waited = asyncio.get_running_loop().time, 0, b""
-        if last.revision:
+        now, changed_at, waited = asyncio.get_running_loop().time, 0, ""
+        if last.at:
             # A random length, so that queries that began together do not end together.
             wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
-            params = {**self._where(key), "index": str(last.revision), "wait": f"{wait * 1000:.0f}ms"}
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
-            reply = await self._query(server, key, params, deadline)
-            waited_for, waited = _headers(reply, server).revision, digest(reply.body)
-            if waited_for == last.revision and waited == last.waited and now() < last.until:
+            reply = await self._query(server, key, deadline, index=str(last.at), wait=f"{wait * 1000:.0f}ms")
+            changed_at, waited = _index(reply), digest(reply.body)
+            if changed_at == last.at and waited == last.waited and now() < last.until:
                 return last
-        async with self._list_slots:
-            reply = await self._query(server, key, self._where(key))
-        headers = _headers(reply, server)
-        if headers.revision < 1:
-            raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
-        if headers.filtered:
-            raise NotAllowed(
-                f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
-            )
-        listed, answer = digest(reply.body), last.answer
+        pauses = list(COMMIT_SECONDS)
+        reply = await self._list(server, key)
+        while last.at < changed_at > _index(reply) and pauses:
+            await asyncio.sleep(pauses.pop(0))
+            reply = await self._list(server, key)
+        index, listed, answer = _index(reply), digest(reply.body), last.answer
+        if index < 1:
+            raise WrongRegistryAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
+        if reply.headers.get("X-Consul-Results-Filtered-By-ACLs") == "true":
+            raise NotAllowed(f"the token may not see all of {key}; {_RIGHTS}")
         if listed != last.listed:
-            try:
-                answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
-            except WrongRegistryAnswer as error:
-                raise error.with_context(server) from error
-        if not answer.instances and headers.default_deny and not self._settings.token_file:
+            answer = read_entries(reply.body, self._settings.pod_name_key, self._settings.warning_is_out)
+        denies = reply.headers.get("X-Consul-Default-ACL-Policy") == "deny"
+        if not answer.instances and denies and not self._settings.token_file:
             raise NotAllowed(
-                f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
+                f"an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
         # An index that went back (a restored or another server) is not waited with.
-        index = 0 if waited_for < last.revision else max(headers.revision, waited_for)
+        index = 0 if changed_at < last.at else max(index, changed_at)
         return _Last(server, index, waited, listed, answer, now() + LIST_SECONDS)
 
-    async def _query(
-        self, server: str, key: ServiceKey, params: Mapping[str, str], deadline: float | None = None
-    ) -> Reply:
-        path = f"/v1/health/service/{path_segment(key.service)}"
-        return await self._servers.send("GET", server, path, params=params, deadline=deadline)
+    async def _list(self, server: str, key: ServiceKey) -> Reply:
+        async with self._list_slots:
+            return await self._query(server, key)
 
-    def _where(self, key: ServiceKey) -> dict[str, str]:
-        """The query parameters that place a service."""
-        places = {
+    async def _query(self, server: str, key: ServiceKey, deadline: float | None = None, **waiting: str) -> Reply:
+        """The health endpoint's answer about a service. Raises SourceError for one that is no list."""
+        place = {
             "dc": self._settings.datacenter,
             "ns": key.namespace or self._settings.namespace,
             "partition": self._settings.partition,
         }
-        return {name: value for name, value in places.items() if value}
+        params = {**{name: value for name, value in place.items() if value}, **waiting}
+        path = f"/v1/health/service/{path_segment(key.service)}"
+        reply = await self._servers.send("GET", server, path, params=params, deadline=deadline)
+        streamed = reply.headers.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
+        if reply.status != 200:
+            raise _refused(reply)
+        if reply.headers.get("X-Consul-KnownLeader") == "false" and not streamed:
+            raise SourceFailing("this Consul server knows no leader; look after the cluster's quorum")
+        return reply
 
 
-class _Headers(NamedTuple):
-    """The headers of an answer.
-
-    `revision`: the index; 0 if the header is missing or not a number. `filtered`: the token may not see all of it.
-    `default_deny`: services that no token allows are hidden, without a sign of it in answers to requests without token.
-    """
-
-    revision: int
-    filtered: bool
-    default_deny: bool
+def _index(reply: Reply) -> int:
+    """The index of an answer; 0 if the header is missing or not a number."""
+    index = reply.headers.get("X-Consul-Index", "")
+    return int(index) if index.isdecimal() else 0
 
 
-def _headers(reply: Reply, server: str) -> _Headers:
-    """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
-    if reply.status != 200:
-        error = refusal(reply)
-        if reply.status in {401, 403} and b"ACL not found" in reply.body:
-            unknown = "Consul does not know the token in tokenFile"
-            raise NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
-        if reply.status in {401, 403}:
-            advice = "give the token service:read on the service and node:read"
-            raise NotAllowed(f"{server}: {error}; {advice}", public=error.public)
-        connections = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        raise error.with_context(server, connections if reply.status == 429 else "")
-    values = reply.headers
-    streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
-    if values.get("X-Consul-KnownLeader") == "false" and not streamed:
-        raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
-    index = values.get("X-Consul-Index", "")
-    return _Headers(
-        revision=int(index) if index.isdecimal() else 0,
-        filtered=values.get("X-Consul-Results-Filtered-By-ACLs") == "true",
-        default_deny=values.get("X-Consul-Default-ACL-Policy") == "deny",
-    )
+def _refused(reply: Reply) -> SourceError:
+    error = refusal(reply)
+    if reply.status in {401, 403} and b"ACL not found" in reply.body:
+        return NotAuthenticated(f"{error}; Consul does not know the token in tokenFile", public=error.public)
+    if reply.status in {401, 403}:
+        return NotAllowed(f"{error}; {_RIGHTS}", public=error.public)
+    if reply.status == 429:
+        advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
+        return SourceFailing(f"{error}; {advice}", public=error.public)
+    return error
 
 
 def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:
     """The instances of an answer of the health endpoint. Raises WrongRegistryAnswer."""
-    try:
-        entries = _ENTRIES.decode(body)
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"not an answer of Consul's health endpoint: {error}") from error
+    entries = decoded(_ENTRIES, body, "not an answer of Consul's health endpoint")
     return Answer(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
 
 

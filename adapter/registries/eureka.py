@@ -13,16 +13,13 @@ element, keys vary in case, and unknown values may be null.
 """
 
 import math
-from collections.abc import AsyncGenerator
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import CONNECTIONS, Polled, digest, poll
-from adapter.registries.servers import Servers, path_segment
-from adapter.registries.source import Answer, ServiceKey
+from adapter.registries.servers import Polled, PolledSource, digest, path_segment
+from adapter.registries.source import Answer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import (
@@ -36,6 +33,13 @@ from adapter.settings.registries import EurekaRegistry
 
 _JsonNumber = int | float | str | None
 _PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
+_CAUSES: dict[int, tuple[type[SourceError], str]] = {
+    401: (NotAuthenticated, "wrong user or password; check username and passwordFile"),
+    # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
+    403: (SourceFailing, "it has just started and waits for its peers, or this user may not read it"),
+    # Some servers answer a wrong prefix in the same way.
+    404: (UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"),
+}
 
 
 class _Port(msgspec.Struct):
@@ -74,45 +78,22 @@ class _Document(msgspec.Struct):
 _DOCUMENT = Decoder(_Document)
 
 
-class EurekaSource:
+class EurekaSource(PolledSource[EurekaRegistry]):
     """Follows applications of one Eureka: a GET of each in an interval. Eureka has no namespaces and groups."""
 
-    def __init__(self, settings: EurekaRegistry) -> None:
-        self._settings = settings
-        self._servers = Servers(settings, at_once=CONNECTIONS)
-
-    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
-        """The instance lists of an application. Raises SourceError."""
-        return poll(
-            self._settings.interval_seconds,
-            lambda last: self._servers.ask(partial(self._read, key, last)),
-        )
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
-
-    async def _read(self, key: ServiceKey, last: str, server: str) -> Polled | None:
+    async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
+        """As `PolledSource` describes. Eureka knows no ETags, but unchanged answers are equal: the tag is a digest."""
         name = key.service.upper()  # Eureka's names are case-insensitive
-        reply = await self._servers.send("GET", server, f"/apps/{path_segment(name)}")
+        reply = await self.servers.send("GET", server, f"/apps/{path_segment(name)}")
         if reply.status != 200:
-            raise _refused(reply, server)
-        # Eureka knows no ETags, but unchanged answers are equal.
-        found = digest(reply.body).hex()
-        if found == last:
-            return None
-        try:
-            return Polled(read_application(reply.body, name, self._settings.pod_name_key), found)
-        except WrongRegistryAnswer as error:
-            raise error.with_context(server) from error
+            raise _refused(reply)
+        found = digest(reply.body)
+        return Polled(read_application(reply.body, name, self.settings.pod_name_key), found) if found != tag else None
 
 
 def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
     """The instances of this application, by id. Raises WrongRegistryAnswer."""
-    try:
-        application = _DOCUMENT.decode(body).application
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"not the JSON of Eureka ({error}); check the address") from error
+    application = decoded(_DOCUMENT, body, "not the JSON of Eureka; check the address").application
     if application.name.upper() != name.upper():
         raise WrongRegistryAnswer(f"the answer is of {application.name!r}, not of {name!r}")
     listed = application.instance or []
@@ -134,7 +115,7 @@ def _instance(info: _Info, pod_name_key: str) -> Instance:
         ip=info.ip_addr or "",
         port=_enabled(info.port, usual=True) or _enabled(info.secure_port, usual=False),
         status=override if override in _PULLED_OUT and status != "UP" else status,
-        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+        pod_name=metadata.get(pod_name_key, ""),
         registered_at=registered / 1000 if registered else None,
         metadata=metadata,
     )
@@ -157,19 +138,10 @@ def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:
     return int(number) if used and number else None
 
 
-def _refused(reply: Reply, server: str) -> SourceError:
+def _refused(reply: Reply) -> SourceError:
     """The error of an answer without a list: a cause instead of the server's long HTML page."""
-    status = reply.status
-    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
-    kind: type[SourceError] = WrongRegistryAnswer
-    why = "this is not an answer of Eureka; check the address"
-    if status == 404:  # some servers answer a wrong prefix in the same way
-        kind, why = UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"
-    elif status == 401:
-        kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
-    elif status == 403:
-        # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
-        kind, why = SourceFailing, "it has just started and waits for its peers, or this user may not read it"
-    elif status == 429 or status >= 500:
+    kind, why = _CAUSES.get(reply.status, (WrongRegistryAnswer, "this is not an answer of Eureka; check the address"))
+    if reply.status == 429 or reply.status >= 500:
         kind, why = SourceFailing, "the server is in trouble itself; see its log"
-    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
+    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
+    return kind(f"HTTP {reply.status}: {why}{where}", public=f"HTTP {reply.status}: {why}")

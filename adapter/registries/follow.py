@@ -69,8 +69,13 @@ class Follower:
                 self.cache.failed(key, error)
             except Exception as error:  # noqa: BLE001  after any fault this service is asked again
                 _log.exception("registry_source_failed", registry=key.registry, service=str(key))
-                self.cache.failed(key, SourceError(f"the adapter's own fault: {error!r}"))
+                self.cache.failed(key, own_fault(error))
             await asyncio.sleep(min(backoff.next(), self._longest_pause))
+
+
+def own_fault(error: Exception) -> SourceError:
+    """The error of a service about which this program fails."""
+    return SourceError(f"the adapter's own fault: {error!r}", public="the adapter's own fault")
 
 
 class _Connection(NamedTuple):
@@ -176,7 +181,7 @@ _SOURCES = {
     "Polaris": ("polaris", "PolarisSource"),
     "Eureka": ("eureka", "EurekaSource"),
     "Consul": ("consul", "ConsulSource"),
-    "Nacos": ("nacos.source", "NacosSource"),
+    "Nacos": ("nacos", "NacosSource"),
     "ZooKeeper": ("zookeeper.source", "ZooKeeperSource"),
 }
 """Module and class of each type's source; imported when first needed, because some need an extra."""

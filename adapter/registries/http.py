@@ -5,16 +5,14 @@ it pulled out.
 """
 
 import ipaddress
-from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Annotated, Literal
 
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import CONNECTIONS, Polled, poll
-from adapter.registries.servers import Servers, refusal
-from adapter.registries.source import Answer, PartialAnswer, ServiceKey
+from adapter.registries.servers import Polled, PolledSource, refusal
+from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import UnknownService, WrongRegistryAnswer
 from adapter.settings.registries import HttpRegistry
@@ -47,54 +45,33 @@ class _Document(msgspec.Struct):
 _DOCUMENT = Decoder(_Document)
 
 
-class HttpSource:
+class HttpSource(PolledSource[HttpRegistry]):
     """Follows services of one platform: a GET in each interval, with the ETag of the last document."""
 
-    def __init__(self, settings: HttpRegistry) -> None:
-        self._interval = settings.interval_seconds
-        self._servers = Servers(settings, at_once=CONNECTIONS)
-
-    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
-        """The documents about a service. Raises SourceError."""
-        return poll(self._interval, lambda etag: self._read(key, etag))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
-
-    async def _read(self, key: ServiceKey, etag: str) -> Polled | None:
-        server = self._servers.current
+    async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
+        """As `PolledSource` describes; the tag is the document's ETag."""
         names = {"service": key.service, "namespace": key.namespace, "group": key.group}
-        reply = await self._servers.send(
-            "GET",
-            server,
-            "",
-            params={name: value for name, value in names.items() if value},
-            headers={"If-None-Match": etag} if etag else None,
+        params = {name: value for name, value in names.items() if value}
+        reply = await self.servers.send(
+            "GET", server, "", params=params, headers={"If-None-Match": tag} if tag else None
         )
         found = reply.headers.get("ETag", "")
-        if reply.status == HTTPStatus.NOT_MODIFIED and etag:
+        if reply.status == HTTPStatus.NOT_MODIFIED and tag:
             # A proxy that compresses adds the mark of weakness to some answers and not to others.
-            if found and found.removeprefix("W/") != etag.removeprefix("W/"):
-                raise WrongRegistryAnswer(f"{server}: HTTP 304 confirms ETag {found}, not {etag}, which was sent")
+            if found and found.removeprefix("W/") != tag.removeprefix("W/"):
+                raise WrongRegistryAnswer(f"HTTP 304 confirms ETag {found}, not {tag}, which was sent")
             return None
         if reply.status == HTTPStatus.NOT_FOUND:
             unknown = "HTTP 404: the platform knows no such service; check its name"
-            raise UnknownService(f"{server}: {unknown}, or the url", public=unknown)
+            raise UnknownService(f"{unknown}, or the url", public=unknown)
         if reply.status != HTTPStatus.OK:
-            raise refusal(reply).with_context(server)
-        try:
-            return Polled(read_document(reply.body, key.service), found)
-        except WrongRegistryAnswer as error:
-            raise error.with_context(server) from error
+            raise refusal(reply)
+        return Polled(read_document(reply.body, key.service), found)
 
 
 def read_document(body: bytes, service: str) -> Answer:
     """The answer of a document about this service. Raises WrongRegistryAnswer that names the fault and its place."""
-    try:
-        document = _DOCUMENT.decode(body)
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"the document does not follow docs/registries-http.md: {error}") from error
+    document = decoded(_DOCUMENT, body, "the document does not follow docs/registries-http.md")
     if not document.service:
         raise WrongRegistryAnswer(
             f'the document does not name its service: write "service": "{service}" into it, as requested'

@@ -6,7 +6,7 @@ moves between slices. It is out only where no copy serves, because any serving c
 with publishNotReadyAddresses `ready` is always true, and `serving` is still correct.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -42,24 +42,21 @@ def decode_listing(body: bytes | msgspec.Raw) -> Listing:
     return listing(decode_slice(body))
 
 
-def listing(endpoint_slice: EndpointSlice) -> Listing:
-    """The listing of a slice."""
-    namespace = shared(endpoint_slice.metadata.namespace)
+def listing(endpoint_slice: EndpointSlice, namespace: str = "") -> Listing:
+    """The listing of a slice; `namespace`: of one that does not name its own."""
+    namespace, name = shared(endpoint_slice.metadata.namespace or namespace), endpoint_slice.metadata.name
     copies: dict[str, tuple[_Copy, ...]] = {}
-    for name, copy in _copies(endpoint_slice, namespace):
-        copies[name] = (*copies.get(name, ()), copy)
-    return Listing(namespace, endpoint_slice.metadata.name, copies)
+    for endpoint in endpoint_slice.endpoints or ():
+        target = endpoint.target_ref
+        if target is not None and target.kind == "Pod" and target.namespace in {"", namespace}:
+            copies[target.name] = (*copies.get(target.name, ()), _Copy(name, target.uid, endpoint.is_serving))
+    return Listing(namespace, name, copies)
 
 
 def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name: str, pod_uid: str) -> bool | None:
     """True where a copy of the pod in these slices serves, False where none does, None where none is listed."""
-    copies = [
-        copy
-        for endpoint_slice in slices
-        if endpoint_slice.metadata.namespace in {"", namespace}
-        for name, copy in _copies(endpoint_slice, namespace)
-        if name == pod_name
-    ]
+    listings = [listing(one, namespace) for one in slices]
+    copies = [copy for one in listings if one.namespace == namespace for copy in one.copies.get(pod_name, ())]
     return _any_serving(copies, pod_uid)
 
 
@@ -78,8 +75,7 @@ class Endpoints:
         """A slice was added (`old` None), changed, or deleted (`new` None)."""
         current = new or old
         assert current is not None
-        before = old.copies if old is not None else {}
-        after = new.copies if new is not None else {}
+        before, after = old.copies if old else {}, new.copies if new else {}
         for name in before.keys() | after.keys():
             if before.get(name) == after.get(name):
                 continue
@@ -104,19 +100,6 @@ def _serving_by_uid(copies: Iterable[_Copy]) -> dict[str, bool]:
 
 
 def _any_serving(copies: Iterable[_Copy], uid: str) -> bool | None:
-    listed = None
-    for copy in copies:
-        # Without a UID on either side the name matches; a copy with another UID is of an earlier pod.
-        if not copy.uid or not uid or copy.uid == uid:
-            if copy.serving:
-                return True
-            listed = False
-    return listed
-
-
-def _copies(endpoint_slice: EndpointSlice, namespace: str) -> Iterator[tuple[str, _Copy]]:
-    """The pods of this namespace that a slice lists."""
-    for endpoint in endpoint_slice.endpoints or ():
-        target = endpoint.target_ref
-        if target is not None and target.kind == "Pod" and target.namespace in {"", namespace}:
-            yield target.name, _Copy(endpoint_slice.metadata.name, target.uid, endpoint.is_serving)
+    # Without a UID on either side the name matches; a copy with another UID is of an earlier pod.
+    states = [copy.serving for copy in copies if not copy.uid or not uid or copy.uid == uid]
+    return any(states) if states else None

@@ -3,14 +3,10 @@
 `isolate`, weight 0 and `healthy: false` pull an instance out.
 """
 
-from collections.abc import AsyncGenerator
-from functools import partial
-
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import CONNECTIONS, Polled, poll
-from adapter.registries.servers import Servers, refusal
+from adapter.registries.servers import Polled, PolledSource, refusal
 from adapter.registries.source import Answer, ServiceKey
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
@@ -60,34 +56,17 @@ class _Answer(msgspec.Struct, rename="camel"):
 _ANSWER = Decoder(_Answer)
 
 
-class PolarisSource:
+class PolarisSource(PolledSource[PolarisRegistry]):
     """Follows services in one Polaris: a request in each interval, with the revision of the last list."""
 
-    def __init__(self, settings: PolarisRegistry) -> None:
-        self._settings = settings
-        self._servers = Servers(settings, at_once=CONNECTIONS)
-
-    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
-        """The instance lists of a service. Raises SourceError."""
-        return poll(
-            self._settings.interval_seconds,
-            lambda revision: self._servers.ask(partial(self._read, key, revision)),
-        )
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._servers.close()
-
-    async def _read(self, key: ServiceKey, revision: str, server: str) -> Polled | None:
-        named = {"name": key.service, "namespace": key.namespace or self._settings.namespace, "revision": revision}
+    async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
+        """As `PolledSource` describes; the tag is the list's revision."""
+        named = {"name": key.service, "namespace": key.namespace or self.settings.namespace, "revision": tag}
         question = {"type": INSTANCES, "service": named}
-        reply = await self._servers.send("POST", server, "/v1/Discover", json=question)
-        try:
-            polled = read_answer(reply, key.service, named["namespace"], self._settings.pod_name_key)
-            if polled is None and not revision:
-                raise WrongRegistryAnswer("it answers 'no change' to a request for the whole list")
-        except SourceError as error:
-            raise error.with_context(server) from error
+        reply = await self.servers.send("POST", server, "/v1/Discover", json=question)
+        polled = read_answer(reply, key.service, named["namespace"], self.settings.pod_name_key)
+        if polled is None and not tag:
+            raise WrongRegistryAnswer("it answers 'no change' to a request for the whole list")
         return polled
 
 
@@ -121,7 +100,7 @@ def _instance(listed: _Instance, pod_name_key: str) -> Instance:
         healthy=listed.healthy is not False,
         weight=listed.weight,
         isolated=listed.isolate is True,
-        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+        pod_name=metadata.get(pod_name_key, ""),
         metadata=metadata,
     )
 

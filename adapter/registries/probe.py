@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from adapter.load.roster import Roster
 from adapter.registries.cache import Trouble, trouble
-from adapter.registries.follow import open_source
+from adapter.registries.follow import open_source, own_fault
 from adapter.registries.source import ServiceKey, Source, UnreadableRegistrations
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import Registry
@@ -35,41 +35,43 @@ async def probe(
 
     Takes the settings' timeout and a second at most. `clock` gives epoch seconds; `opener` makes a server's source.
     """
-    of_each = ((address, settings.with_address(address)) for address in settings.addresses)
     return list(
-        await asyncio.gather(*(_probe_server(server, own, opener(own), keys, clock) for server, own in of_each))
+        await asyncio.gather(
+            *(_probe_server(settings.with_address(each), keys, clock, opener) for each in settings.addresses)
+        )
     )
 
 
 async def _probe_server(
-    server: str, settings: Registry, source: Source, keys: Collection[ServiceKey], clock: Callable[[], float]
+    settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float], opener: Callable[[Registry], Source]
 ) -> ProbeResult:
+    source, ordered = opener(settings), sorted(keys)
     try:
-        found = await asyncio.gather(*(_first_answer(source, server, settings, key, clock) for key in keys))
+        found = await asyncio.gather(*(_first_answer(source, settings, key, clock) for key in ordered))
     finally:
         await source.close()
-    by_key = dict(sorted(zip(keys, found, strict=True)))
+    by_key = list(zip(ordered, found, strict=True))
     return ProbeResult(
-        server=server,
-        instances={key: each for key, each in by_key.items() if isinstance(each, Roster)},
-        troubles={key: each for key, each in by_key.items() if isinstance(each, Trouble)},
+        server=settings.addresses[0],
+        instances={key: each for key, each in by_key if isinstance(each, Roster)},
+        troubles={key: each for key, each in by_key if isinstance(each, Trouble)},
     )
 
 
 async def _first_answer(
-    source: Source, server: str, settings: Registry, key: ServiceKey, clock: Callable[[], float]
+    source: Source, settings: Registry, key: ServiceKey, clock: Callable[[], float]
 ) -> Roster | Trouble:
     seconds = settings.timeout_seconds
     try:
         async with asyncio.timeout(seconds + MARGIN_SECONDS), contextlib.aclosing(source.instances(key)) as answers:
             answer = await anext(answers)
     except TimeoutError:
-        late = SourceUnreachable(f"{server}: no answer within {seconds:g} s", public="timed out")
-        return trouble(late, settings)
+        late = f"{settings.addresses[0]}: no answer within {seconds:g} s"
+        return trouble(SourceUnreachable(late, public="timed out"), settings)
     except SourceError as error:
         return trouble(error, settings)
     except Exception as error:  # noqa: BLE001  a fault of this program is a finding, too
-        return trouble(SourceError(f"the adapter's own fault: {error!r}", public="the adapter's own fault"), settings)
+        return trouble(own_fault(error), settings)
     found = answer.roster(clock())
     if answer.unreadable:
         return replace(found, error=trouble(UnreadableRegistrations(answer.unreadable), settings).sentence)

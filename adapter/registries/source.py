@@ -2,12 +2,17 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy
 from adapter.load.states import service_registry
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import WrongRegistryAnswer
+
+T = TypeVar("T")
 
 
 class ServiceKey(NamedTuple):
@@ -88,3 +93,11 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Close the connections. All iterators are closed before."""
+
+
+def decoded(decoder: Decoder[T], body: bytes, otherwise: str) -> T:
+    """The value in an answer. Raises WrongRegistryAnswer with the sentence `otherwise` for one of another shape."""
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"{otherwise}: {error}") from error

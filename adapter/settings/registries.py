@@ -107,7 +107,7 @@ class PolledRegistry(HttpAsked):
 
 
 class NacosRegistry(PolledRegistry, Login):
-    """Nacos 2.x or 3.x, or a server that speaks its protocols. Services without push are polled."""
+    """Nacos 2.x or 3.x, or a server that speaks its HTTP API."""
 
     credential_fields = (("username", "password_file"), ("access_key_file", "secret_key_file"))
     default_namespace = "public"
@@ -126,10 +126,6 @@ class NacosRegistry(PolledRegistry, Login):
     """File with the access key id of a managed Nacos that signs requests."""
     secret_key_file: str = ""
     """File with the secret of that access key."""
-    push: bool = True
-    """Whether to subscribe by gRPC, so that changes are pushed. Services are polled if that fails."""
-    grpc_port_offset: Annotated[int, Field(ge=-65535, le=65535)] = 1000
-    """What to add to a server's port for gRPC."""
     admin: bool = False
     """Whether to read the lists for administrators (from 2.2.1 on), which show disabled instances and true health."""
 

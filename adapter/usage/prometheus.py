@@ -2,51 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
-
-import structlog
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
-from adapter.runtime.backoff import LogOnce
-from adapter.runtime.source_errors import QueryRejected, SourceError
+from adapter.runtime.source_errors import QueryRejected
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.polling import AheadDates, interval_shares, retry_delay, with_last_answer
+from adapter.usage.polling import AheadDates, Polled, Poller
 from adapter.usage.prometheus_api import PrometheusClient, Sample
 from adapter.usage.promql import ended_question, question
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.query_results import Answer, QueryResult, build_result
 from adapter.usage.series import NamedQueryResult
 
-UNCOUNTED_SECONDS = 3600.0
-"""Where a server refuses the question for the numbers of samples, it is asked again after so long."""
 LARGE_SAMPLES = 2000
 """An answer with more samples is read in a thread."""
 
 T = TypeVar("T")
-
-_log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _QueryState:
-    """The last result of a query. `cause`: why the last poll failed, in words that policies may show.
-
-    `failures` in a row. `refused_at` (monotonic seconds), `refusal`: when and why the server last refused to count
-    samples. `agreed`: windows of several selectors have held equally many samples.
-    """
-
-    result: QueryResult | None = None
-    cause: str = ""
-    failures: int = 0
-    refused_at: float = float("-inf")
-    refusal: str = ""
-    agreed: bool = False
-
-
-_NOTHING = _QueryState()
 
 
 class Prometheus:
@@ -67,19 +41,18 @@ class Prometheus:
         clock: Callable[[], float],
         metrics: Metrics,
     ) -> None:
-        self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
         self._clients: dict[str, PrometheusClient] = {}
-        self._states: dict[InstantQuery, _QueryState] = {}
-        self._ahead: dict[InstantQuery, AheadDates] = {}
-        self._log_once = LogOnce()
-        self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
         self._wanted: frozenset[WorkloadQuery] = frozenset()
         self._resolved: dict[WorkloadQuery, InstantQuery | str] = {}
         self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
         self._shared: dict[str, InstantQuery | str] = {}
-        self._changed = asyncio.Event()
+        self._poller = Poller[InstantQuery, QueryResult](
+            lambda: self._users, self._fetch, lambda query: on_change(frozenset(self._users.get(query, ()))),
+            source=lambda query: f"prometheus/{query.server}", interval=lambda query: query.interval,
+            prepare=self._update_clients, metrics=metrics,
+        )  # fmt: skip
         self.reload(servers, queries, inline_allowed=inline_allowed)
 
     # --- queries ---
@@ -106,7 +79,7 @@ class Prometheus:
         for wanted, query in self._resolved.items():
             if isinstance(query, InstantQuery):
                 self._users.setdefault(query, set()).add(wanted)
-        self._changed.set()
+        self._poller.refresh()
 
     # --- results ---
 
@@ -116,41 +89,35 @@ class Prometheus:
         resolved = self._resolved.get(wanted) or self._catalog.resolve(wanted)
         if isinstance(resolved, str):
             return QuerySamples(max_age=self._catalog.max_age(query), error=resolved, undefined=True)
-        state = self._states.get(resolved, _NOTHING)
-        by_pod = resolved.by_pod
-        if by_pod is None and state.result is not None and state.result.counted:
-            by_pod = state.result.by_pod
-        nothing = QuerySamples(max_age=resolved.max_age, interval=resolved.interval)
-        samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
-        fetched_at = state.result.fetched_at if state.result else None
+        state, by_pod = self._poller.state(resolved), resolved.by_pod
+        samples = QuerySamples(max_age=resolved.max_age)
+        if state.result is not None:
+            samples = state.result.of(namespace, resolved.max_age)
+            by_pod = state.result.by_pod if by_pod is None and state.result.counted else by_pod
         return replace(
             samples,
             window=resolved.window,
             behind=resolved.inputs.behind,
             interval=resolved.interval,
             by_pod=by_pod,
-            error=with_last_answer(state.cause, fetched_at) if state.cause else samples.error,
+            error=_error(resolved, state) or samples.error,
         )
 
     def count_refusal(self, query: InstantQuery) -> str:
         """Why the numbers of samples in a query's windows are not known; empty where they are, or do not matter."""
         if query.inputs.uncounted:
             return f"it has {'windows of different lengths' if query.inputs.windows else 'subqueries'}"
-        state = self._states.get(query, _NOTHING)
-        if state.refusal:
-            return state.refusal
-        if query.inputs.windows and state.result is not None and not state.agreed:
-            return "its windows have different scrape intervals"
-        return ""
+        result = self._poller.state(query).result
+        is_unknown = query.inputs.windows and result is not None and not result.agreed
+        return "its windows have different scrape intervals" if is_unknown else ""
 
     def named_result(self, name: str) -> NamedQueryResult | None:
         """The last result of a named query without variables; None if there is no such query."""
         query, named = self._shared.get(name), self._catalog.named(name)
         if query is None or named is None:
             return None
-        state = self._states.get(query, _NOTHING) if isinstance(query, InstantQuery) else _NOTHING
-        cause = query if isinstance(query, str) else state.cause
-        result = state.result
+        state = self._poller.state(query) if isinstance(query, InstantQuery) else Polled()
+        error, result = query if isinstance(query, str) else _error(query, state), state.result
         return NamedQueryResult(
             name=name,
             by_pod=named.scope == "Pods",
@@ -158,8 +125,8 @@ class Prometheus:
             namespace_label=named.namespace_label,
             max_age=named.max_age_seconds,
             series=result.series if result else {},
-            fetched_at=result.fetched_at if result else None,
-            error=cause or (result.faults.get("") if result else None),
+            fetched_at=state.fetched_at,
+            error=error or (result.faults.get("") if result else None),
         )
 
     def named_results(self) -> Iterator[NamedQueryResult]:
@@ -171,128 +138,48 @@ class Prometheus:
     async def run(self) -> None:
         """Poll until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    await self._update_clients()
-                    for query in self._users.keys() - self._pollers.keys():
-                        if query.server in self._clients:  # the next update creates clients of servers added meanwhile
-                            self._pollers[query] = tasks.create_task(self._poll(query))
-                    for query in self._pollers.keys() - self._users.keys():
-                        self._pollers.pop(query).cancel()
-                    for query in self._states.keys() - self._users.keys():
-                        self._log_once.clear(query)
-                    for by_query in (self._states, self._ahead):
-                        for query in by_query.keys() - self._users.keys():
-                            del by_query[query]
-                    await self._changed.wait()
-                    self._changed.clear()
+            await self._poller.run()
         finally:
-            for name in list(self._clients):
-                await self._close_client(name)
+            for client in self._clients.values():
+                await client.close()
+            self._clients.clear()
 
     async def _update_clients(self) -> None:
         """Create clients of new and changed servers; queries of a changed server are polled again."""
-        changed = [name for name, client in self._clients.items() if self._settings.get(name) != client.settings]
-        for name in changed:
-            await self._close_client(name)
-            for query, state in self._states.items():
-                if query.server == name:  # another server may be there now
-                    self._states[query] = replace(state, failures=0, refused_at=float("-inf"))
+        for name, client in list(self._clients.items()):
+            if self._settings.get(name) != client.settings:
+                await self._poller.stop(lambda query, server=name: query.server == server)  # type: ignore[misc]
+                del self._clients[name]
+                await client.close()
         for name, settings in self._settings.items():
             if name not in self._clients:
                 self._clients[name] = PrometheusClient(settings)
 
-    async def _close_client(self, name: str) -> None:
-        pollers = [self._pollers.pop(query) for query in list(self._pollers) if query.server == name]
-        for task in pollers:
-            task.cancel()
-        await asyncio.gather(*pollers, return_exceptions=True)
-        await self._clients.pop(name).close()
+    async def _fetch(self, query: InstantQuery, last: QueryResult | None, ahead: AheadDates) -> QueryResult:
+        """Ask for the values with the times and numbers of their samples, and then for times of ended series."""
+        client = self._clients[query.server]
+        async with client.slots:
+            try:
+                samples = await self._ask(client, query, question(query.text, query.inputs, query.labels))
+            except QueryRejected as error:
+                await self._ask(client, query, query.text)  # where the query itself is refused, its own words
+                fault = "the times and numbers of its samples cannot be had (name one metric in each selector)"
+                raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
+            answer = await _read(len(samples), lambda: Answer(query, samples, self._clock()))
+            if ended := await _read(len(samples), answer.ended):
+                more = ended_question(query.inputs, query.labels, query.max_age, ended)
+                found = await client.query(more, max_age=query.max_age, at=answer.evaluated_at)
+                await _read(len(found), lambda: answer.add(found, are_live=False))
+            agreed = last is not None and last.agreed
+            return await _read(len(samples), lambda: build_result(answer, self._clock(), ahead, agreed=agreed))
 
-    async def _poll(self, query: InstantQuery) -> None:
-        """Poll a query at its interval; later after failures."""
-        loop = asyncio.get_running_loop()
-        for share in interval_shares():
-            began = loop.time()
-            last = self._states.get(query, _NOTHING)
-            state = self._states[query] = await self._fetch(query, last)
-            is_new = last is _NOTHING or last.cause != state.cause
-            if is_new or (state.result is not None and not state.result.same(last.result)):
-                self._on_change(frozenset(self._users.get(query, ())))
-            elapsed = loop.time() - began
-            delay = query.interval * share
-            await asyncio.sleep(
-                retry_delay(min(delay, query.interval), elapsed, state.failures) if state.failures else delay
-            )
-
-    async def _fetch(self, query: InstantQuery, last: _QueryState) -> _QueryState:
-        source, client = f"prometheus/{query.server}", self._clients[query.server]
-        try:
-            async with client.slots:
-                state = await self._query(client, query, last)
-        except SourceError as error:
-            self._metrics.source_up.labels(source).set(0)
-            self._metrics.source_errors.labels(source, error.reason).inc()
-            if self._log_once.is_new(str(error), query):
-                _log.warning("query_failed", source=source, query=query.text, error=str(error))
-            cause = f"Prometheus {query.server}: {error.public}"
-            return replace(last, cause=cause, failures=last.failures + 1)
-        if not state.refusal:
-            self._log_once.clear(query)
-        elif self._log_once.is_new(state.refusal, query):
-            _log.warning("query_windows_unknown", source=source, query=query.text, error=state.refusal)
-        assert state.result is not None
-        self._metrics.source_up.labels(source).set(1)
-        self._metrics.source_success.labels(source).set(state.result.fetched_at)
-        return state
-
-    async def _query(self, client: PrometheusClient, query: InstantQuery, last: _QueryState) -> _QueryState:
-        """Ask for the values with the times and numbers of their samples, and then for times of ended series.
-
-        Raises SourceError.
-        """
-        now = asyncio.get_running_loop().time()
-        refused_at, refusal = last.refused_at, last.refusal
-        if now - refused_at > UNCOUNTED_SECONDS:
-            refusal = ""
-        try:
-            samples = await self._ask(client, query, counted=not refusal)
-        except QueryRejected as error:
-            samples, counted = await self._ask_for_less(client, query, error)
-            refused_at, refusal = (now, str(error)) if not counted else (refused_at, refusal)
-        answer = await _read(len(samples), lambda: Answer(query, samples, self._clock()))
-        ended = await _read(len(samples), answer.ended)
-        if ended:
-            more = ended_question(query.inputs, query.labels, query.max_age, ended)
-            found = await client.query(more, max_age=query.max_age, at=answer.evaluated_at)
-            await _read(len(found), lambda: answer.add(found))
-        are_counted = not refusal
-        agreed = are_counted and (last.agreed or answer.counts(is_known=True).agree)
-        ahead = self._ahead.setdefault(query, AheadDates())
-        result = await _read(
-            len(samples), lambda: build_result(answer, self._clock(), are_counted=are_counted and agreed, ahead=ahead)
-        )
-        return _QueryState(result, refused_at=refused_at, refusal=refusal, agreed=agreed)
-
-    async def _ask(
-        self, client: PrometheusClient, query: InstantQuery, *, dated: bool = True, counted: bool = True
-    ) -> list[Sample]:
-        text = question(query.text, query.inputs, query.labels, dated=dated, counted=counted)
+    async def _ask(self, client: PrometheusClient, query: InstantQuery, text: str) -> list[Sample]:
         with self._metrics.source_duration.labels(f"prometheus/{query.server}").time():
             return await client.query(text, max_age=query.max_age)
 
-    async def _ask_for_less(
-        self, client: PrometheusClient, query: InstantQuery, error: QueryRejected
-    ) -> tuple[list[Sample], bool]:
-        """After a refusal: the samples without their numbers (False), or the error of the part that is refused."""
-        await self._ask(client, query, dated=False, counted=False)  # where the query itself is refused, its own words
-        if query.inputs.windows:
-            try:
-                return await self._ask(client, query, counted=False), False
-            except QueryRejected as refusal:
-                error = refusal
-        fault = "the times of its samples cannot be had (name one metric in each selector)"
-        raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
+
+def _error(query: InstantQuery, state: Polled[QueryResult]) -> str | None:
+    return f"Prometheus {query.server}: {state.error}" if state.error else None
 
 
 async def _read(size: int, read: Callable[[], T]) -> T:

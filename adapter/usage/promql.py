@@ -7,7 +7,7 @@ inputs' newest samples, and for the number of samples in each window: one answer
 
 import bisect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,9 @@ import promql_parser as ast
 
 INPUT_LABEL = "effective_load_input"
 """The label of those series of `question` that are not values: `time` or `count`, and a number."""
+
+TARGET_LABELS = ("job", "instance")
+"""The labels that name a scrape target."""
 
 MOST_TOKENS = 2000
 """The parser takes stack for each level of nesting: 16 KiB of brackets end the process."""
@@ -88,8 +91,7 @@ class QueryInputs:
     the time of its newest samples: the longest sum of a range, the ranges of the subqueries around it, and the offsets.
     `behind`: the longest `offset` (seconds) if every selector has one, else 0; the times of its samples are that long
     ago although its series live. `windows` are those whose samples can be counted. `uncounted`: they cannot, for it
-    has subqueries or windows of different lengths. `recorded`: the recording rules that it reads at one time, by the
-    colons in their names. `is_scalar`: it is a number without labels.
+    has subqueries or windows of different lengths. `is_scalar`: it is a number without labels.
     """
 
     selectors: tuple[Selector, ...] = ()
@@ -98,7 +100,6 @@ class QueryInputs:
     behind: float = 0.0
     windows: tuple[Selector, ...] = ()
     uncounted: bool = False
-    recorded: tuple[str, ...] = ()
     is_scalar: bool = False
 
 
@@ -167,12 +168,10 @@ def _parsed(text: str) -> ast.Expr:
     """The syntax tree. Raises ValueError."""
     try:
         return ast.parse(text)
-    except ValueError:
-        raise
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of the parser, for durations of thousands of digits
-            raise
-        raise ValueError("the parser fails at it") from None
+        if type(error).__name__ == "PanicException":  # of the parser, for durations of thousands of digits
+            raise ValueError("the parser fails at it") from None
+        raise
 
 
 def _refuse_outside(text: str, token: re.Match[str]) -> None:
@@ -258,7 +257,6 @@ def _inputs(tree: ast.Expr, sources: Sources) -> QueryInputs:
     offsets = [offset for _, _, offset in reads]
     windows = tuple(dict.fromkeys(selector for selector in selectors if selector.seconds is not None))
     has_subquery = any(isinstance(node, ast.SubqueryExpr) for node, _ in nodes)
-    names = [selector.base.partition("{")[0] for selector in selectors if not selector.ranged]
     dating = [each for each in selectors if not each.shift] or selectors
     return QueryInputs(
         selectors=tuple(dict.fromkeys(each._replace(seconds=None) for each in dating)),
@@ -267,7 +265,6 @@ def _inputs(tree: ast.Expr, sources: Sources) -> QueryInputs:
         behind=max(offsets, default=0.0) if all(offsets) else 0.0,
         windows=() if has_subquery else windows,
         uncounted=has_subquery or len({selector.seconds for selector in windows}) > 1,
-        recorded=tuple(dict.fromkeys(name for name in names if ":" in name)),
         is_scalar=_is_scalar(tree),
     )
 
@@ -401,50 +398,37 @@ def _is_scalar(tree: ast.Expr) -> bool:
 # --- questions ---
 
 
-def question(text: str, inputs: QueryInputs, labels: Sequence[str], *, dated: bool = True, counted: bool = True) -> str:
-    """The expression, if `dated` the times of its inputs, and if `counted` the number of samples in its windows.
+def question(text: str, inputs: QueryInputs, labels: Sequence[str]) -> str:
+    """The expression, the times of its inputs, and the number of samples in its windows.
 
-    All by these labels. Send it with the largest age of a sample as `lookback_delta`: an instant selector then finds no
-    older one. The times are those of live series, which costs a third of asking for ended ones too. The count is that
-    of the target with the fewest; of one target it is the most: its series are scraped together, so one that began
-    after the others, such as the first error's, shows no gap.
+    All by these labels, and the times by scrape target as well. Send it with the largest age of a sample as
+    `lookback_delta`: an instant selector then finds no older one. The times are those of live series, which costs a
+    third of asking for ended ones too. The count is that of the target with the fewest; of one target it is the most:
+    its series are scraped together, so one that began after the others, such as the first error's, shows no gap.
     """
     parts = [f"vector({text}\n)" if inputs.is_scalar else f"({text}\n)" if inputs.selectors else text]
-    for number, selector in enumerate(inputs.selectors if dated else ()):
+    for number, selector in enumerate(inputs.selectors):
         times = f"timestamp({selector.base}{selector.shift})"
-        parts.append(_marked(_grouping(selector, labels, "max", times), f"time{number}"))
-    for number, window in enumerate(inputs.windows if counted and not inputs.uncounted else ()):
+        parts.append(_marked(_grouping(selector, [*labels, *TARGET_LABELS], "max", times), f"time{number}"))
+    for number, window in enumerate(() if inputs.uncounted else inputs.windows):
         counts = f"count_over_time({window.base}[{round((window.seconds or 0) * 1000)}ms]{window.shift})"
-        target = _by(dict.fromkeys([*_read_labels(window, labels), "job", "instance"]))
+        target = _by(_read_labels(window, [*labels, *TARGET_LABELS]))
         parts.append(_marked(_grouping(window, labels, "min", f"max by ({target}) ({counts})"), f"count{number}"))
     return "\nor ".join(parts)
 
 
-def ended_question(
-    inputs: QueryInputs, labels: Sequence[str], max_age: float, pods: Mapping[int, Iterable[str]]
-) -> str:
-    """The times of the last samples of series that may have ended, by the numbers of the selectors that read them.
+def ended_question(inputs: QueryInputs, labels: Sequence[str], max_age: float, numbers: Iterable[int]) -> str:
+    """The times of the last samples of series that may have ended, of the selectors of these numbers.
 
-    `pods`: of these only, by the last of the labels; all where there are none. Send it with the time of the question
-    before. Subqueries with steps of a sixth of `max_age` seconds find the last sample of a series that has ended.
+    Send it with the time of the question before. Subqueries with steps of a sixth of `max_age` seconds find the last
+    sample of a series that has ended.
     """
     window, parts = max(_STEPS, round(max_age * 1000)), []
-    for number, names in pods.items():
+    for number in numbers:
         selector = inputs.selectors[number]
-        base, listed = selector.base, sorted(names)
-        if (
-            listed and not selector.renames and " or " not in base
-        ):  # alternatives in braces, which only VictoriaMetrics reads
-            matcher = f"{_label(labels[-1])}=~{_quoted('|'.join(listed).replace('.', chr(92) + '.'))}"
-            base = f"{base[:-1]},{matcher}}}" if base.endswith("}") else f"{base}{{{matcher}}}"
-        times = f"max_over_time(timestamp({base})[{window}ms:{window // _STEPS}ms])"
+        times = f"max_over_time(timestamp({selector.base})[{window}ms:{window // _STEPS}ms])"
         parts.append(_marked(_grouping(selector, labels, "max", times), f"time{number}"))
     return "\nor ".join(parts)
-
-
-def is_pod_name(text: str) -> bool:
-    """Whether a label's value can be the name of a pod; `ended_question` takes no others."""
-    return _WORKLOAD.fullmatch(text) is not None
 
 
 def _marked(text: str, mark: str) -> str:
@@ -452,7 +436,8 @@ def _marked(text: str, mark: str) -> str:
 
 
 def _read_labels(selector: Selector, labels: Sequence[str]) -> Sequence[str]:
-    return sorted(selector.sources[0] | selector.sources[1]) if selector.renames else labels
+    read = [*sorted(selector.sources[0] | selector.sources[1]), *labels[2:]] if selector.renames else labels
+    return list(dict.fromkeys(read))
 
 
 def _grouping(selector: Selector, labels: Sequence[str], aggregation: str, text: str) -> str:
@@ -460,7 +445,7 @@ def _grouping(selector: Selector, labels: Sequence[str], aggregation: str, text:
     text = f"{aggregation} by ({_by(_read_labels(selector, labels))}) ({text})"
     for function, arguments in selector.renames:
         text = f"{function}({text}, {arguments})"
-    return f"{aggregation} by ({_by(labels)}) ({text})" if selector.renames else text
+    return f"{aggregation} by ({_by(dict.fromkeys(labels))}) ({text})" if selector.renames else text
 
 
 def _by(labels: Iterable[str]) -> str:

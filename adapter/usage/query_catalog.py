@@ -38,6 +38,9 @@ class InstantQuery:
     window: float = 0.0
     inputs: QueryInputs = field(default=NO_INPUTS, compare=False, repr=False)
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels that its result is grouped by, or, of a number for a service, the samples behind it."""

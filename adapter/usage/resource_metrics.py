@@ -4,31 +4,26 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-import structlog
 
 from adapter.kube.api import POD_METRICS
-from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import ResourceSamples, Usage
-from adapter.runtime.backoff import LogOnce
-from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.decoding import Decoder, shared
 from adapter.runtime.http import MIB
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.polling import AheadDates, interval_shares, retry_delay, with_last_answer
+from adapter.usage.polling import AheadDates, Poller
 
 SOURCE = "metrics.k8s.io"
 CONCURRENT_REQUESTS = 8
 """Requests in progress at a time."""
 
-CHECK_SECONDS = 0.5
 LARGE_BYTES = 256 * 1024
 """Answers larger than this are read in a thread: 5,000 pods take 20 ms."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
@@ -38,8 +33,6 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
 _SUFFIXES = {"n": ("n", 1), "i": ("Ki", 1024 * NANO), "m": ("m", NANO // 1000)}
 """The common suffixes, by their last letter: metrics-server writes no others."""
 _SAFE_DIGITS = 12  # far below the limit of a quantity
-
-_log = structlog.get_logger(__name__)
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -158,11 +151,15 @@ def parse_go_duration(duration: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _NamespaceState:
-    pods: Mapping[str, PodUsage] = field(default_factory=dict)
-    fetched_at: float | None = None
-    cause: str = ""
-    failures: int = 0
+class _NamespaceUsage:
+    """The last samples of a namespace."""
+
+    pods: Mapping[str, PodUsage]
+    fetched_at: float
+
+    def same(self, other: "_NamespaceUsage | None") -> bool:
+        """Whether both have samples of the same times."""
+        return other is not None and self.times == other.times
 
     @property
     def times(self) -> dict[str, float]:
@@ -170,14 +167,11 @@ class _NamespaceState:
         return {name: usage.at for name, usage in self.pods.items()}
 
 
-_NOTHING = _NamespaceState()
-
-
 class ResourceMetrics:
-    """Polls PodMetrics of the namespaces that policies need, each at times of its own so that they make no burst.
+    """Polls PodMetrics of the namespaces that policies need.
 
-    `namespaces` is called twice a second; a new namespace is fetched at once. `on_change` is called with a namespace
-    when its samples, or the cause of its failure, changed.
+    `namespaces` is called twice a second. `on_change` is called with a namespace when its samples, or the cause of its
+    failure, changed.
     """
 
     def __init__(
@@ -190,69 +184,28 @@ class ResourceMetrics:
     ) -> None:
         self.settings = settings
         self._session = session
-        self._namespaces = namespaces
-        self._on_change = on_change
-        self._metrics = metrics
-        self._states: dict[str, _NamespaceState] = {}
-        self._ahead: dict[str, AheadDates] = {}
-        self._log_once = LogOnce()
-        self._pollers: dict[str, asyncio.Task[None]] = {}
+        self._duration = metrics.source_duration.labels(SOURCE)
         self._slots = asyncio.Semaphore(CONCURRENT_REQUESTS)
-        self._changed = asyncio.Event()
+        self._poller = Poller[str, _NamespaceUsage](
+            namespaces, self._fetch, on_change,
+            source=lambda _: SOURCE, interval=lambda _: self.settings.interval_seconds, metrics=metrics,
+        )  # fmt: skip
+        self.refresh, self.run = self._poller.refresh, self._poller.run
 
     def samples(self, namespace: str) -> ResourceSamples:
         """The samples of a namespace. While polls fail, `error` has the cause and the age of the last samples."""
-        state = self._states.get(namespace, _NOTHING)
+        state = self._poller.state(namespace)
         return ResourceSamples(
-            pods=state.pods,
+            pods=state.result.pods if state.result is not None else {},
             max_age=self.settings.max_age_seconds,
             interval=self.settings.interval_seconds,
-            error=with_last_answer(state.cause, state.fetched_at) if state.cause else None,
+            error=state.error,
             fetched_at=state.fetched_at,
         )
 
-    def refresh(self) -> None:
-        """Check for new namespaces now."""
-        self._changed.set()
-
-    async def run(self) -> None:
-        """Poll until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    wanted = set(self._namespaces())
-                    for namespace in wanted - self._pollers.keys():
-                        self._pollers[namespace] = group.create_task(
-                            self._poll(namespace), name=f"usage of {namespace}"
-                        )
-                    for namespace in self._pollers.keys() - wanted:
-                        self._pollers.pop(namespace).cancel()
-                        self._states.pop(namespace, None)
-                        self._ahead.pop(namespace, None)
-                        self._log_once.clear(namespace)
-                    self._changed.clear()
-                    await wait_for_event(self._changed, CHECK_SECONDS)
-        finally:
-            self._pollers.clear()
-
-    async def _poll(self, namespace: str) -> None:
-        """Poll a namespace at its interval; later after failures."""
-        loop = asyncio.get_running_loop()
-        for share in interval_shares():
-            async with self._slots:
-                began = loop.time()
-                last = self._states.get(namespace, _NOTHING)
-                state = self._states[namespace] = await self._fetch(namespace, last)
-            if last is _NOTHING or last.cause != state.cause or last.times != state.times:
-                self._on_change(namespace)
-            delay = self.settings.interval_seconds * share
-            if state.failures:
-                delay = retry_delay(min(delay, self.settings.interval_seconds), loop.time() - began, state.failures)
-            await asyncio.sleep(delay)
-
-    async def _fetch(self, namespace: str, last: _NamespaceState) -> _NamespaceState:
-        try:
-            with self._metrics.source_duration.labels(SOURCE).time():
+    async def _fetch(self, namespace: str, _last: object, ahead: AheadDates) -> _NamespaceUsage:
+        async with self._slots:
+            with self._duration.time():
                 body = await self._session.get(
                     POD_METRICS.collection(namespace),
                     timeout=self.settings.timeout_seconds,
@@ -260,35 +213,11 @@ class ResourceMetrics:
                     limit_name="resourceMetrics.maxAnswerMiB",
                     aggregated=True,
                 )
-            is_large = len(body) > LARGE_BYTES
-            pods = await asyncio.to_thread(decode_usages, body) if is_large else decode_usages(body)
-        except (KubeError, WrongAnswer) as error:
-            self._metrics.source_up.labels(SOURCE).set(0)
-            self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-            if self._log_once.is_new(str(error), namespace):
-                _log.warning("usage_fetch_failed", source=SOURCE, namespace=namespace, error=str(error))
-            return replace(last, cause=error.public, failures=last.failures + 1)
-        self._log_once.clear(namespace)
+            pods = await asyncio.to_thread(decode_usages, body) if len(body) > LARGE_BYTES else decode_usages(body)
         now = self._session.now()
-        self._metrics.source_up.labels(SOURCE).set(1)
-        self._metrics.source_success.labels(SOURCE).set(now)
-        ahead = self._ahead.setdefault(namespace, AheadDates())
         ahead.begin(now)
         dated = {
             name: usage if usage.at <= now else msgspec.structs.replace(usage, at=ahead.clamped(name, usage.at))
             for name, usage in pods.items()
         }
-        return _NamespaceState(dated, now)
-
-
-def _reason(error: KubeError | WrongAnswer) -> str:
-    """The label value that metrics count an error by."""
-    match error:
-        case TimedOut():
-            return "timeout"
-        case ApiStatusError():
-            return f"http_{error.code}"
-        case WrongAnswer():
-            return error.reason
-        case _:
-            return "unreachable"
+        return _NamespaceUsage(dated, now)

@@ -24,12 +24,12 @@ from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.decide import decide
 from adapter.load.memory import Memory
-from adapter.load.pod_groups import LONG_DOUBT_SECONDS
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
+from adapter.load.states import LONG_DOUBT_SECONDS
 from adapter.usage.resource_metrics import PodUsage
 from lab.benchmarks import record
 

@@ -1,8 +1,8 @@
-"""What the numbers of samples in windows cost a real Prometheus: `python -m lab.benchmarks.windows`.
+"""What the times and numbers of samples cost a real Prometheus: `python -m lab.benchmarks.windows`.
 
 300 policies of 20 pods ask each for a rate of their own, and one query asks for that of 20,000 series, each every 15 s;
 Prometheus scrapes these 26,000 series every 15 s. Its processor time with that is measured in turns: the questions as
-they are sent, and without the numbers of samples.
+they are sent, and the values alone.
 """
 
 import asyncio
@@ -35,11 +35,10 @@ def page() -> str:
     return "".join((*small, *large))
 
 
-def questions(*, dated: bool, counted: bool) -> list[str]:
-    """The questions of all policies, and that of the large query."""
+def expressions() -> list[str]:
+    """The expressions of all policies, and the large one."""
     selectors = [f'requests_total{{namespace="ns{n % 30}",pod=~"app{n}-.*"}}' for n in range(POLICIES)]
-    rates = [f"sum by (namespace, pod) (rate({selector}[1m]))" for selector in (*selectors, "all_total")]
-    return [question(text, parse_inputs(text), _LABELS, dated=dated, counted=counted) for text in rates]
+    return [f"sum by (namespace, pod) (rate({selector}[1m]))" for selector in (*selectors, "all_total")]
 
 
 async def ask(url: str, texts: list[str], seconds: float) -> None:
@@ -64,9 +63,8 @@ def measure(seconds: float, rounds: int) -> dict[str, Any]:
     """The share of a processor that Prometheus takes, by what it is asked for."""
     asked = {
         "scrapes alone": [],
-        "values": questions(dated=False, counted=False),
-        "values and times": questions(dated=True, counted=False),
-        "values, times and numbers of samples": questions(dated=True, counted=True),
+        "values": expressions(),
+        "values, times and numbers of samples": [question(text, parse_inputs(text), _LABELS) for text in expressions()],
     }
     spent = dict.fromkeys(asked, 0.0)
     with Exporter() as exporter:

@@ -108,5 +108,5 @@ class CompanionProcess(ProgramProcess):
         until(lambda: self.leads, timeout, lambda: f"{self.name} does not lead{self.logs()}")
 
     def writes(self, action: str, result: str = "done") -> float:
-        """The number of actions of a class (of adapter/companion/actions.py) with this result."""
+        """The number of actions of a class (of adapter/companion/state.py) with this result."""
         return self.metric(f'effective_load_companion_writes_total{{action="{action}",result="{result}"}}') or 0.0

@@ -9,7 +9,7 @@ from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
 from adapter.load.assessment import Assessment, Decision, Verdict
-from adapter.load.hpa_value import served_value
+from adapter.load.decide import served_value
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import Snapshot, SnapshotStore
 from tests.apiserver.conftest import StubScales

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.actions import Action, ActionResult, Notification, Notify, Write
-from adapter.companion.state import Context, State, WrittenStatus
+from adapter.companion.state import Action, ActionResult, Context, Notification, Notify, State, Write, WrittenStatus
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod

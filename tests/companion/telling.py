@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
-from adapter.companion.actions import Notification, Notify
 from adapter.companion.notifier import Message, Notifier, Send, deliver
+from adapter.companion.state import Notification, Notify
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
 from adapter.snapshot import Key
@@ -92,10 +91,3 @@ class Sent:
     @property
     def bodies(self) -> list[str]:
         return [body for _, _, body, _ in self.all]
-
-
-async def in_threads(count: int) -> None:
-    """Wait until so many attempts are being made."""
-    async with asyncio.timeout(60):
-        while sum(thread.name == "notification" for thread in threading.enumerate()) != count:  # noqa: ASYNC110  as above
-            await asyncio.sleep(0.005)

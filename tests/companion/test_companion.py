@@ -11,12 +11,9 @@ from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
 from adapter.companion import plan
-from adapter.companion.actions import Action, Write
 from adapter.companion.companion import Companion
-from adapter.companion.features.deletion_cost import Marking, marked
-from adapter.companion.features.hpa_configuration import LastWiring
 from adapter.companion.features.status import status_of
-from adapter.companion.state import Context, WrittenStatus
+from adapter.companion.state import Action, Context, Write, WrittenStatus
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.policy.hpa import Hpa
@@ -26,11 +23,8 @@ from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import context
 from tests.companion.test_fast_scale_up import hpa
 from tests.kube.fake import Answer, FakeApi, status, text
-from tests.load.kit import pod
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
-HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
-POD = "/api/v1/namespaces/shop/pods/web-1"
 
 Plan = Callable[[Context], Iterator[Action]]
 
@@ -182,10 +176,6 @@ def _breaks(_: Context) -> Iterator[Action]:
     raise RuntimeError("it broke")
 
 
-def _mark(case: Context) -> Write:
-    return marked(case, pod("web-1", uid="u1"), first=True)
-
-
 async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None:
     case = make(30, writes_per_second=20)
     await case.until(lambda: len(set(case.names)) == 30)
@@ -206,21 +196,6 @@ async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
     case = make(100, urgent=urgent, steady=steady, writes_per_second=1)
     await case.until(lambda: "p099" in case.names)
     assert len(case.names) <= 20
-
-
-async def test_a_cluster_that_drops_a_tolerance_counts_as_one_without_that_field(make: Make) -> None:
-    known: list[bool | None] = []
-
-    def steady(case: Context) -> Iterator[Action]:
-        known.append(case.has_tolerance)
-        if case.has_tolerance:
-            yield Write(key=case.key, kind="WireHpa", path=HPA, body={"tolerance": "0"}, noted=LastWiring())
-
-    case = make(1, steady=steady, resync=0.05)
-    case.tolerance_seen = False
-    case.api.answers |= {"/version": text('{"major": "1", "minor": "36"}'), HPA: text("{}")}
-    await case.until(lambda: known[-1:] == [False])
-    assert known[0] is True
 
 
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
@@ -282,22 +257,6 @@ async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make:
     case.policies(1)
     await case.until(lambda: case.names == ["p000"])
     assert case.count("companion_leader") == 1
-
-
-async def test_costs_of_other_clients_are_remembered_when_the_lease_is_won_again(make: Make) -> None:
-    known: list[Any] = []
-
-    def steady(case: Context) -> Iterator[Action]:
-        known.append(case.state.of(Marking).pods.keys())
-        if not case.state.of(Marking).pods:
-            yield _mark(case)
-
-    case = make(1, steady=steady)
-    case.api.answers[POD] = status(409, "Conflict")
-    await case.until(lambda: case.count("companion_writes_total", action="MarkPod", result="Conflict") == 1)
-    case.lease.lost.set()
-    await case.until(lambda: len(known) == 2)
-    assert known[1] == {"u1"}
 
 
 @pytest.mark.parametrize("refused", [status(422, "Invalid"), status(409, "Conflict")], ids=["invalid", "conflict"])

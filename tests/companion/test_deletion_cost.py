@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.actions import ActionResult
 from adapter.companion.features import deletion_cost
-from adapter.companion.state import Context, State
+from adapter.companion.state import ActionResult, Context, State
 from adapter.load.pods import LOWEST_COST, Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Target
 from adapter.settings import CompanionFeatures, CompanionSettings
@@ -132,7 +131,7 @@ def test_marks_left_while_the_feature_is_off_are_a_condition(asked: bool) -> Non
     rule = replace(FIRST, pulled_out=PulledOut(delete_first=asked))
     (found,) = deletion_cost.conditions(context(pods, rule, settings=CompanionSettings()))
     assert (found.is_true, found.reason) == (False, "MarksLeft")
-    assert "web-0, web-1, web-2 and 2 more bear its marks" in found.message
+    assert "web-0, web-1, web-2 and 2 more are still marked" in found.message
 
 
 # --- what is remembered of the writes

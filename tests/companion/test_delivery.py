@@ -11,7 +11,6 @@ import requests
 
 from adapter.companion.notifier import Message, deliver
 from adapter.settings.companion import Severity
-from tests.companion.kit import KEY
 from tests.companion.receivers import hook
 from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
 from tests.load.kit import NOW
@@ -21,18 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:Deprecati
 
 
 # --- over real connections ---
-
-
-@pytest.mark.integration
-async def test_a_web_hook_is_told(stand: Stand) -> None:
-    async with hook() as receiver, notifying(stand) as notifier:
-        stand.route(receiver.url)
-        notifier.add(telling())
-        (got,) = await receiver.told(1)
-        await stand.ended("sent")
-    assert (got["title"], got["message"], got["type"]) == (
-        "[info] shop/web: scaled", "scaled from 4 to 1", "info"
-    )  # fmt: skip
 
 
 @pytest.mark.integration
@@ -147,7 +134,7 @@ async def test_without_the_library_it_is_said_and_nothing_else_happens(
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ModuleNotFoundError):
-        deliver("json://a", Message(KEY, Severity.INFO, NOW, "", ""), 1)
+        deliver("json://a", Message(Severity.INFO, NOW, "", ""), 1)
     async with notifying(stand) as notifier:
         stand.route("json://a")
         notifier.add(telling())

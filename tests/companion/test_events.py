@@ -1,19 +1,17 @@
 """Events: one for a scaling or a condition that changed, none for what repeats, and never one a loop."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from adapter.companion.actions import ActionResult
 from adapter.companion.features.events import REPEATED_SECONDS, SCALINGS_PER_HOUR
-from adapter.companion.state import Context
+from adapter.companion.state import ActionResult, Context
 from adapter.load.memory import Memory
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds, Fallback, Mode
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, Problem
+from adapter.snapshot import Problem
 from tests.companion.kit import KEY, RULE, Leader, context, told
 from tests.load.kit import NOW
 
@@ -136,15 +134,6 @@ def test_an_event_that_is_not_there_yet_is_tried_again_under_the_same_name(outco
     names = [body["metadata"]["name"] for at in (2, 12) for body in leader.written(has_scaled(at))]
     assert len(names) == tries
     assert len(set(names)) == 1
-
-
-def test_an_events_name_is_valid_for_the_longest_policy_name() -> None:
-    leader, key = Leader(), Key("shop", "a" * 235 + ".b" * 9)
-    leader.look(seeing(0, key=key))
-    (body,) = leader.written(seeing(1, key=key, rule=PAUSED))
-    made = body["metadata"]["name"]
-    assert len(made) <= 253
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
 
 def test_a_new_leader_writes_no_events_for_the_conditions_of_the_status() -> None:

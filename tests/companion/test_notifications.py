@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.actions import ActionResult, Notify
 from adapter.companion.features import notifications
-from adapter.companion.state import Context
+from adapter.companion.state import Context, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
@@ -132,15 +131,6 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
     assert status["notified"] == ["atMaximum"]
     successor = Leader(status, at=NOW + 200)
     assert told(successor, at(210, "2400m", bounds=SMALL), at(280, "2400m", bounds=SMALL)) == []
-
-
-def test_what_was_not_handed_on_is_handed_on_later() -> None:
-    leader = Leader()
-    leader.look(context("2400m"))
-    leader.outcome = ActionResult.OVERTAKEN
-    told(leader, at(9, current=8), at(13, current=8))
-    leader.outcome = ActionResult.DONE
-    assert told(leader, at(23, current=8)) == ["scaled"]
 
 
 def test_a_notification_names_the_routes_of_the_policy() -> None:

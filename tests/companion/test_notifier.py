@@ -1,5 +1,6 @@
 """Which route is told what, how often, by whom, and from which addresses."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from adapter.companion.notifier import MAX_AGE_SECONDS, Notifier
 from adapter.settings.companion import RateLimit, Severity, Topic
-from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, routed, telling
+from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
 from tests.load.kit import NOW
 
 # --- who is told what ---
@@ -65,27 +66,17 @@ async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notif
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", "scaled from 4 to 7"]
 
 
-async def test_the_same_message_is_not_sent_again_for_five_minutes(
-    stand: Stand, sent: Sent, notifier: Notifier
-) -> None:
-    notifier.add(telling(notice(1), notice(1)))
-    await stand.ended("repeated")
-    stand.time += 301
-    notifier.add(telling(notice(1, at=stand.time)))
-    await stand.ended("sent", 2)
-    assert len(sent.all) == 2
-
-
 async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     def waits(*_told: object) -> bool:
+        begun.set()
         return gate.wait(10)
 
     async with notifying(stand, waits) as notifier:
         stand.route("json://a", queue=3)
         notifier.add(telling(notice(1)))
-        await in_threads(1)
+        await asyncio.to_thread(begun.wait, 10)
         notifier.add(telling(*(notice(number) for number in range(2, 8))))
         await stand.ended("overflow", 3)
         gate.set()
@@ -100,25 +91,6 @@ async def test_neither_an_old_notification_nor_one_of_a_former_leader_is_sent(
     notifier.add(telling(notice(at=NOW - age)))
     await stand.ended(result)
     assert sent.all == []
-
-
-class Wavering:
-    """A Lease that is in doubt at the first look, as it is where the API server was slow to renew it."""
-
-    looks = 0
-
-    @property
-    def leads(self) -> bool:
-        self.looks += 1
-        return self.looks > 1
-
-
-async def test_a_lease_in_doubt_for_a_moment_loses_no_notification(stand: Stand, sent: Sent) -> None:
-    stand.route("json://a")
-    async with notifying(stand, sent, lease=Wavering()) as notifier:
-        notifier.add(telling())
-        await stand.ended("sent")
-    assert len(sent.all) == 1
 
 
 # --- addresses ---

@@ -7,8 +7,8 @@ import pytest
 
 from adapter.companion.replica_history import LastRaise, ReplicaHistory, observe_count, unattributed
 from adapter.companion.state import Context
+from adapter.hpa.behavior import ScaleEvent
 from adapter.load.spec import Bounds
-from adapter.policy.behavior import ReplicaChange
 from adapter.policy.hpa import LastStep
 from adapter.snapshot import PolicyView
 from tests.companion.kit import RULE, Leader, context
@@ -131,13 +131,13 @@ def test_rises_are_dated_and_falls_are_not_kept() -> None:
     for after, replicas in enumerate((3, 5, 4, 9, 9), start=1):
         known = observe_count(known, view(replicas, last_scale=NOW), NOW + after)
     assert (known.since, known.scaled_before, known.replicas) == (NOW, NOW - 5, 9)
-    assert known.rises == (ReplicaChange(NOW + 2, 2), ReplicaChange(NOW + 4, 5))
+    assert known.rises == (ScaleEvent(2, NOW + 2), ScaleEvent(5, NOW + 4))
 
 
 def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
     known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    assert [rise.by for rise in observe_count(known, view(6), NOW + 1800.9).rises] == [2, 1]
-    assert [rise.by for rise in observe_count(known, view(6), NOW + 1801).rises] == [1]
+    assert [rise.change for rise in observe_count(known, view(6), NOW + 1800.9).rises] == [2, 1]
+    assert [rise.change for rise in observe_count(known, view(6), NOW + 1801).rises] == [1]
 
 
 def test_target_that_is_unknown_for_a_while_keeps_its_history() -> None:
@@ -150,5 +150,5 @@ def test_new_term_as_leader_keeps_what_was_observed() -> None:
     leader.look(at(0, 4, load="2400m"))
     leader.look(at(2, 8, 1))
     history = unattributed(leader.state.of(ReplicaHistory))
-    assert (history.since, history.replicas, history.rises) == (NOW, 8, (ReplicaChange(NOW + 2, 4),))
+    assert (history.since, history.replicas, history.rises) == (NOW, 8, (ScaleEvent(4, NOW + 2),))
     assert (history.reported, history.done) == (None, ())

@@ -1,18 +1,15 @@
 """Sentences of an outage: they stay as they are while it lasts, and name a source once."""
 
 import itertools
-from dataclasses import replace
 from fractions import Fraction
 
-from adapter.companion import plan
 from adapter.companion.features import status
-from adapter.companion.features.notifications import NotificationState
 from adapter.companion.state import Context
 from adapter.load.memory import Memory
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
-from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, ResourceMetric
+from adapter.load.samples import PodUsage, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Query, ResourceMetric
 from tests.companion.kit import context, judged
 from tests.load.kit import NOW, REGISTRY, cpu, pod, policy
 
@@ -46,47 +43,26 @@ _DOWN = (
 
 
 QUERIES = {
-    "well": {
-        "rps": QuerySamples(pods={f"p{n}": Point(NOW - 5, 50 * NANO) for n in range(4)}, fetched_at=NOW - 1),
-        "latency": QuerySamples(pods={"p0": Point(NOW - 5, 50 * NANO)}, fetched_at=NOW - 1),
-        "queue": QuerySamples(total=Point(NOW - 5, 500 * NANO), fetched_at=NOW - 1),
-    },
-    "down": {
-        name: QuerySamples(error=_DOWN.format(second))
-        for name, second in zip(("rps", "latency", "queue"), (3, 4, 5), strict=True)
-    },
+    name: QuerySamples(error=_DOWN.format(second))
+    for name, second in zip(("rps", "latency", "queue"), (3, 4, 5), strict=True)
 }
 OLD = Roster(at=NOW - 2000, error="http://consul:8500/v1/health/service/web: HTTP 500: No cluster leader")
-RULES = {
-    "plain": policy(*METRICS),
-    "registered": policy(*METRICS, registry=REGISTRY),
-    "falls back": policy(*METRICS, registry=REGISTRY, fallback=Fallback(after=0, replicas=9)),
-    "paused": policy(*METRICS, mode=Mode.PAUSED),
-}
+RULE = policy(*METRICS, registry=REGISTRY, fallback=Fallback(after=0, replicas=9))
 PODS = [pod(f"p{n}", limits={"memory": "1000"}) for n in range(4)]
 
 
-def _context(rule: Policy, samples: Samples, roster: Roster | None = None, now: float = NOW) -> Context:
-    return judged(
-        context(
-            rule=rule,
-            pods=PODS,
-            samples=samples,
-            listed=roster if rule.registry else None,
-            memory=Memory(error_since=NOW - 600),
-            bounds=Bounds(minimum=0, maximum=100),
-            now=now,
-        )
-    )
+def _context(resources: ResourceSamples, now: float = NOW, roster: Roster | None = None) -> Context:
+    samples = Samples(resources=resources, queries=QUERIES)
+    bounds, memory = Bounds(minimum=0, maximum=100), Memory(error_since=NOW - 600)
+    return judged(context(rule=RULE, pods=PODS, samples=samples, listed=roster, memory=memory, bounds=bounds, now=now))
 
 
 def test_no_sentence_of_an_outage_changes_while_it_lasts() -> None:
     """Each change of an HPA's error would be a write to the HPA's status and an Event, for every HPA."""
-    outage = QUERIES["down"]
-    for rule, heard, roster in itertools.product(RULES.values(), RESOURCES.values(), (None, OLD)):
+    for resources, roster in itertools.product(RESOURCES.values(), (None, OLD)):
         told = []
         for now in (NOW + 100, NOW + 137):
-            case = _context(rule, Samples(resources=heard, queries=outage), roster, now)
+            case = _context(resources, now, roster)
             assert case.decision is not None
             conditions = [one["message"] for one in status.status_of(case)["conditions"]]
             told.append([case.decision.error, status.status_of(case)["decision"], *conditions])
@@ -94,19 +70,10 @@ def test_no_sentence_of_an_outage_changes_while_it_lasts() -> None:
 
 
 def test_a_source_that_fails_several_metrics_is_named_once() -> None:
-    case = _context(RULES["plain"], Samples(resources=RESOURCES["down"], queries=QUERIES["down"]))
-    assert case.decision is not None
-    assert case.decision.error == (
+    errors = _context(RESOURCES["down"]).conditions["InputsFresh"].message
+    assert errors.startswith(
         "metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable: the server is currently unable to handle "
         "the request (last answer at 2026-01-01T00:00:00Z); "
         "query rps, metric latency: query p99, query queue: Prometheus main: Cannot connect to host prometheus:9090 "
         "ssl:default [Connection refused] (last answer at 2026-01-01T00:00:03Z)"
     )
-
-
-def test_a_notification_of_lost_data_uses_the_words_of_the_condition() -> None:
-    samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
-    case = _context(RULES["plain"], samples)
-    later = replace(case, now=NOW + 61, state=plan.observe(case))
-    (lost,) = [one.text for one in plan.observe(later).of(NotificationState).due if one.topic.value == "dataLost"]
-    assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

@@ -4,12 +4,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.actions import ActionResult
 from adapter.companion.features import hpa_configuration
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import ActionResult, Context, PolicyCondition, State
 from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
@@ -26,7 +26,7 @@ from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
 from tests.companion.kit import judged
 from tests.companion.test_fast_scale_up import DESIRED
-from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
+from tests.load.kit import NOW, cpu, policy
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 MANAGED = policy(cpu("1200m", "400m"), hpa_configuration=HpaConfiguration.MANAGE, uid="rule")
@@ -148,6 +148,11 @@ class TestSetting:
         assert list(hpa_configuration.plan(context(SET))) == []
         assert (finding(context(SET)).is_true, finding(context(SET)).reason) == (True, "Conformant")
 
+    def test_an_hpa_that_never_scales_down_is_conformant_and_says_so(self) -> None:
+        found = finding(context(replace(SET, scale_down=msgspec.structs.replace(SET.scale_down, select="Disabled"))))
+        assert found.is_true
+        assert found.message.endswith("it never scales down, since its scaleDown.selectPolicy is Disabled")
+
     def test_a_policy_in_mode_observe_beside_another_metric_is_no_trouble(self) -> None:
         elsewhere = replace(PLAIN, metrics=(), bounds=Bounds(minimum=1, maximum=100))
         case = context(elsewhere, replace(REPORTED, mode=Mode.OBSERVE))
@@ -161,7 +166,7 @@ class TestSetting:
         assert "scaleDown" not in behavior
 
     def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one(self) -> None:
-        paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
+        paced = msgspec.structs.replace(SET.scale_down, policies=SHIPPED_PACE.policies)
         for managers in (FieldManagers(), FieldManagers(owners={"scaleDown.policies": ("kubectl",)})):
             case = context(replace(SET, scale_down=paced, managers=managers))
             assert list(hpa_configuration.plan(case)) == []
@@ -173,7 +178,9 @@ class TestSetting:
 class TestOthers:
     def owned(self, name: str, **pace: Any) -> Hpa:
         return replace(
-            PLAIN, managers=FieldManagers(owners={name: ("flux",)}), scale_up=replace(PLAIN.scale_up, **pace)
+            PLAIN,
+            managers=FieldManagers(owners={name: ("flux",)}),
+            scale_up=msgspec.structs.replace(PLAIN.scale_up, **pace),
         )
 
     def test_fields_of_other_owners_are_left_alone_and_named(self) -> None:
@@ -188,11 +195,6 @@ class TestOthers:
 
 
 class TestWar:
-    def test_a_write_that_the_watch_has_not_shown_yet_is_not_undone(self) -> None:
-        case = acted(context(), 1)
-        assert list(hpa_configuration.plan(case)) == []
-        assert finding(case).reason == "Tolerance"
-
     def test_a_client_that_undoes_the_wiring_is_named_and_not_fought(self) -> None:
         case = undone(context(), 5)
         assert list(hpa_configuration.plan(case)) == []
@@ -220,10 +222,3 @@ class TestMissing:
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"
         assert finding(context(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
-
-
-def test_the_message_names_the_step_that_the_tolerance_suppresses() -> None:
-    pods, loads = same(20, "1230m")
-    _, decision = assess_and_decide(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
-    told = finding(context(rule=REPORTED, decision=decision)).message
-    assert "suppresses the step from 20 to 21" in told

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
-from structlog.testing import capture_logs
 
-from adapter.companion.actions import Action, ActionResult, RaiseScale, Write
+from adapter.companion.state import Action, ActionResult, RaiseScale, Write
 from adapter.companion.writer import WRITE_SECONDS, Writer
 from adapter.kube.api import JSON_PATCH
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
@@ -142,21 +141,6 @@ async def test_the_result_of_a_write_is_returned_and_counted(
     assert await case.writer.carry_out(ACTION) is outcome
     assert case.counted(reason) == 1
     assert case.writer.may(ACTION) is (outcome is ActionResult.OVERTAKEN)
-
-
-async def test_a_write_to_a_deleted_policy_is_no_failure(case: Case) -> None:
-    del case.api.answers[PATH]
-    assert await case.writer.carry_out(ACTION) is ActionResult.OVERTAKEN
-    assert case.writer.may(ACTION)
-
-
-async def test_a_missing_right_is_logged_once(case: Case) -> None:
-    case.api.answers[PATH] = status(403, "Forbidden")
-    with capture_logs() as logs:
-        for _ in range(3):
-            await case.writer.carry_out(ACTION)
-    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["write_failed"]
-    assert case.counted("Forbidden") == 3
 
 
 async def test_a_write_times_out_before_the_lease_can_be_taken(case: Case) -> None:

@@ -6,7 +6,6 @@ The tests only register pods and pull them out, so the pods need not run, and no
 import contextlib
 import json
 import signal
-import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -154,24 +153,16 @@ class OnPolaris:
 
 
 class OnNacos(OnPolaris):
-    """Polaris as a Nacos server: weight 0, pushed by gRPC. It detects its own changes once a second, and pushes once a
-    second.
-    """
+    """Polaris as a Nacos server: weight 0. It detects its own changes once a second."""
 
-    bound = 1.0 + 2.0
+    bound = INTERVAL + 2.0
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"name": "nacos", "type": "Nacos", "servers": [self._server.nacos]}
+        return {"name": "nacos", "type": "Nacos", "servers": [self._server.nacos], "intervalSeconds": INTERVAL}
 
     def pull(self, service: str, pod: str, *, out: bool) -> None:
         self._call("PUT", "", [{**self._of(service, pod), "port": PORT, "weight": 0 if out else 100}])
-
-    def lists(self, service: str, pod: str, *, out: bool) -> bool:
-        """Whether the server's list for Nacos clients shows the pod in this state."""
-        with urllib.request.urlopen(f"{self._server.nacos}/v1/ns/instance/list?serviceName={service}") as answer:
-            hosts = json.loads(answer.read())["hosts"]
-        return [host["weight"] == 0 for host in hosts if host["ip"] == self._ips[pod]] == [out]
 
 
 class OnEureka:

@@ -1,9 +1,11 @@
 """Wrong or outdated samples of sources, which must not shrink a service."""
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 from lab.chaos.proxies import before_prometheus
+from lab.chaos.scene import freeze, thaw
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
@@ -76,26 +78,49 @@ def test_bad_answers_of_prometheus_shrink_nothing_and_a_fall_is_followed(
         workloads.wait_replicas("web", 3)
 
 
-def test_a_total_that_asks_for_all_its_targets_keeps_the_count_while_one_of_them_is_down(
+def test_a_total_keeps_the_count_while_one_of_its_exporters_is_down(
     make_adapter: MakeAdapter, workloads: Workloads
 ) -> None:
-    """Two brokers report half of the queue each. Without the condition on `up` the half that is left shrinks it."""
+    """Two brokers report half of the queue each: the half that is left would shrink the service, or send it to 0."""
     with Exporter() as broker, Exporter() as other, Prometheus([broker, other]) as server:
-        settings = prometheus_settings(server)
-        queue = settings["prometheus"]["queries"][1]
-        queue["query"] = f'{queue["query"]} and on() min(up{{job="tests"}}) == 1'
-        make_adapter(settings)
+        make_adapter(prometheus_settings(server))
         labels = f'namespace="{workloads.namespace}", workload="web"'
         for one in (broker, other):
-            one.set({f"queue{{{labels}}}": 3})
+            one.set({f"queue{{{labels}}}": 2.4})
         workloads.deployment("web", 8)
         workloads.policy("web", [query_watermarks("queue", "1200m", "400m")])
         workloads.hpa("web", minimum=0)
         workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 8, syncs=1)
         other.failing = True
-        workloads.wait_condition("web", "ScalingActive", status="False", contains="no fresh sample")
+        workloads.hold_replicas("web", 8, 5)
+        broker.set({f"queue{{{labels}}}": 0})
         workloads.hold_replicas("web", 8, 5)
         other.failing = False
-        broker.set({f"queue{{{labels}}}": 0})
         other.set({f"queue{{{labels}}}": 1.2})
+        workloads.wait_replicas("web", 3)
+
+
+def test_a_prometheus_that_is_killed_wiped_or_frozen_shrinks_nothing(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter
+) -> None:
+    load = Load(exporter, workloads)
+    with Prometheus([exporter]) as server:
+        make_adapter(prometheus_settings(server))
+        workloads.deployment("web", 6)
+        load.each("web", 0.45)
+        workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+        workloads.hpa("web")
+        workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 6, syncs=1)
+        server.kill()
+        workloads.wait_condition("web", "ScalingActive", status="False", contains="Prometheus main: cannot be reached")
+        shutil.rmtree(server.folder / "data")
+        server.resume()
+        workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 6, 3)
+        freeze(server.component)
+        workloads.wait_condition("web", "ScalingActive", status="False", contains="Prometheus main: cannot be reached")
+        thaw(server.component)
+        load.each("web", 0.2)
         workloads.wait_replicas("web", 3)

@@ -17,7 +17,7 @@ from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
-from tests.e2e.registries import OnNacos, Platform, platform
+from tests.e2e.registries import Platform, platform
 
 PODS = 10
 CHANGES = 12
@@ -94,37 +94,6 @@ def test_a_pod_that_is_pulled_out_changes_the_answer_in_time(
     with capsys.disabled():
         print(f"\n{name}: from the registry's API call to the changed answer: {found}")
     assert found["p99"] <= registry.bound
-
-
-@pytest.mark.timeout(900)
-def test_a_push_of_a_nacos_server_changes_the_answer_within_a_second(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    record_property: Callable[[str, object], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The adapter's part of the delay; Polaris needs up to a second to show a change to Nacos clients."""
-    with platform("nacos") as registry:
-        assert isinstance(registry, OnNacos)
-        scene = Scene(workloads, Load(exporter, workloads), "web", registry)
-        make_adapter({**prometheus_settings(prometheus), "registries": [registry.settings]})
-        scene.begin(behavior=CALM)
-        scene.wait_asked(PODS)
-
-        def change(*, out: bool) -> float:
-            scene.pull(out=out)
-            until(lambda: registry.lists(scene.service, scene.idle, out=out), 60, lambda: "not listed", 0.02)
-            listed = time.monotonic()
-            scene.wait_asked(PODS + 1 if out else PODS, every=0.02)
-            return time.monotonic() - listed
-
-        found = timed(change, 1, CHANGES)
-    record_property("seconds_from_listed_to_answer", found)
-    with capsys.disabled():
-        print(f"\nnacos: from what the server lists itself to the changed answer: {found}")
-    assert found["p99"] <= 1
 
 
 def timed(change: Callable[..., float], bound: float, changes: int) -> dict[str, float]:

@@ -34,7 +34,7 @@ from adapter.registries import kubernetes
 from adapter.registries.consul import read_entries
 from adapter.registries.eureka import read_application
 from adapter.registries.http import read_document
-from adapter.registries.nacos.lists import ADMIN_CALLS, listed_in
+from adapter.registries.nacos import ADMIN_CALLS, listed_in
 from adapter.registries.polaris import read_answer
 from adapter.registries.zookeeper.dubbo import parse_document, parse_provider, parse_rules
 from adapter.runtime.decoding import decode
@@ -249,7 +249,7 @@ READERS = {
     "metrics.k8s.io": Reader(resource_metrics.decode_usages, (SourceError,), PODS),
     "eureka": Reader(lambda body: read_application(body, "shop", "pod"), (SourceError,), EUREKA),
     "consul": Reader(lambda body: read_entries(body, "", warning_is_out=True), (SourceError,), CONSUL),
-    "nacos": Reader(lambda body: listed_in(ADMIN_CALLS[0], body, "shop"), (SourceError,), NACOS),
+    "nacos": Reader(lambda body: listed_in(ADMIN_CALLS[0], body), (SourceError,), NACOS),
     "polaris": Reader(
         lambda body: read_answer(Reply(200, {}, body), "shop", "default", "pod"), (SourceError,), POLARIS
     ),

@@ -1,6 +1,5 @@
 """Pulled-out pods need no place in the count where they are certainly deleted first."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -30,26 +29,11 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
     return decision.desired
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        pytest.param(desired, 4, id="all that are out are marked"),
-        pytest.param(lambda: desired(rule=policy(cpu("1200m", "400m"))), 4, id="somebody else marked them"),
-        pytest.param(lambda: desired(cost=0), 8, id="they cost what others do"),
-        pytest.param(lambda: desired(cost=5), 8, id="they cost more"),
-        pytest.param(lambda: desired(out("out-0")), 8, id="one is not marked"),
-        pytest.param(lambda: desired(pod("web-0", deletion_cost=LOWEST)), 8, id="a serving pod is as cheap"),
-        pytest.param(
-            lambda: desired(pod("web-6", deletion_cost=LOWEST, deleting=True)), 4, id="that one is on its way out"
-        ),
-        pytest.param(lambda: desired(OTHER_SET), 8, id="a second replica set has a pod"),
-        pytest.param(lambda: desired(target=None), 8, id="the target is not known"),
-    ],
-)
-def test_pods_leave_the_count_where_they_are_certainly_deleted_first(
-    found: Callable[[], int | None], expected: int
-) -> None:
-    assert found() == expected
+def test_pods_leave_the_count_where_they_are_certainly_deleted_first() -> None:
+    assert desired() == desired(rule=policy(cpu("1200m", "400m"))) == 4
+    assert desired(pod("web-6", deletion_cost=LOWEST, deleting=True)) == 4
+    assert desired(cost=0) == desired(cost=5) == desired(out("out-0")) == desired(target=None) == 8
+    assert desired(pod("web-0", deletion_cost=LOWEST)) == desired(OTHER_SET) == 8
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "Rollout"])

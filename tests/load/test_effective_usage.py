@@ -5,31 +5,15 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import HeldBy, MetricAssessment, Total
-from adapter.load.memory import NEW_POD, LastSample, MetricMemory
-from adapter.load.pod_samples import MetricReader, PodSample, Sizes, source_of
-from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
-from adapter.load.quantity import NANO, nano_text
+from adapter.load.assessment import HeldBy, MetricAssessment
+from adapter.load.memory import LastSample, MetricMemory
+from adapter.load.pod_samples import MetricReader, PodSample, source_of
+from adapter.load.pods import Container, Pod
+from adapter.load.quantity import NANO
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric, Query, ResourceMetric
-from adapter.load.states import is_young
-from tests.load.kit import (
-    NOW,
-    REGISTRY,
-    assess_and_decide,
-    cpu,
-    nano,
-    out,
-    pod,
-    policy,
-    queue,
-    same,
-    total,
-    usage,
-)
-from tests.load.registering import Registering
+from tests.load.kit import NOW, assess_and_decide, cpu, nano, pod, policy, queue, same, total, usage
 
-WARMING = "warming up: the window of its last sample began before it came into service"
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
 
 
@@ -157,40 +141,6 @@ class TestFreshness:
     ) -> None:
         assert missing(one, samples, metric) == reason
 
-    @pytest.mark.parametrize(("ready_for", "warms"), [(24, True), (25, False), (26, False)])
-    @pytest.mark.parametrize("age", [40, 299, 300, 9999])
-    def test_cpu_warms_up_for_a_window_after_each_start_of_service(
-        self, age: float, ready_for: float, warms: bool
-    ) -> None:
-        assert (missing(pod(age=age, ready_for=ready_for), usage({"web-0": "1"})) == WARMING) is warms
-
-    @pytest.mark.parametrize("is_known", [True, False])
-    def test_a_pod_that_registers_after_it_was_ready_warms_up_as_well(self, is_known: bool) -> None:
-        """What it read before is no load; where nobody saw it unregistered, since when it serves is not known."""
-        pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2", age=100, ready_for=80)]
-        service = Registering(policy(registry=REGISTRY), pods)
-        if is_known:
-            service.answer("web-1")
-        service.answer()
-        for later, warms in ((14, is_known), (15, False)):
-            at = service.now + later
-            samples = usage({"web-0": "1", "web-1": "0.1"}, at=at)
-            assessment, _ = assess_and_decide(service.rule, service.pods, samples, memory=service.memory, now=at)
-            assert ([*assessment.with_usage(assessment.pods)][1].missing.get("cpu") == WARMING) is warms
-
-    @pytest.mark.parametrize(
-        ("age", "ready_for", "young"), [(299, 299, True), (300, 300, False), (9999, 299, True), (9999, 300, False)]
-    )
-    def test_a_pod_is_young_for_300_s_after_its_creation_and_each_change_of_readiness(
-        self, age: float, ready_for: float, young: bool
-    ) -> None:
-        def found(one: Pod) -> bool:
-            return is_young(PodAssessment(one, PodState.UNREADY, ""), NEW_POD, NOW)
-
-        assert found(pod(age=age, ready_for=ready_for)) is young
-        assert found(replace(pod(age=age), ready=None)) is (age < 300)
-        assert found(replace(pod(age=age), ready=PodCondition(False))) is (age < 300)
-
 
 class TestLastSamples:
     def test_the_same_inputs_give_the_same_result_at_every_repetition(self) -> None:
@@ -211,52 +161,14 @@ class TestLastSamples:
         assert memory.metric("cpu").last["uid-hot"] == LastSample(NOW - 10, nano("20"))
 
 
-BOTH = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
-LIMITED = pod(containers=(container("app", memory="2Gi"), container("sidecar", memory="1Gi")))
-OF_POD = {"memory": nano("4Gi")}
-
-
 class TestCapacity:
-    @pytest.mark.parametrize(
-        ("one", "metric", "capacity"),
-        [
-            pytest.param(BOTH, memory_of(), "2Gi", id="the limit"),
-            pytest.param(BOTH, memory_of(Capacity.REQUEST), "1Gi", id="the request"),
-            pytest.param(LIMITED, memory_of(), "3Gi", id="of all containers"),
-            pytest.param(LIMITED, memory_of(containers=("sidecar",)), "1Gi", id="of those that are named"),
-            pytest.param(replace(LIMITED, pod_limits=OF_POD), memory_of(), "4Gi", id="the pod's own"),
-            pytest.param(
-                replace(LIMITED, pod_limits=OF_POD), memory_of(containers=("app",)), "2Gi", id="not for a named one"
-            ),
-            pytest.param(pod(pod_requests=OF_POD), memory_of(Capacity.REQUEST), "4Gi", id="the pod's own request"),
-            pytest.param(pod(limits={"memory": "0"}), memory_of(), None, id="a limit of zero is none"),
-        ],
-    )
-    def test_the_limit_or_the_request_of_the_same_containers_stands_behind_usage(
-        self, one: Pod, metric: Metric, capacity: str | None
-    ) -> None:
-        used = {part.name: {"memory": NANO} for part in one.containers}
-        samples = Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, used)}))
-        assert sample(metric, one, samples, {}, NOW).sizes == (
-            None if capacity is None else Sizes(nano(capacity), nano(capacity))
-        )
-
     def test_a_pod_without_a_limit_is_missing_and_counts_with_the_average_one(self) -> None:
         pods = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(("2Gi", "4Gi"))]
         bare = pod("web-2")
         samples = usage({"web-0": "1Gi", "web-1": "2Gi", "web-2": "3Gi"}, resource="memory")
         found = measured(memory_of(), [*pods, bare], samples)
         assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
-        assessment, _ = assess_and_decide(policy(memory_of()), [*pods, bare], samples)
-        assert [*assessment.with_usage(assessment.pods)][2].missing == {"memory": "container app has no memory limit"}
-
-
-class TestUsage:
-    def test_a_service_total_is_shared_by_the_pods_that_serve(self) -> None:
-        found = measured(queue("10"), [pod("a"), pod("b"), out("c")], total("30"))
-        assert (found.n, found.missing, found.total) == (2, 0, Total(30 * NANO, 30 * NANO))
-        assert found.usage == 15 * NANO
-        assert found.raw == 10 * NANO
+        assert found.samples[2].missing == "container app has no memory limit"
 
 
 ILL = pod(ready=False, ready_for=900)
@@ -293,12 +205,3 @@ class TestErrors:
         assert (decision.desired, decision.served) == (None, None)
         assert words in (decision.error or "")
         assert (assessment.metrics[0].error or "") in (decision.error or "")
-
-
-def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:
-    both = policy(cpu(), replace(RPS, name="rps"))
-    samples = usage({"web-0": "1200m"})
-    assessment, _ = assess_and_decide(both, [pod()], samples)
-    one: PodAssessment = next(assessment.with_usage(assessment.pods))
-    assert {name: nano_text(value) for name, value in one.usage.items()} == {"cpu": "1200m"}
-    assert one.missing == {"rps": "no sample"}

@@ -11,17 +11,7 @@ from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import (
-    Algorithm,
-    Bounds,
-    Cooldown,
-    Fallback,
-    Mode,
-    Policy,
-    Query,
-    Schedule,
-    Velocity,
-)
+from adapter.load.spec import Algorithm, Bounds, Cooldown, Fallback, Mode, Policy, Query, Schedule, Velocity
 from tests.load.kit import (
     BOUNDS,
     NOW,

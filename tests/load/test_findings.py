@@ -59,7 +59,7 @@ class TestUndersized:
     def test_pods_that_never_start_are_named_with_the_schedulers_reason(self) -> None:
         stuck = [self.pending(f"new-{i}", 7200, waits_for="0/3 nodes are available: insufficient cpu") for i in (1, 2)]
         assert self.told(*stuck) == (
-            "5 serving pods are needed, 3 serve, and 2 have not started for 2 h: "
+            "5 serving pods are needed, 3 serve, and 2 have not started for more than 5 min: "
             "0/3 nodes are available: insufficient cpu"
         )
         assert self.told(*stuck, load="1200m") is None

@@ -5,16 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import Assessment, Decision, Verdict
-from adapter.load.explanation import explain, headline
+from adapter.load.assessment import Assessment, Decision
 from adapter.load.findings import Finding
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.load.spec import (
-    Metric,
-    Policy,
-    Query,
-)
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, policy, same, usage
+from adapter.load.spec import Metric, Policy, Query
+from tests.load.kit import NOW, assess_and_decide, cpu, nano, policy, same, usage
 
 PLAN = Metric(name="plan", query=Query(name="plan"), high=Fraction(nano("100")), floor=True)
 CPU = cpu("1200m", "400m")
@@ -36,24 +31,8 @@ def decided(
     return assess_and_decide(rule or policy(CPU, PLAN), pods, samples, **more)  # type: ignore[arg-type]
 
 
-def test_a_floor_raises_a_count_that_is_inside_the_band() -> None:
-    assessment, decision = decided(4, "800m", "550")
-    assert (decision.desired, decision.verdict, decision.held_by) == (6, Verdict.ABOVE, None)
-    assert headline(assessment, decision) == "asks for 6, now 4: plan: a floor for 550 at 100 a pod"
-    assert "plan proposes at least 6 (now 4)" in explain(assessment, decision, BOUNDS, NOW)
-
-
 class TestWhenItFails:
     """It proposes nothing and blocks nothing, and a condition says so."""
-
-    def test_the_others_lower_the_count_without_it(self) -> None:
-        assessment, decision = decided(6, "300m", None)
-        assert (decision.desired, decision.held_by) == (4, None)
-        assert assessment.conditions == {
-            Finding.FLOOR_MISSING: (
-                "a floor has no answer and keeps nothing up: query plan: it answered with status 500"
-            )
-        }
 
     @pytest.mark.parametrize(("age", "count"), [(10, 6), (90, 6), (91, 4)])
     def test_last_weeks_same_hour_is_as_old_as_its_answer(self, age: float, count: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from adapter.load.matching import Mismatch, canonical_ip, match_registrations, registrations
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Match, Registry
+from adapter.load.spec import Registry
 from tests.load.kit import NOW, REGISTRY, pod
 
 Found = dict[str, tuple[Instance, ...]]
@@ -41,10 +41,6 @@ class TestRegistrations:
         assert found(Instance(ip="nonsense")) == {}
         assert found(Instance(ip="")) == {}
 
-    def test_a_named_port_leaves_the_other_ports_out(self) -> None:
-        http, grpc, any_port = (Instance(ip="10.0.0.1", port=port) for port in (8080, 9090, None))
-        assert found(http, grpc, any_port, registry=replace(REGISTRY, port=8080)) == {"uid-web-0": (http, any_port)}
-
     @pytest.mark.parametrize("named", [{"pod_name": "web-0"}, {"pod_uid": "uid-web-0"}])
     def test_a_registration_that_names_its_pod_counts_only_at_its_address(self, named: dict[str, str]) -> None:
         """A pod of a StatefulSet keeps its name and gets another address; the old registration lives on."""
@@ -57,17 +53,6 @@ class TestRegistrations:
     def test_a_pods_address_is_its_own_its_nodes_or_none(self, ip: str) -> None:
         known = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")
         assert found(Instance(ip=ip, pod_name="web-0"), pods=[known])
-
-    def test_a_registration_of_the_process_before_a_restart_gives_way_to_a_newer_one_at_any_port(self) -> None:
-        """A container restarted in place, with another port: Eureka keeps the old instance UP."""
-        restarted = pod("web-0", ip="10.0.0.1", restarted_at=NOW - 60)
-        old = Instance(ip="10.0.0.1", port=8080, registered_at=NOW - 3000)
-        new = Instance(ip="10.0.0.1", port=8081, status="OUT_OF_SERVICE", registered_at=NOW - 50)
-        assert found(old, new, pods=[restarted]) == {"uid-web-0": (new,)}
-        assert found(old, pods=[restarted]) == {"uid-web-0": (old,)}
-        assert found(old, new) == {"uid-web-0": (old, new)}
-        first, _ = match_registrations([restarted], Roster(at=NOW, instances=(old, new)), REGISTRY)
-        assert first.mismatch is Mismatch.REPLACED
 
     def test_a_uid_beats_a_name_beats_an_address_though_no_pod_has_it(self) -> None:
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2"), pod("c", ip="10.0.0.3")]
@@ -89,7 +74,7 @@ class TestRegistrations:
             pytest.param(None, REGISTRY, False, id="no port"),
             pytest.param(20880, replace(REGISTRY, port=20880), True, id="the policy's port need not be declared"),
             pytest.param(None, replace(REGISTRY, port=20880), False, id="the policy's port and none"),
-            pytest.param(1, replace(REGISTRY, match=Match.IP), True, id="by address alone the node's only pod"),
+            pytest.param(1, replace(REGISTRY, match="IP"), True, id="by address alone the node's only pod"),
         ],
     )
     def test_a_pod_on_the_hosts_network_is_known_by_its_port(
@@ -125,15 +110,3 @@ class TestRegistrations:
     def test_address_of_deleting_pod_is_the_new_pods(self) -> None:
         pods = [replace(pod("old", ip="10.0.0.1"), deleting=True), pod("new", ip="10.0.0.1")]
         assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
-
-    @pytest.mark.parametrize(
-        ("ago", "counts"),
-        [(131, False), (130, True), (100, True), (None, True)],
-        ids=["before the start", "by a clock half a minute behind", "at the start", "undated"],
-    )
-    def test_a_registration_older_than_the_pods_start_is_a_leftover(self, ago: float | None, *, counts: bool) -> None:
-        at = None if ago is None else NOW - ago
-        started = pod(ip="10.0.0.1", age=100)
-        for young in (started, replace(started, started_at=None)):
-            for record in (Instance(ip="10.0.0.1", registered_at=at), Instance(pod_name="web-0", registered_at=at)):
-                assert bool(found(record, pods=[young])) is counts

@@ -8,8 +8,8 @@ from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
-from tests.load.registering import REGISTERED, Registering, classified, in_state, service
+from tests.load.kit import NOW, out, pod, policy, roster
+from tests.load.registering import REGISTERED, Registering, classified
 
 POLICY = policy()
 S = PodState
@@ -90,105 +90,14 @@ def test_without_another_registry_an_endpoint_that_does_not_serve_is_evidence(ru
 
 class TestExplicitEvidence:
     @pytest.mark.parametrize(
-        "word",
-        [
-            {"enabled": False},
-            {"isolated": True},
-            {"weight": 0.0},
-            {"weight": -1.0},
-            {"status": "OUT_OF_SERVICE"},
-            {"status": "DOWN"},
-            {"status": "maintenance"},
-            {"status": "Critical"},
-            {"healthy": False},
-        ],
-        ids=str,
-    )
-    def test_the_registrys_own_word_counts_at_once(self, word: dict[str, object]) -> None:
-        listed = Roster(at=NOW - 1, instances=(Instance(ip="10.0.0.1", **word), Instance(ip="10.0.0.99")))  # type: ignore[arg-type]
-        found = state(pod(ip="10.0.0.1"), REGISTERED, listed)
-        assert found.state is S.PULLED_OUT
-        assert found.evidence.startswith("registry nacos: ")
-        assert found.evidence != "confirmed absence"
-
-    @pytest.mark.parametrize(
         "word", [{}, {"weight": 0.01}, {"weight": None}, {"status": "UP"}, {"status": "warning"}, {"status": "passing"}]
     )
     def test_any_other_word_is_a_pod_that_serves(self, word: dict[str, object]) -> None:
         listed = Roster(at=NOW - 1, instances=(Instance(ip="10.0.0.1", **word),))  # type: ignore[arg-type]
         assert state(pod(ip="10.0.0.1"), REGISTERED, listed).state is S.SERVING
 
-    def test_health_says_nothing_while_the_registry_protects_itself_or_where_the_policy_says_so(self) -> None:
-        listed = Roster(at=NOW - 1, instances=(Instance(ip=HERE, healthy=False),))
-        assert state(pod(ip=HERE), REGISTERED, replace(listed, protected=True)).state is S.SERVING
-        rule = policy(registry=replace(REGISTRY, treat_unhealthy_as_out=False))
-        assert state(pod(ip=HERE), rule, listed).state is S.SERVING
-
-    def test_a_pod_with_several_records_is_out_if_all_are_or_the_policy_minds_any(self) -> None:
-        both = roster(HERE, OTHER, disabled=(HERE,))
-        assert state(pod(ip=HERE), REGISTERED, both).state is S.SERVING
-        assert (
-            state(pod(ip=HERE), policy(registry=replace(REGISTRY, any_instance_out=True)), both).state is S.PULLED_OUT
-        )
-        assert state(pod(ip=HERE), REGISTERED, roster(OTHER, disabled=(HERE, HERE))).state is S.PULLED_OUT
-
-    def test_it_is_believed_for_30_min(self) -> None:
-        for age, expected in ((1800, S.PULLED_OUT), (1801, S.DOUBTFUL)):
-            listed = roster(OTHER, disabled=(HERE,), at=NOW - age)
-            assert state(pod(ip=HERE), REGISTERED, listed).state is expected
-
-    @pytest.mark.parametrize(
-        "others", [[], [pod("s", phase="Pending", ready=False)], [pod("u", ready=False, ready_for=9)]]
-    )
-    def test_explicit_evidence_is_doubtful_where_it_would_leave_no_pod(self, others: list[Pod]) -> None:
-        pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
-        listed = roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"))
-        found = classified(REGISTERED, [*pods, *others], listed)
-        assert [found[name].state for name in ("p0", "p1", "p2")] == [S.DOUBTFUL] * 3
-        assert "every pod would be out" in found["p0"].reason
-
-    def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
-        pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
-        found = classified(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
-        assert [each.state for each in found.values()] == [S.PULLED_OUT, S.PULLED_OUT, S.DOUBTFUL]
-
 
 class TestAbsence:
-    def test_a_pod_that_was_registered_is_out_once_it_has_been_absent_for_45_s(self) -> None:
-        shop = service()
-        assert shop.answer("p9", after=0)["p9"] is S.DOUBTFUL
-        assert shop.answer("p9", after=44)["p9"] is S.DOUBTFUL
-        assert shop.found["p9"].reason == "no longer registered, not confirmed yet"
-        assert shop.answer("p9", after=1)["p9"] is S.PULLED_OUT
-        assert shop.found["p9"].evidence == "confirmed absence"
-
-    @pytest.mark.parametrize(
-        ("count", "absent", "is_out"), [(10, 4, True), (10, 5, False), (3, 1, True), (1, 1, False)]
-    )
-    def test_it_counts_while_fewer_than_half_of_the_ready_pods_are_absent(
-        self, count: int, absent: int, is_out: bool
-    ) -> None:
-        shop = service(count)
-        names = [f"p{index}" for index in range(absent)]
-        found = shop.absent(*names)
-        assert in_state(found, S.PULLED_OUT if is_out else S.DOUBTFUL) == names
-
-    def test_it_is_believed_for_5_min_after_the_last_list(self) -> None:
-        shop = service()
-        assert shop.absent("p9")["p9"] is S.PULLED_OUT
-        assert shop.wait(300)["p9"] is S.PULLED_OUT
-        assert shop.wait(1)["p9"] is S.DOUBTFUL
-
-    def test_a_pod_that_was_never_registered_starts_for_its_grace_and_is_doubtful_then(self) -> None:
-        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), young(10)])
-        assert shop.answer("web-0", after=1)["web-0"] is S.STARTING
-        assert shop.answer("web-0", after=168)["web-0"] is S.STARTING
-        assert shop.answer("web-0", after=1)["web-0"] is S.DOUBTFUL
-
-    def test_a_registry_that_lists_only_pods_that_are_out_has_the_others_serve(self) -> None:
-        listed = roster(disabled=(OTHER,), absence_counts=False)
-        assert state(pod(ip=HERE), REGISTERED, listed).state is S.SERVING
-
     def test_a_service_that_matches_no_pod_is_a_problem_once_the_grace_is_over(self) -> None:
         shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), young(170)])
         shop.answer("a", "web-0", after=9)

@@ -17,7 +17,6 @@ from tests.load.kit import (
     assess_and_decide,
     cpu,
     nano,
-    out,
     pod,
     policy,
     queue,
@@ -29,25 +28,6 @@ from tests.load.kit import (
 )
 
 BAND = policy(cpu("1200m", "400m"))
-
-
-@pytest.mark.parametrize(
-    ("serving", "outs", "starting", "unready", "desired"),
-    [
-        pytest.param(4, 2, 4, 0, 10, id="starting pods stand for those that are out"),
-        pytest.param(4, 6, 4, 0, 10, id="of the 6 that are out 2 are nobody's: 5 and 2"),
-        pytest.param(8, 4, 0, 0, 12, id="surge pods beyond the count replace no pod"),
-        pytest.param(4, 0, 0, 6, 10, id="unready pods are not replaced"),
-    ],
-)
-def test_no_more_pods_than_the_count_lacks_are_replaced(
-    serving: int, outs: int, starting: int, unready: int, desired: int
-) -> None:
-    pods, loads = same(serving, "1500m")
-    pods += [out(f"out-{i}") for i in range(outs)]
-    pods += [pod(f"new-{i}", age=60, ready=False, ready_for=60) for i in range(starting)]
-    pods += [pod(f"ill-{i}", ready=False, ready_for=900) for i in range(unready)]
-    assert assess_and_decide(BAND, pods, usage(loads), current=10)[1].desired == desired
 
 
 def test_the_largest_proposal_wins_and_its_metric_is_told() -> None:

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,12 +32,6 @@ def decided(loads: list[str | int | None], rule: Policy | None = None, **changes
 
 
 class TestTheRule:
-    @pytest.mark.parametrize(
-        ("load", "count"), [("110000001n", 12), ("110m", 10), ("90m", 10), ("89999999n", 9), ("20m", 2)]
-    )
-    def test_beyond_the_tolerance_the_count_is_in_proportion_and_equality_is_near(self, load: str, count: int) -> None:
-        assert decided([load] * 10).desired == count
-
     @given(n=st.integers(1, 60), each=st.integers(1, 10**9))
     def test_at_the_new_count_the_same_load_asks_for_no_other(self, n: int, each: int) -> None:
         first = decided([f"{each}n"] * n).desired

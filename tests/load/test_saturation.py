@@ -1,13 +1,10 @@
 """Pods that use their CPU limit are throttled: the load is more than their samples show."""
 
-from fractions import Fraction
-
 import pytest
 
 from adapter.load.assessment import Verdict
 from adapter.load.explanation import decision_reason
-from adapter.load.spec import Capacity, Metric, ResourceMetric
-from tests.load.kit import assess_and_decide, cpu, nano, pod, policy, usage
+from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
 
 PODS = [pod(f"web-{index}", limits={"cpu": "1500m"}) for index in range(10)]
 
@@ -20,18 +17,6 @@ def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load
     assert decision.desired == desired
     told = "of their limit: the load is more than it shows" in decision_reason(assessment, decision)
     assert told is (desired == 13)
-
-
-@pytest.mark.parametrize(
-    ("resource", "of", "desired"),
-    [("cpu", Capacity.LIMIT, 13), ("cpu", Capacity.REQUEST, 10), ("memory", Capacity.LIMIT, 10)],
-)
-def test_a_share_of_the_cpu_limit_saturates_and_nothing_else_does(resource: str, of: Capacity, desired: int) -> None:
-    amounts = {resource: "1500m"}
-    metric = Metric(name=resource, resource=ResourceMetric(name=resource, relative_to=of), high=Fraction(nano("1")))
-    pods = [pod(one.name, limits=amounts, requests=amounts) for one in PODS]
-    samples = usage(dict.fromkeys((one.name for one in pods), "1500m"), resource=resource)
-    assert assess_and_decide(policy(metric), pods, samples)[1].desired == desired
 
 
 def test_a_pod_without_a_sample_dilutes_it() -> None:

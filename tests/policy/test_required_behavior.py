@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -69,27 +68,6 @@ def test_it_lets_the_fallback_through() -> None:
     assert hpa_allows(rule, 2, 40) == 40
 
 
-def test_it_bounds_what_the_policy_bounds() -> None:
-    rule = policy(velocity=Velocity(up=20, down=10))
-    assert (hpa_allows(rule, 100, 400), hpa_allows(rule, 100, 1)) == (120, 90)
-
-
-def test_it_is_set_where_it_is_the_same() -> None:
-    rule = policy(velocity=Velocity(up=20, down=10))
-    up, down = (tuple(limits(rule, direction)) for direction in ("scaleUp", "scaleDown"))
-    zero = Fraction(0)
-    there = replace(
-        HPA,
-        scale_up=ScalingRules(tolerance=zero, select="Max", policies=up),
-        scale_down=ScalingRules(tolerance=zero, select="Max", policies=down),
-    )
-    assert all(one.is_set for one in required_behavior(rule, there, tolerance=True))
-    assert not any(one.is_set for one in required_behavior(rule, HPA, tolerance=True))
-    assert {one.name for one in required_behavior(rule, HPA, tolerance=False)}.isdisjoint(
-        {"scaleUp.tolerance", "scaleDown.tolerance"}
-    )
-
-
 DEFAULT_UP = (ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
 DEFAULT_DOWN = (ScalingPolicy("Percent", 100, 15),)
 
@@ -108,7 +86,3 @@ def test_the_rules_of_others_are_loose_where_they_let_as_much_through(
     rule: Policy, up: ScalingRules, *, is_it: bool
 ) -> None:
     assert permits(rule, replace(HPA, scale_up=up), "scaleUp") is is_it
-
-
-def test_the_default_way_down_lets_everything_through() -> None:
-    assert permits(policy(), replace(HPA, scale_down=ScalingRules(select="Max", policies=DEFAULT_DOWN)), "scaleDown")

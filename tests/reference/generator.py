@@ -245,7 +245,13 @@ class Generator:
         values = self.values(pods)
         if kind == "total":
             total = self.pick(0, 1, *[sum(int(x[:-1]) for x in values.values())] * 3)
-            return entry | {"total": f"{total}m"} | self.some(readsPods=(15, [x for x in pods if not self.chance(5)]))
+            if self.chance(20):
+                entry["targets"] = {"/": self.pick(1, 2, 3)}
+                numbers = [[at(x), self.pick(1, 2, 2, 3)] for x in (3607, 3590, 900, 31) if self.chance(40)]
+                self.memory.setdefault("targets", {})[name] = numbers
+            if self.chance(15):
+                entry["targets"] = entry.get("targets", {}) | {x: 1 for x in pods if not self.chance(5)}
+            return entry | {"total": f"{total}m"}
         dated = {pod: {"at": at(self.pick(1, 50, 95)), "value": x} for pod, x in values.items() if self.chance(2)}
         return entry | {"pods": values | dated}
 

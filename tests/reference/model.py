@@ -39,6 +39,7 @@ class Samples:  # by UID
     total: F | None = None  # of a service total
     total_bound: F | None = None
     reads: list[str] | None = None  # the pods that a total reads
+    lost: bool = False  # a total reads fewer scrape targets than in the last hour
 
 
 @dataclass
@@ -209,8 +210,13 @@ def read(w: World, metric: Json) -> Samples:
     s.last = {u: x for u, x in s.last.items() if now - x[0] < 300}
     s.before = dict(s.last)
     if "total" in source:
-        s.error, s.reads = "too old" if now - total_at > max_age else None, source.get("readsPods")
+        s.error, s.reads = (
+            "too old" if now - total_at > max_age else None,
+            [p.name for p in w.pods if p.name in source.get("targets", {})],
+        )
         s.total, s.begun, s.newest = quantity(source["total"]), total_at - window - poll, total_at
+        seen = [n for t, n in w.memory.get("targets", {}).get(name, []) if now - seconds(t) <= 3600]
+        s.lost = source.get("targets", {}).get("/", 0) < max(seen, default=0)
         c = min((F(counts[p.name]) for p in sure), default=full)
         s.total_bound = s.total if c >= full else s.total * full / (c - 1) if c >= 2 else None
         return s
@@ -295,7 +301,11 @@ def is_held(w: World, s: Samples) -> bool:
         return True
     unread = bool(s.reads) and any(p.name not in (s.reads or []) for p in active)
     unread = unread and not (len(active) > 2 and sum(p.name in (s.reads or []) for p in active) == 1)  # a leader
-    if unread or (s.total_bound is None if s.total is not None else not any(p.uid in s.value for p in serving)):
+    if (
+        unread
+        or s.lost
+        or (s.total_bound is None if s.total is not None else not any(p.uid in s.value for p in serving))
+    ):
         return True
     return not s.steady or len(serving) * 100 < w.spec.get("minServingPercent", 50) * len(seen)
 

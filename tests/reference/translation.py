@@ -1,12 +1,11 @@
 """The model's documents in the form that the product reads, with the memory of a process that watched before."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from adapter.commands.decide.reader import DecisionCase, read_data
-from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
+from adapter.load.memory import OTHERS, Departed, LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import PodState
 from adapter.load.quantity import parse_nano
 from adapter.runtime.times import parse_time
@@ -18,7 +17,6 @@ def case_of(document: Json) -> DecisionCase:
     """The product's inputs of a document."""
     given = dict(document)
     memory = given.pop("memory", None)
-    given["policy"] = deepcopy(given["policy"])
     if "instances" in given:
         listed = given["instances"]
         given["instances"] = {
@@ -73,11 +71,12 @@ def memory_of(memory: Json, case: DecisionCase) -> Memory:
     since: Callable[[str, str], float | None] = lambda name, side: (  # noqa: E731
         time(memory["beyondSince"][name][side]) if memory.get("beyondSince", {}).get(name, {}).get(side) else None
     )
-    names = {*lasts, *memory.get("medians", {}), *memory.get("beyondSince", {})}
+    names = {*lasts, *memory.get("medians", {}), *memory.get("beyondSince", {}), *memory.get("targets", {})}
     metrics = {
         name: MetricMemory(
             last={uid: last for uid, last in lasts.get(name, {}).items() if uid in here},
             medians=tuple((time(when), int(median)) for when, median in memory.get("medians", {}).get(name, ())),
+            targets={OTHERS: tuple((time(when), number) for when, number in memory.get("targets", {}).get(name, ()))},
             above_since=since(name, "up"),
             below_since=since(name, "down"),
         )

@@ -268,7 +268,7 @@ class PlayedSource:
 class Forwarder:
     """A server that forwards connections to `to` (a URL, or host and port) until it is closed, and its `address`.
 
-    To the first `silent` connections it says nothing.
+    To the first `silent` connections it says nothing. What servers answer arrives `delay` seconds later.
     """
 
     def __init__(self, to: str, *, silent: int = 0) -> None:
@@ -276,6 +276,7 @@ class Forwarder:
         [self._port] = re.findall(r":(\d+)", to)
         self._to = to
         self._writers: list[asyncio.StreamWriter] = []
+        self.delay = 0.0
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
@@ -303,7 +304,13 @@ class Forwarder:
             return
         there, back = await asyncio.open_connection("127.0.0.1", int(self._port))
         self._writers.append(back)
-        await asyncio.gather(_pipe(reader, back), _pipe(there, writer), return_exceptions=True)
+        await asyncio.gather(_pipe(reader, back), self._answer(there, writer), return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await asyncio.sleep(self.delay)
+            writer.write(data)
+        writer.close()
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

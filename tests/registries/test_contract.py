@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from adapter.load.pods import PodState
 from adapter.policy import status_memory
@@ -37,7 +38,7 @@ from tests.registries.worlds import (
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul", "polaris"), pytest.mark.timeout(600)]
 
 ALL = (0, 1, 2, 3)
-CHANGES = 20
+CHANGES = 12
 
 
 class Servers:
@@ -81,10 +82,17 @@ ONE_OF_EACH_SERVER = (ConsulWorld, DubboInterfaceWorld, PolarisWorld)
 
 
 def worlds(verb: str = "", *, safe: bool = False, among: tuple[type[World], ...] = WORLDS) -> pytest.MarkDecorator:
-    """The test runs in each of these worlds, or in each that has the optional verb."""
+    """The test runs in each of these worlds, or in each that has the optional verb; one worker has all of a server."""
     kinds = [kind for kind in among if not verb or kind.can(verb)]
-    names = [kind.__name__.removesuffix("World") for kind in kinds]
-    return pytest.mark.parametrize("place", [(kind, safe) for kind in kinds], indirect=True, ids=names)
+    cases = [
+        pytest.param(
+            (kind, safe),
+            id=kind.__name__.removesuffix("World"),
+            marks=pytest.mark.xdist_group(kind.serve.__qualname__),
+        )
+        for kind in kinds
+    ]
+    return pytest.mark.parametrize("place", cases, indirect=True)
 
 
 def everyone_serves(followed: FollowedService) -> bool:
@@ -314,6 +322,29 @@ async def test_the_next_server_is_asked_once_the_first_is_gone_and_nothing_chang
         await world.change(1, **world.means[0])
         await followed.until_out("web-1")
         assert followed.listed == 4
+
+
+@worlds("servers", among=ONE_OF_EACH_SERVER)
+async def test_a_slow_server_is_one_cause_that_changes_nothing_and_is_over_once_it_is_quick(world: World) -> None:
+    await world.register(*ALL)
+    [address] = world.servers()
+    async with Forwarder(address) as way, world.following(servers=(way.address,), timeout_seconds=1) as followed:
+        await world.heard(followed)
+        with followed.pods.nothing_changes():
+            with capture_logs() as logs:
+                way.delay = 3
+                await followed.until_failed_again()
+                assert followed.listed == 4
+                assert not followed.pods.out()
+            way.delay = 0
+            began = time.monotonic()
+            await world.heard(followed)
+            assert time.monotonic() - began < 60
+        causes = {entry["error"] for entry in logs if entry["event"] == "registry_failed"}
+        assert causes
+        assert all(way.address in cause for cause in causes)
+        await world.change(1, **world.means[0])
+        await followed.until_out("web-1")
 
 
 # kazoo's thread ends where an answer overtakes that to a new password ("xids do not match"): a new session follows.

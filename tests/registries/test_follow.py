@@ -181,7 +181,7 @@ async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() 
             await asyncio.sleep(0.1)
             ages.append(oldest(healthy))
         await follower.close()
-    assert max(ages) <= 2, "an interval and a second"
+    assert max(ages) < 4, "those that waited for a hanging one would be older than its 5 s"
     assert not [key for key in healthy if cache.trouble(key)]
 
 

@@ -1,4 +1,4 @@
-"""Against a real server that speaks Nacos (Polaris: the HTTP API of Nacos 1 and the gRPC of Nacos 2)."""
+"""Against a real server that speaks Nacos (Polaris: the HTTP API of Nacos 1)."""
 
 from pathlib import Path
 from typing import Any

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapter.load.roster import Instance
-from adapter.registries.poll import Polled, poll
+from adapter.registries.servers import Polled, poll
 from adapter.registries.source import Answer
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
 

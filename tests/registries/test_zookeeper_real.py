@@ -238,7 +238,7 @@ class TestWhoMayRead:
     [
         ("localhost", {"ca_file": "ca.pem"}, "no connection to ZooKeeper at localhost:"),  # without a certificate
         ("127.0.0.1", {"ca_file": "ca.pem", "cert_file": "both.pem"}, "certificate verify failed"),
-        ("localhost", {"ca_file": "none.pem"}, "none.pem for TLS: No such file"),
+        ("localhost", {"ca_file": "none.pem"}, "none.pem: No such file"),
         ("localhost", None, "no connection to ZooKeeper at localhost:"),  # without TLS
     ],
 )

@@ -23,7 +23,6 @@ from lab.harness.registries.polaris import Polaris
 from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries import consul_kit, eureka_kit, http_kit, polaris_kit, zookeeper_kit
 from tests.registries.kit import FollowedService
-from tests.waiting import eventually
 
 WRONG = "00000000-1111-2222-3333-444444444444"
 SEES_SERVICES, SEES_NODES = 'service_prefix "" { policy = "read" }', 'node_prefix "" { policy = "read" }'
@@ -347,23 +346,14 @@ class PolarisWorld(ByPolarisWorld):
 class NacosWorld(ByPolarisWorld):
     means = ({"weight": 0}, {"healthy": False})
     hides = ({"isolate": True},)
-    push: ClassVar[bool] = True
 
     def follow(self, settings: dict[str, Any]) -> Following:
-        fixed = {"name": "nacos", "type": "Nacos", "servers": self.servers(), "push": self.push}
+        fixed = {"name": "nacos", "type": "Nacos", "servers": self.servers()}
         registry = NacosRegistry(**{**fixed, "interval_seconds": 0.5, "timeout_seconds": 5, **settings})
         return FollowedService(registry, self.service)
 
     def servers(self) -> tuple[str, ...]:
         return (self.server.nacos,)
-
-    async def heard(self, followed: FollowedService, count: int = 4) -> None:
-        await followed.until_listed(count)
-        await eventually(lambda: bool(getattr(followed.source, "pushed", self.push)) is self.push)
-
-
-class PolledNacosWorld(NacosWorld):
-    push = False
 
 
 class PolarisEurekaWorld(ByPolarisWorld):
@@ -453,7 +443,6 @@ WORLDS: tuple[type[World], ...] = (
     SpringZooKeeperWorld,
     PolarisWorld,
     NacosWorld,
-    PolledNacosWorld,
     PolarisEurekaWorld,
     SpringEurekaWorld,
     HttpWorld,
@@ -462,7 +451,6 @@ OPTIONAL = ("deregister", "restart", "authorize", "servers")
 _NACOS = "Polaris lets everybody read by Nacos' protocol; test_nacos.py has a fake that does not"
 LACKS: Mapping[tuple[type[World], str], str] = {
     (NacosWorld, "authorize"): _NACOS,
-    (PolledNacosWorld, "authorize"): _NACOS,
     (PolarisEurekaWorld, "authorize"): "Polaris lets everybody read by Eureka's protocol",
     (SpringEurekaWorld, "restart"): "its registrations are only in memory: a restart is a wipe",
     (HttpWorld, "deregister"): "a pod that a platform's document leaves out serves; test_http.py holds that",

@@ -17,17 +17,15 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from structlog.testing import capture_logs
 
 from adapter.registries.follow import RegistryManager, open_source
 from adapter.registries.source import ServiceKey
 from adapter.runtime.slots import Claim
-from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
+from adapter.settings.registries import ConsulRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
 from lab.harness.dockerfile import instructions
 from tests.runtime.sources import running
-from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -171,9 +169,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def take(package: str) -> None:
         known = dict(sys.modules)
-        for name in [
-            name for name in sys.modules if re.match(rf"adapter\.registries\.(zookeeper|nacos)|{package}\b", name)
-        ]:
+        for name in [name for name in sys.modules if re.match(rf"adapter\.registries\.zookeeper|{package}\b", name)]:
             parent, _, child = name.rpartition(".")
             if parent in known and hasattr(known[parent], child):
                 # An import sets it, too: what is put back afterwards has to be the module that all others have.
@@ -202,21 +198,8 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
     assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in (listed.error or "")
 
 
-async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: Callable[[str], None]) -> None:
-    without("grpc")
-    nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
-    registries = RegistryManager((nacos,), lambda _: None, lambda: 0.0, Metrics())
-    with capture_logs() as logs:
-        async with running(registries.run()):
-            registries.watch([Claim("shop", ("2026",), ServiceKey("main", "order"))])
-            await eventually(lambda: any(log["event"] == "nacos_push_failed" for log in logs))
-    [said] = [log for log in logs if log["event"] == "nacos_push_failed"]
-    assert (said["event"], said["registry"]) == ("nacos_push_failed", "main")
-    assert "needs the extra nacos, which is not installed" in said["why"]
-
-
 async def test_other_registries_do_without_the_extras(without: Callable[[str], None]) -> None:
-    for package in ("grpc", "kazoo", "apprise"):
+    for package in ("kazoo", "apprise"):
         without(package)
     consul = ConsulRegistry(name="main", type="Consul", servers=("http://consul:8500",))
     source = open_source(consul)
@@ -225,7 +208,7 @@ async def test_other_registries_do_without_the_extras(without: Callable[[str], N
 
 def test_the_commands_load_without_any_extra() -> None:
     script = (
-        "import sys; sys.modules.update(dict.fromkeys(('grpc', 'kazoo', 'apprise')))\n"
+        "import sys; sys.modules.update(dict.fromkeys(('kazoo', 'apprise')))\n"
         "import adapter.server_process, adapter.companion_process\n"
         "import adapter.commands.check.run, adapter.cli, adapter.commands.decide.reader"
     )

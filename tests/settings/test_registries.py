@@ -22,7 +22,7 @@ registries:
     )
     nacos, consul, zookeeper, http = read.registries
     assert isinstance(nacos, NacosRegistry)
-    assert (nacos.group, nacos.push, nacos.interval_seconds) == ("DEFAULT_GROUP", True, 2)
+    assert (nacos.group, nacos.interval_seconds) == ("DEFAULT_GROUP", 2)
     assert isinstance(consul, ConsulRegistry)
     assert consul.tls.ca_file == "/etc/ca.pem"
     assert isinstance(zookeeper, ZooKeeperRegistry)
@@ -49,7 +49,7 @@ def test_every_trait_of_a_type_names_its_own_fields_and_the_credentials_are_file
         ("{name: a, type: Nacos, servers: []}", "registries[0].servers", "may not be empty"),
         ("{name: a, type: Nacos, servers: [nacos]}", "registries[0].servers[0]", "http://"),
         ("{name: a, type: Eureka, servers: ['http://u:p@e']}", "registries[0].servers[0]", "contains a user"),
-        ("{name: a, type: Nacos, servers: ['http://n'], grpcPort: 1}", "registries[0].grpcPort", "grpcPortOffset"),
+        ("{name: a, type: Nacos, servers: ['http://n'], interval: 1}", "registries[0].interval", "intervalSeconds"),
         (
             "{name: a, type: Consul, servers: ['https://c'], tls: {ca: x}}",
             "registries[0].tls.ca",

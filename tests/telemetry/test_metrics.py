@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from adapter.load.assessment import Verdict
-from adapter.load.spec import Stance
+from adapter.load.spec import HELD, Mode
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import MODES, VERDICTS, MetricRow, PolicyRow, RegistryRow
 
@@ -124,7 +124,7 @@ async def test_each_family_is_written_once_for_all_policies() -> None:
 
 
 def test_modes_and_verdicts_are_those_of_the_load_package() -> None:
-    assert {stance.value for stance in Stance} == set(MODES)
+    assert {*(mode.value for mode in Mode), HELD} == set(MODES)
     assert {verdict.value for verdict in Verdict} == set(VERDICTS)
 
 

@@ -258,8 +258,8 @@ class TestSelectors:
     def test_an_expression_of_the_past_says_how_far_back_it_is(self, text: str, behind: float) -> None:
         assert parse_inputs(text).behind == behind
 
-    def test_recording_rules_that_are_read_at_one_time_are_named(self) -> None:
-        assert parse_inputs('sum(a:b:c{x="y"}) + rate(d:e[5m]) + f').recorded == ("a:b:c",)
+
+BY_TARGET = "by (namespace, pod, job, instance)"
 
 
 class TestQuestion:
@@ -268,8 +268,8 @@ class TestQuestion:
         assert question(text, parse_inputs(text), LABELS).splitlines() == [
             "(sum(rate(x[1m])) / y # load",
             ")",
-            'or label_replace(max by (namespace, pod) (timestamp(x)), "effective_load_input", "time0", "", "")',
-            'or label_replace(max by (namespace, pod) (timestamp(y)), "effective_load_input", "time1", "", "")',
+            f'or label_replace(max {BY_TARGET} (timestamp(x)), "effective_load_input", "time0", "", "")',
+            f'or label_replace(max {BY_TARGET} (timestamp(y)), "effective_load_input", "time1", "", "")',
             (
                 "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
                 '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")'
@@ -290,29 +290,19 @@ class TestQuestion:
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")'
         )
         assert question(text, parse_inputs(text), LABELS).splitlines()[2] == (
-            "or label_replace(max by (namespace, pod) (label_replace(label_replace("
-            'max by (exported_namespace, exported_pod) (timestamp(load{exported_namespace="shop"})), '
+            "or label_replace(max by (namespace, pod, job, instance) (label_replace(label_replace("
+            'max by (exported_namespace, exported_pod, job, instance) (timestamp(load{exported_namespace="shop"})), '
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")), '
             '"effective_load_input", "time0", "", "")'
         )
 
     def test_unusual_label_names_are_quoted(self) -> None:
-        assert 'by ("k8s.ns", pod)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
+        assert 'by ("k8s.ns", pod, job, instance)' in question("x", parse_inputs("x"), ("k8s.ns", "pod"))
 
-    @pytest.mark.parametrize(
-        ("selector", "narrowed"),
-        [
-            ("x", 'x{pod=~"a|b\\\\.c"}'),
-            ('x{q="1"}', 'x{q="1",pod=~"a|b\\\\.c"}'),
-            ('{"x.y"}', '{__name__="x.y",pod=~"a|b\\\\.c"}'),
-            ('x{a="1" or a="2"}', 'x{a="1" or a="2"}'),
-        ],
-    )
-    def test_ended_pods_are_asked_for_by_name(self, selector: str, narrowed: str) -> None:
-        inputs = parse_inputs(f"rate({selector}[1m])")
-        asked = ended_question(inputs, LABELS, 90, {0: {"b.c", "a"}})
-        assert f"max_over_time(timestamp({narrowed})[90000ms:15000ms])" in asked
-        assert f"timestamp({inputs.selectors[0].base})" in ended_question(inputs, LABELS, 90, {0: set()})
+    def test_ended_series_are_asked_for_by_a_subquery(self) -> None:
+        inputs = parse_inputs('rate(x{q="1"}[1m])')
+        asked = ended_question(inputs, LABELS, 90, [0])
+        assert 'max by (namespace, pod) (max_over_time(timestamp(x{q="1"})[90000ms:15000ms]))' in asked
 
 
 @given(st.text(st.sampled_from("ab0(){}[]\"'`\\,=~!+-@ \n#$:.\u00e9"), max_size=30))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO, QuantityError, parse_number
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples
+from adapter.load.samples import ELSEWHERE, UNCOUNTED, Point, QuerySamples
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.polling import AheadDates
 from adapter.usage.promql import INPUT_LABEL, parse_inputs
@@ -164,10 +164,10 @@ class TestServices:
         assert list(of(question(by_pod=None), [row(5, **POD_A)]).pods) == ["a"]
         assert of(question(by_pod=None), [row(5)]).total == Point(NOW, 5 * NANO)
 
-    def test_it_knows_the_pods_with_a_sample_in_its_window(self) -> None:
+    def test_it_reads_the_targets_with_a_sample_in_its_window(self) -> None:
         inputs = [time_of(0, NOW - 59, **POD_A), time_of(0, NOW - 61, **POD_B)]
         found = of(question("sum(rate(x[1m]))", by_pod=False), [row(5)], *inputs)
-        assert found.reads == frozenset({"a"})
+        assert found.targets == {"a": 1}
 
 
 class TestTimes:
@@ -225,7 +225,7 @@ class TestTimes:
     ) -> None:
         inputs = [time_of(number, NOW - age, **labels) for number, age, labels in times]
         answer = answer_of(question(text), [row(1, **place), *inputs])
-        at = answer.times.at((place.get("namespace", ""), place.get("pod", "")))
+        at = answer.at((place.get("namespace", ""), place.get("pod", "")))
         assert at == (None if ago is None else NOW - ago)
 
     @pytest.mark.parametrize(
@@ -292,18 +292,15 @@ class TestTimes:
     @pytest.mark.parametrize(
         ("text", "times", "rows", "ended"),
         [
-            ("rate(x[1m])", [POD_A], [POD_A, POD_B], {0: {"b"}}),
-            pytest.param("x", [POD_A], [POD_A, POD_B], {}, id="an instant selector reads no ended series"),
-            pytest.param("rate(x[1m] offset 1m)", [POD_A], [POD_B], {}, id="nor is the past asked for"),
-            pytest.param("sum(rate(x[1m]))", [POD_A], [{}], {}, id="a total has a live one"),
-            pytest.param("sum(rate(x[1m]))", [], [{}], {0: set()}, id="a total without one: all"),
-            pytest.param("rate(x[1m])", [], [POD_A], {0: set()}, id="no live series at all: all"),
-            pytest.param("rate(x[1m])", [POD_A], [{**SHOP, "pod": "not a pod!"}], {0: set()}, id="no names of pods"),
-            pytest.param("rate(x[1m])", [POD_A], [{**SHOP, "pod": f"p{n}"} for n in range(501)], {0: set()}, id="many"),
+            ("rate(x[1m])", [POD_A], [POD_A, POD_B], [0]),
+            pytest.param("x", [POD_A], [POD_A, POD_B], [], id="an instant selector reads no ended series"),
+            pytest.param("rate(x[1m] offset 1m)", [POD_A], [POD_B], [], id="nor is the past asked for"),
+            pytest.param("sum(rate(x[1m]))", [POD_A], [{}], [], id="a total has a live one"),
+            pytest.param("sum(rate(x[1m]))", [], [{}], [0], id="a total without one"),
         ],
     )
-    def test_the_times_of_ended_series_are_asked_for_by_pod(
-        self, text: str, times: list[dict[str, str]], rows: list[dict[str, str]], ended: dict[int, set[str]]
+    def test_the_times_of_ended_series_are_asked_for(
+        self, text: str, times: list[dict[str, str]], rows: list[dict[str, str]], ended: list[int]
     ) -> None:
         found = [*(time_of(0, NOW, **labels) for labels in times), *(row(1, **labels) for labels in rows)]
         assert answer_of(question(text), found).ended() == ended
@@ -351,14 +348,34 @@ class TestCounts:
         assert found.total is not None
         assert (found.total.count, found.counts) == (3, {"a": 4, "b": 3})
 
-    def test_what_a_server_refuses_to_count_is_unknown(self) -> None:
-        found = answered(question(RATE), [row(1, **POD_A)], time_of(0, NOW, **POD_A), are_counted=False)
-        assert found.of("shop", 90).pods["a"].count == UNCOUNTED
-
     @pytest.mark.parametrize(("counts", "agree"), [([(0, 4), (1, 3)], True), ([(0, 4), (1, 2)], False), ([], True)])
     def test_windows_agree_that_hold_equally_many(self, counts: list[tuple[int, int]], agree: bool) -> None:
         answer = answer_of(question("rate(x[1m]) / rate(y[1m])"), [count_of(n, held, **POD_A) for n, held in counts])
-        assert answer.counts(is_known=True).agree == agree
+        assert answer.windows_agree == agree
+        assert build_result(answer, NOW).agreed == agree
+        assert build_result(answer, NOW, agreed=True).agreed
+
+    def test_a_range_of_one_sample_is_named(self) -> None:
+        found = of(question(RATE), [], count_of(0, 1, **POD_A))
+        assert found.error == "its range of 60 s holds one sample, and a rate needs two; make it four scrape intervals"
+
+
+class TestTargets:
+    TIMES = (time_of(0, NOW, instance="a:1"), time_of(0, NOW - 9, instance="a:2"), time_of(0, NOW, instance="[::1]:1"))
+
+    def test_a_total_has_those_of_all_places(self) -> None:
+        others = [time_of(0, NOW, namespace="shop", pod="b"), time_of(0, NOW, namespace="monitoring", pod="c")]
+        found = of(question("sum(x)", by_pod=False), [row(1)], *self.TIMES, *others)
+        assert found.targets == {"a": 2, "::1": 1, "b": 1, ELSEWHERE: 1}
+
+    def test_a_total_of_a_namespace_has_those_of_its_namespace(self) -> None:
+        others = [time_of(0, NOW, namespace="shop", pod="b"), time_of(0, NOW, namespace="other", pod="c")]
+        found = of(question("sum by (namespace) (x)", by_pod=False), [row(1, **SHOP)], *others)
+        assert found.targets == {"b": 1}
+
+    def test_pods_have_those_of_several(self) -> None:
+        times = [time_of(0, NOW, **pod, instance=instance) for pod in (POD_A, POD_B) for instance in ("1", "2")][:3]
+        assert of(question(), [row(1, **POD_A), row(1, **POD_B)], *times).targets == {"a": 2}
 
 
 @pytest.mark.parametrize(

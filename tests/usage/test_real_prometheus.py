@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples
+from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
@@ -390,20 +390,6 @@ class TestWindows:
         assert (counts(found)["a"] or 0) >= FULL - 1
         assert bound(found.pods["b"]) >= 97 * NANO
 
-    async def test_a_server_that_refuses_to_count_leaves_the_count_unknown(
-        self, real: RealPrometheus, page: Exporter
-    ) -> None:
-        def refuse(asked: str, answer: Any) -> Any:
-            return {"status": "error", "errorType": "execution", "error": "no"} if "count_over" in asked else answer
-
-        self.grow(page, 'refused{namespace="shop",pod="a"}')
-        with before_prometheus(real.port) as proxy:
-            proxy.falsify = refuse
-            url = f"http://127.0.0.1:{proxy.port}"
-            async with asking(real, "rate(refused[4s])", max_age=20, url=url) as world:
-                found = await world.until(lambda samples: samples.pods)
-        assert counts(found) == {"a": UNCOUNTED}
-
 
 FAULTS = {
     "NaN": (lambda answer: _valued(answer, "NaN"), "answers NaN for every pod, which does not count"),
@@ -534,3 +520,28 @@ def _selectors(node: object, ranged: bool = False) -> Iterator[tuple[dict[str, A
 
 def _canonical(selector: dict[str, Any]) -> str:
     return json.dumps(sorted((m["name"], m["type"], m["value"]) for m in selector["matchers"]))
+
+
+class TestLostTargets:
+    """Two exporters of which one is killed: the answer says of how many scrape targets its values are."""
+
+    @pytest.mark.parametrize("text", ["sum(queue)", "sum(rate(queue[10s]))", "sum(queue) or vector(0)"])
+    async def test_a_total_says_how_many_exporters_it_is_of(self, text: str) -> None:
+        with Exporter() as one, RealPrometheus([one, other := Exporter()]) as real:
+            for exporter in (one, other):
+                exporter.set({"queue": 2.4})
+            async with asking(real, text, scope="Service") as world:
+                await world.until(lambda samples: samples.total and sum(samples.targets.values()) == 2)
+                other.close()
+                left = await world.until(lambda samples: sum(samples.targets.values()) == 1)
+                assert left.total is not None
+
+    async def test_a_pods_value_says_of_how_many_targets_of_it_it_is(self) -> None:
+        with Exporter() as one, RealPrometheus([one, other := Exporter()]) as real:
+            one.set(counter("load", a=1, b=1))
+            other.set(counter("load", a=1))
+            async with asking(real, "sum by (namespace, pod) (load)") as world:
+                await world.until(lambda samples: samples.targets == {"a": 2} and len(samples.pods) == 2)
+                other.close()
+                await world.until(lambda samples: not samples.targets)
+                assert {pod: point.value for pod, point in world.samples.pods.items()} == {"a": NANO, "b": NANO}

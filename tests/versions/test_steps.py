@@ -10,7 +10,7 @@ import pytest
 
 from adapter.hpa.controller import Controller
 from adapter.load.assessment import Limited
-from adapter.load.hpa_value import served_value, within_hpa_tolerance
+from adapter.load.decide import served_value, within_hpa_tolerance
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 from adapter.policy.behavior import count_metric, hpa_manifest
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa

@@ -131,7 +131,7 @@ def _add_matches(section: Section, registry: PolicyRegistry, pods: Sequence[Pod]
         if pod not in matched:
             add = section.error if pod.is_ready and roster.absence_counts else section.warning
             add(f"pod {pod.name} matches no instance: {why_unmatched(pod, matches, registry)}")
-        elif word := out_reason_of(by_pod[pod.uid], registry, protected=roster.protected):
+        elif word := out_reason_of(by_pod[pod.uid], registry, roster):
             section.warning(f"pod {pod.name} is out: {word}")
     strangers = [match for match in matches if match.mismatch is not None]
     for match in strangers[:_MOST_LISTED]:

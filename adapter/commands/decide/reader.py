@@ -217,7 +217,7 @@ class _Query(_Source):
     window_seconds: Seconds | None = None
     offset_seconds: Seconds = 0.0
     by_pod: bool | None = Field(None, strict=True)
-    reads_pods: list[str] = []
+    targets: dict[str, Count] = {}
 
 
 class _Assessed(_Section):
@@ -349,8 +349,8 @@ def _query(given: _Query, query: Query | None, now: float) -> QuerySamples:
         window=window if given.window_seconds is None else given.window_seconds,
         behind=given.offset_seconds,
         by_pod=given.by_pod if given.by_pod is not None or not is_told else "pods" in given.model_fields_set,
-        reads=frozenset(given.reads_pods),
         counts={} if total is None else given.counts,
+        targets=given.targets,
         **given.state(None if given.at is None else min(given.at, now)),
     )
 

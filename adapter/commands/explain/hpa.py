@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+import msgspec
+
 from adapter.commands.explain.read import Explained
 from adapter.commands.terminal.output import duration
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
@@ -80,8 +82,8 @@ def _next_sync(
     bare = replace(
         hpa,
         metrics=tuple(metrics[:1]),
-        scale_up=replace(hpa.scale_up, tolerance=tolerances[0], stabilization=0),
-        scale_down=replace(hpa.scale_down, tolerance=tolerances[1], stabilization=0),
+        scale_up=msgspec.structs.replace(hpa.scale_up, tolerance=tolerances[0], stabilization=0),
+        scale_down=msgspec.structs.replace(hpa.scale_down, tolerance=tolerances[1], stabilization=0),
     )
     values = [(milli(parse_nano(served)),)]
     sync = Controller(bare, Flags(down_window=0)).sync(explained.at, current, values, (), status_replicas)

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+import msgspec
+
 from adapter.commands.replay.model import Setup
 from adapter.load.quantity import NANO
 from adapter.load.spec import Algorithm, Bounds, Capacity, HpaTolerance, Metric, Policy
@@ -54,8 +56,8 @@ def stock_hpa_for(policy: Policy, hpa: Hpa | None, setup: Setup, totals: Collect
     return replace(
         native,
         metrics=tuple(metrics),
-        scale_up=replace(native.scale_up, tolerance=None),
-        scale_down=replace(native.scale_down, tolerance=None),
+        scale_up=msgspec.structs.replace(native.scale_up, tolerance=None),
+        scale_down=msgspec.structs.replace(native.scale_down, tolerance=None),
         bounds=replace(native.bounds, tolerance=None),
     )
 

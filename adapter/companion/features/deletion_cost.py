@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.companion.actions import ActionResult, Write
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import ActionResult, Context, PolicyCondition, State, Write
 from adapter.kube.api import PODS
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodAssessment, PodState
@@ -37,7 +36,7 @@ class PodMark(NamedTuple):
     foreign: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Marking:
     """The pods (by UID) that were written to of late."""
 
@@ -85,13 +84,9 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     """DeletionCostApplied, while pods are pulled out and the policy asks for it, or while marks are left behind."""
     policy, alive = context.view.policy, list(_alive(context))
     is_off = not context.settings.features.deletion_cost
-    if is_off and (left := [reading.pod.name for reading in alive if reading.pod.marked]):
-        marked = f"{first_names(sorted(left), _SHOWN)} bear its marks"
-        message = f"{_SWITCHED_OFF}, and {marked}: they are deleted first until those are removed"
-        yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, False, Reason.MARKS_LEFT, message)
-        return
+    left = first_names(sorted(reading.pod.name for reading in alive if reading.pod.marked), _SHOWN) if is_off else ""
     pulled_out = [reading.pod for reading in alive if reading.state is PodState.PULLED_OUT]
-    if not policy.pulled_out.delete_first or not pulled_out:
+    if not left and not (policy.pulled_out.delete_first and pulled_out):
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
     foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), _SHOWN)
@@ -100,7 +95,9 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     several = len({one.pod.template_hash for one in alive}) > 1
     is_marking = any(pod.deletion_cost != LOWEST_COST for pod in pulled_out)
     other_kind = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
+    marks = f"{_SWITCHED_OFF}, and {left} are still marked to be deleted first; remove their marks"
     obstacles = (
+        (left, Reason.MARKS_LEFT, marks),
         (is_off, Reason.SWITCHED_OFF, _SWITCHED_OFF),
         (kind != "Deployment", Reason.NO_DEPLOYMENT, other_kind),
         (policy.mode is Mode.OBSERVE, Reason.OBSERVED, "mode Observe: no pod is marked"),

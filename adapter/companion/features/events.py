@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from adapter.companion.actions import ActionResult, Write
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, Debounced, State
+from adapter.companion.state import ActionResult, Context, Debounced, State, Write
 from adapter.kube.api import EVENTS, JSON
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
@@ -22,10 +21,8 @@ STEADY_SECONDS = 10.0
 """How long a condition must have changed before an Event says so."""
 HPA_SYNCS_SECONDS = 45.0
 """Three syncs of the HPA controller: an HPA that is as new as its policy finds no metric at its first one."""
-MOST_PER_HOUR = 30
-"""The most Events of one policy within an hour."""
-SCALINGS_PER_HOUR = 20
-"""After this many a scaling gets none: a service that scales all the time must not silence its own trouble."""
+MOST_PER_HOUR, SCALINGS_PER_HOUR = 30, 20
+"""The most Events of one policy, and those about scalings: what scales all the time must not hide its trouble."""
 HOUR = 3600.0
 LONGEST_NOTE = 1024
 """In bytes, by the API's rule."""
@@ -34,8 +31,6 @@ _INSTANCE = socket.gethostname()[:128]
 _LONGEST_NAME = 253 - 24
 """In characters, of a policy within the name of an Event: the API's rule, without the time and number after it."""
 
-SCALED, SCALE, ASSESS = "Scaled", "Scale", "Assess"
-"""The reason of a scaling's Event, and the actions of Events."""
 _COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING, Reason.REFUSED}
 """Reasons without an Event: nothing is known yet, or the Event of condition Ready, or of InputsFresh, says it."""
 
@@ -54,15 +49,8 @@ class Event(NamedTuple):
     number: int
 
 
-class ConditionState(NamedTuple):
-    """A condition as the last Event, or the status, has it."""
-
-    is_true: bool
-    reason: str
-
-
-Known = Debounced[ConditionState | None]
-"""A condition by the last Event; None: it is not shown."""
+Known = Debounced[tuple[bool, str] | None]
+"""Whether a condition is true, and its reason, by the last Event; None: it is not shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +76,7 @@ def observe(context: Context) -> State:
     due = tuple(event for event in events.due if context.now - event.at < REPEATED_SECONDS)
     events = replace(events, due=due) if due != events.due else events
     for scaling in (one for one in history.done if one.number > events.scaling):
-        events = replace(_added(events, context, SCALED, "", str(scaling)), scaling=scaling.number)
+        events = replace(_added(events, context, "Scaled", "", str(scaling)), scaling=scaling.number)
     return context.state.having(_with_conditions(events, context))
 
 
@@ -122,7 +110,7 @@ def _body(context: Context, event: Event) -> dict[str, Any]:
         "eventTime": format_micro_time(event.at),
         "type": "Warning" if event.warning else "Normal",
         "reason": event.reason,
-        "action": ASSESS if event.about else SCALE,
+        "action": "Assess" if event.about else "Scale",
         "note": event.note,
         "regarding": policy,
         "reportingController": CONTROLLER,
@@ -156,12 +144,10 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
     """The state with Events about the conditions that have changed for long enough."""
     known = events.conditions
     if known is None:  # another leader may have left some in the status
-        known = {
-            type_: Debounced(ConditionState(condition["status"] == "True", condition["reason"]))
-            for type_, condition in context.written.conditions.items()
-        }
+        written = context.written.conditions
+        known = {type_: Debounced((one["status"] == "True", one["reason"])) for type_, one in written.items()}
     current = {
-        type_: ConditionState(condition.is_true, condition.reason)
+        type_: (condition.is_true, condition.reason)
         for type_, condition in context.conditions.items()
         if condition.reason not in _COVERED_BY_READY
     }
@@ -171,8 +157,7 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
         if now_is is None and context.view.assessment is None:  # conditions that need one stay as they were
             settled[type_] = before
             continue
-        is_idle = now_is is not None and now_is.reason == Reason.HPA_INACTIVE
-        seconds = HPA_SYNCS_SECONDS if is_idle else STEADY_SECONDS
+        seconds = HPA_SYNCS_SECONDS if now_is and now_is[1] == Reason.HPA_INACTIVE else STEADY_SECONDS
         settled[type_] = before.seen(now_is, 0.0 if type_ == ConditionType.ACTIVE else seconds, context.now)
         if settled[type_].value == before.value or not (_is_trouble(type_, before.value) or _is_trouble(type_, now_is)):
             continue
@@ -181,12 +166,11 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
         else:
             warning = _is_trouble(type_, now_is) and type_ != ConditionType.ACTIVE  # a mode of rest is no trouble
             note = f"{type_}: {context.conditions[type_].message}"
-            events = _added(events, context, now_is.reason, type_, note, warning=warning)
+            events = _added(events, context, now_is[1], type_, note, warning=warning)
     shown = {type_: one for type_, one in settled.items() if one != Debounced(None)}
     return replace(events, conditions=shown) if shown != events.conditions else events
 
 
-def _is_trouble(type_: str, state: ConditionState | None) -> bool:
+def _is_trouble(type_: str, state: tuple[bool, str] | None) -> bool:
     """Of a type that only another version knows, whose leader wrote the status, False is trouble."""
-    troubled_by_true = {kind for kind in ConditionType if kind.is_trouble_while}
-    return state is not None and state.is_true is (type_ in troubled_by_true)
+    return state is not None and state[0] is any(type_ == kind and kind.is_trouble_while for kind in ConditionType)

@@ -6,11 +6,11 @@ The HPA does not know of it, so nothing is done that its next sync might take ba
 from collections.abc import Iterator
 from fractions import Fraction
 
-from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.replica_history import LastRaise, ReplicaHistory
-from adapter.companion.state import Context, PolicyCondition, State
+from adapter.companion.state import ActionResult, Context, PolicyCondition, RaiseScale, State
+from adapter.hpa.behavior import DEFAULT_UP, highest, legacy_highest, rules
 from adapter.load.quantity import NANO, percent_text
-from adapter.policy.behavior import DISABLED, highest_allowed
+from adapter.policy.behavior import DISABLED
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa, MetricTargetType
 
@@ -31,7 +31,10 @@ def plan(context: Context) -> Iterator[RaiseScale]:
     is_unsure = bool(policies) and scaled_at is not None and context.now - scaled_at < longest + 1
     if not history.target or is_unsure:
         return
-    to = min(desired, hpa.bounds.maximum, highest_allowed(current, hpa.scale_up, history.rises, context.now))
+    allowed = legacy_highest(current)
+    if hpa.has_behavior:
+        allowed = highest(current, rules(hpa.scale_up, DEFAULT_UP, 0), history.rises, (), context.now)
+    to = min(desired, hpa.bounds.maximum, max(current, allowed))
     if to > current:
         yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.companion.actions import Write
-from adapter.companion.state import Context, PolicyCondition
+from adapter.companion.state import Context, PolicyCondition, Write
 from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaConfiguration, Mode, Policy
-from adapter.policy.behavior import BehaviorField, permits, required_behavior
+from adapter.policy.behavior import DISABLED, BehaviorField, permits, required_behavior
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
@@ -38,17 +37,14 @@ def plan(context: Context) -> Iterator[Write]:
     # A change of what is wanted is not an undoing.
     is_due = wired.at is None or wired.behavior != behavior or context.now - wired.at >= REWIRE_SECONDS
     if is_due and not all(one.is_set for one in free):
-        metadata = {
-            "name": hpa.name,
-            "namespace": hpa.namespace,
-            "uid": hpa.uid,
-            "resourceVersion": hpa.resource_version,
-        }
+        metadata = {"name": hpa.name, "namespace": hpa.namespace, "uid": hpa.uid}
+        metadata["resourceVersion"] = hpa.resource_version
         body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata}
-        body["spec"] = {"behavior": behavior}
         noted = LastWiring(at=context.now, version=hpa.resource_version, behavior=behavior)
         path = HPAS.path(hpa.namespace, hpa.name)
-        yield Write(key=context.key, kind=WIRE_HPA, path=path, body=body, noted=noted)
+        yield Write(
+            key=context.key, kind=WIRE_HPA, path=path, body=body | {"spec": {"behavior": behavior}}, noted=noted
+        )
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -65,15 +61,14 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         suppressed=suppressed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
     troubles = (*_obstacles(context, hpa), *flaws(wiring))
+    reason, message = Reason.CONFORMANT, f"HPA {hpa.name} sets the count that is decided"
     if troubles:
-        message = "; ".join(flaw.message for flaw in troubles)
-        yield PolicyCondition(ConditionType.HPA_CONFORMANT, False, troubles[0].reason, message)
-    elif hpa.asks_for(context.view.policy.name):
-        message = f"HPA {hpa.name} sets the count that is decided"
-        yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.CONFORMANT, message)
-    else:
-        message = f"HPA {hpa.name} is left as it is: the policy only observes"
-        yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.ONLY_OBSERVED, message)
+        reason, message = troubles[0].reason, "; ".join(flaw.message for flaw in troubles)
+    elif not hpa.asks_for(context.view.policy.name):
+        reason, message = Reason.ONLY_OBSERVED, f"HPA {hpa.name} is left as it is: the policy only observes"
+    elif hpa.scale_down.select == DISABLED:
+        message += "; it never scales down, since its scaleDown.selectPolicy is Disabled"
+    yield PolicyCondition(ConditionType.HPA_CONFORMANT, not troubles, reason, message)
 
 
 def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
@@ -113,7 +108,6 @@ def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:
     if not _asks_for_it(policy) or not hpa.asks_for(policy.name):
         return []
     left = () if policy.velocity.down is not None else ("scaleDown.policies", "scaleDown.selectPolicy")
-    # An HPA that has a tolerance keeps it even where new ones are dropped.
     tolerance = bool(context.has_tolerance) or hpa.sets_tolerance
     return [one for one in required_behavior(policy, hpa, tolerance=tolerance) if one.name not in left]
 

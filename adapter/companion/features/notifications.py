@@ -1,23 +1,21 @@
 """Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from adapter.companion.actions import ActionResult, Notification, Notify
 from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, Debounced, PolicyCondition, State
+from adapter.companion.state import Context, Debounced, Notification, Notify, PolicyCondition, State
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
-from adapter.load.pods import PodAssessment, PodState
+from adapter.load.pods import PodState
 from adapter.load.states import service_registry
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings.companion import Severity, Topic
 
 FEWEST_OUT = 2
 """Fewer pods than this are no mass pull-out, whatever share they are."""
-_DUE_AT_MOST = 50
 _RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
 
 
@@ -44,7 +42,7 @@ TROUBLES = {
 class NotificationState:
     """What notifications have said: the last scaling's number, and which troubles (None before the first look).
 
-    `due` are those that were not handed to the notifier yet.
+    `due` are those of this look.
     """
 
     scaling: int = 0
@@ -57,7 +55,7 @@ def observe(context: Context) -> State:
     history, state = context.state.of(ReplicaHistory), context.state.of(NotificationState)
     if not context.settings.notifications.routes:
         return context.state.having(NotificationState(scaling=history.number))
-    troubles, due = _troubles(context), list(state.due)
+    troubles, due = _troubles(context), list[Notification]()
     for scaling in (one for one in history.done if one.number > state.scaling):
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
         due.append(_notification(context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields))
@@ -74,21 +72,13 @@ def observe(context: Context) -> State:
             recovered = f"every metric has an answer again{trusted}"
             due.append(_notification(context, Topic.DATA_RECOVERED, Severity.INFO, recovered))
     number = max(history.number, state.scaling)
-    return context.state.having(NotificationState(scaling=number, troubles=troubles, due=tuple(due[-_DUE_AT_MOST:])))
+    return context.state.having(NotificationState(scaling=number, troubles=troubles, due=tuple(due)))
 
 
 def plan(context: Context) -> Iterator[Notify]:
     """Hands what is due to the notifier."""
     if due := context.state.of(NotificationState).due:
         yield Notify(key=context.key, notifications=due, routes=context.view.policy.notify)
-
-
-def after(state: State, action: Notify, result: ActionResult, _now: float) -> State:
-    """The state once the notifier has them."""
-    if result is not ActionResult.DONE:
-        return state
-    noted = state.of(NotificationState)
-    return state.having(replace(noted, due=tuple(one for one in noted.due if one not in action.notifications)))
 
 
 def notified_topics(context: Context) -> list[str]:
@@ -157,18 +147,18 @@ def _text(topic: Topic, context: Context) -> str | None:
 def _mass_pull_out(assessment: Assessment, percent: int) -> str:
     """The pods that are pulled out, with those that are doubtful only because too many would be; empty for few."""
     registry, none_serves = service_registry(assessment.policy), not assessment.counts.get(PodState.SERVING)
-
-    def is_kept(one: PodAssessment) -> bool:
-        if one.state is PodState.DOUBTFUL and registry is not None and one.evidence == "absence":
-            pod = assessment.memory.pod(one.pod.uid)
-            confirmed = assessment.at - registry.absence_confirmation_seconds
-            return pod.registered and pod.absent_since is not None and pod.absent_since <= confirmed
-        return one.state is PodState.DOUBTFUL and bool(one.evidence) and none_serves
-
+    confirmed = assessment.at - (registry.absence_confirmation_seconds if registry is not None else 0.0)
     running = [one for one in assessment.pods if one.state in _RUNNING]
-    kept = [one for one in running if is_kept(one)]
-    out = [one for one in running if one.state is PodState.PULLED_OUT] + kept
+    kept = 0
+    out = []
+    for one in running:
+        pod = assessment.memory.pod(one.pod.uid)
+        is_absent = pod.registered and pod.absent_since is not None and pod.absent_since <= confirmed
+        is_kept = one.state is PodState.DOUBTFUL and (is_absent if one.evidence == "absence" else none_serves)
+        is_kept = is_kept and bool(one.evidence)
+        kept += is_kept
+        out += [one] if is_kept or one.state is PodState.PULLED_OUT else []
     if len(out) < FEWEST_OUT or len(out) * 100 < len(running) * percent:
         return ""
-    doubtful, example = f", {len(kept)} of them are kept as doubtful" if kept else "", out[0]
+    doubtful, example = f", {kept} of them are kept as doubtful" if kept else "", out[0]
     return f"{len(out)} of {len(running)} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"

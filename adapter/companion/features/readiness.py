@@ -5,16 +5,16 @@ from http import HTTPStatus
 
 from adapter.companion.state import Context, PolicyCondition
 from adapter.load.explanation import metric_errors
-from adapter.load.spec import Stance
+from adapter.load.spec import HELD, Mode
 from adapter.load.states import service_registry
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.watermark_policy import HOLD_UNTIL
 from adapter.runtime.times import format_micro_time
 
-_STANCES = {
-    Stance.ACTIVE: (Reason.DECIDING, "the count is decided by the metrics"),
-    Stance.OBSERVE: (Reason.OBSERVED, "mode Observe: everything is computed, and the current count is asked for"),
-    Stance.PAUSED: (Reason.PAUSED, "mode Paused: the current count is asked for"),
+_MODES = {
+    Mode.ACTIVE: (Reason.DECIDING, "the count is decided by the metrics"),
+    Mode.OBSERVE: (Reason.OBSERVED, "mode Observe: everything is computed, and the current count is asked for"),
+    Mode.PAUSED: (Reason.PAUSED, "mode Paused: the current count is asked for"),
 }
 
 
@@ -84,12 +84,12 @@ def _active(context: Context) -> PolicyCondition:
     if problem is not None:
         message = "nothing is decided; condition Ready says why"
         return PolicyCondition(ConditionType.ACTIVE, False, Reason.NOT_DECIDING, message)
-    stance = policy.stance(context.now)
-    if stance is Stance.HELD:
+    mode = policy.mode_at(context.now)
+    if mode == HELD:
         assert policy.hold_until is not None
         until = format_micro_time(policy.hold_until).replace(".000000", "")
         message = f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"
         reason = Reason.HELD
     else:
-        reason, message = _STANCES[stance]
-    return PolicyCondition(ConditionType.ACTIVE, stance is Stance.ACTIVE, reason, message)
+        reason, message = _MODES[policy.mode]
+    return PolicyCondition(ConditionType.ACTIVE, mode == Mode.ACTIVE.value, reason, message)

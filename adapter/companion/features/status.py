@@ -5,16 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.actions import Write
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
-from adapter.companion.state import Context, WrittenStatus
+from adapter.companion.state import Context, Write, WrittenStatus
 from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
-from adapter.load.explanation import headline, is_utilization, value_text
+from adapter.load.explanation import headline, value_text
 from adapter.load.pods import PodState
-from adapter.load.spec import Mode, Policy
+from adapter.load.spec import Mode
 from adapter.policy import status_memory
 from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
@@ -120,7 +119,7 @@ def status_of(context: Context) -> dict[str, Any]:
         "verdict": decision.verdict.value,
         "decision": _shortened(sentence),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
-        "metrics": [_metric(metric, outcomes.get(metric.name), assessment.policy) for metric in assessment.metrics],
+        "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
     }
     if memory := status_memory.to_status(assessment.memory):
         status["memory"] = memory
@@ -131,11 +130,11 @@ def status_of(context: Context) -> dict[str, Any]:
     if decision.held_by is not None:
         status["heldBy"] = decision.held_by.value
     if decision.outcome is not None:
-        status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric, assessment.policy)}
+        status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric)}
     return status
 
 
-def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:
+def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
     data: dict[str, Any] = {"name": metric.name, "sampled": metric.n, "missing": metric.missing}
     if metric.window is not None:
         data["windowSeconds"] = metric.window
@@ -143,13 +142,13 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
         data |= {"verdict": outcome.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:
         data["error"] = _shortened(metric.error)
-    return data | _figures(metric, policy)
+    return data | _figures(metric)
 
 
-def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
+def _figures(metric: MetricAssessment) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw}
     figures |= {"high": metric.high, "low": metric.low, "target": metric.target}
-    share = is_utilization(policy, metric.name)
+    share = metric.metric.relative_to is not None
     return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 
 

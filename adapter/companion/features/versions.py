@@ -1,9 +1,9 @@
 """Whether all serving pods run one version, except while a rollout progresses or is paused.
 
-A version is a pod template: the template's hash, or the controller revision. It is named by a label or the images.
+A version is a pod template (its hash, or the controller revision), named by its pods' version label.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from adapter.companion.state import Context, PolicyCondition
 from adapter.load.pods import Pod, PodState
@@ -37,7 +37,12 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     since = max(pod.ready_since for pod in newest)
     if target is not None and target.progressing == _STALLED and target.progressing_since is not None:
         since = min(since, target.progressing_since)
-    versions = _listed(by_revision)
+    listed = []
+    for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
+        name = next((pods[0].labels[label] for label in VERSION_LABELS if pods[0].labels.get(label)), "")
+        count = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+        listed.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
+    versions = f"the serving pods run {len(listed)} versions: {first_names(listed, _SHOWN)}"
     if target is not None and target.progressing in _PAUSED:
         yield PolicyCondition(type_, True, Reason.ROLLING_OUT, f"{versions}; the rollout is paused")
     elif context.now - since < quiet:
@@ -46,27 +51,3 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     else:
         message = f"{versions}; no rollout has progressed for {quiet:g} s"
         yield PolicyCondition(type_, False, Reason.VERSION_MISMATCH, message)
-
-
-def _listed(by_revision: Mapping[str, Sequence[Pod]]) -> str:
-    """The versions with their pods, named by the first source that tells any two of them apart."""
-    samples = {revision: pods[0] for revision, pods in by_revision.items()}
-    sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
-    images = {revision: {one.image for one in pod.containers if one.image} for revision, pod in samples.items()}
-    common = set.intersection(*images.values())  # sidecars, for example
-    sources.append({revision: "+".join(map(tag, sorted(own - common))) for revision, own in images.items()})
-    names = next((names for names in sources if len(set(names.values())) > 1), {})
-    versions = []
-    for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
-        name, count = names.get(revision, ""), "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
-        versions.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
-    return f"the serving pods run {len(versions)} versions: {first_names(versions, _SHOWN)}"
-
-
-def tag(image: str) -> str:
-    """The tag of an image, else the beginning of its digest, else `latest`."""
-    name, _, digest = image.partition("@")
-    _, colon, label = name.rpartition("/")[2].partition(":")
-    if colon:
-        return label
-    return digest.partition(":")[2][:12] if digest else "latest"

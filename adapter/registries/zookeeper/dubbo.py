@@ -9,7 +9,7 @@ import functools
 import ipaddress
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -25,11 +25,9 @@ LARGEST_RULE = 64 * 1024
 
 _TRAFFIC_PARAMETERS = ("disabled", "enabled", "weight")
 _USUAL_WEIGHT = "100"
-_MILLISECONDS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(NamedTuple):
     """One registered instance. `service` is `interface:version:group`, empty for a registration by application."""
 
     instance: Instance
@@ -83,6 +81,14 @@ def _host_and_port(address: str) -> tuple[str, int | None]:
     return host.strip("[]"), int(port) if port else None
 
 
+def _ip(host: str) -> str:
+    """An address in canonical form; empty if it is not one."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""
+
+
 def parse_provider(node: str, pod_name_key: str) -> Registration:
     """The provider in a node's name. Raises ValueError."""
     url = _parse_url(node)
@@ -92,8 +98,8 @@ def parse_provider(node: str, pod_name_key: str) -> Registration:
         port=url.port,
         enabled=_is_enabled(url.query),
         weight=_weight(url.query),
-        pod_name=url.query.get(pod_name_key, "") if pod_name_key else "",
-        registered_at=int(at) / _MILLISECONDS if at.isdecimal() and len(at) < 19 else None,
+        pod_name=url.query.get(pod_name_key, ""),
+        registered_at=int(at) / 1000 if at.isdecimal() and len(at) < 19 else None,
         metadata=url.query,
     )
     return Registration(instance, url.query.get("application", ""), url.service)
@@ -153,7 +159,7 @@ def parse_document(body: bytes, created_at: float, pod_name_key: str) -> Registr
     except msgspec.MsgspecError:
         payload = {}  # one of another framework is not an error
     metadata = {shared(key): value if isinstance(value, str) else str(value) for key, value in payload.items()}
-    pod_name = metadata.get(pod_name_key, "") if pod_name_key else ""
+    pod_name = metadata.get(pod_name_key, "")
     if not pod_name and not _ip(document.address.strip("[]").partition("%")[0]):
         pod_name = document.address.partition(".")[0]
     instance = Instance(
@@ -162,7 +168,7 @@ def parse_document(body: bytes, created_at: float, pod_name_key: str) -> Registr
         enabled=document.enabled,
         status=metadata.get("instance_status", ""),
         pod_name=pod_name,
-        registered_at=max(document.registration_time / _MILLISECONDS, created_at),
+        registered_at=max(document.registration_time / 1000, created_at),
         metadata=metadata,
     )
     return Registration(instance, document.name)
@@ -192,14 +198,13 @@ def parse_override_urls(nodes: Iterable[str]) -> Rules:
     faults: list[str] = []
     for node in sorted(nodes):
         try:
-            rules += _rules_of_url(node)
+            rules += _rules_of_url(_parse_url(node))
         except ValueError as error:
             faults.append(f"rule {node} is not applied: {error}")
     return Rules(tuple(rules), tuple(faults))
 
 
-def _rules_of_url(node: str) -> Iterator[Rule]:
-    url = _parse_url(node)
+def _rules_of_url(url: _Url) -> Iterator[Rule]:
     parameters = _traffic_parameters({key: value for key, value in url.query.items() if key != "enabled"})
     if not parameters or url.query.get("enabled", "").lower() == "false":
         return
@@ -239,8 +244,7 @@ def parse_rules(key: str, body: bytes) -> Rules:
     if len(body) > LARGEST_RULE:
         return Rules((), (f"rule {key} is not applied: it is larger than {LARGEST_RULE >> 10} KiB",))
     try:
-        content = document_text.read_document(body.decode())
-        config = msgspec.convert({} if content is None else content, _Configurators, strict=False)
+        config = msgspec.convert(document_text.read_document(body.decode()) or {}, _Configurators, strict=False)
         return Rules(tuple(rule for item in config.configs or () for rule in _rules_of_item(key, item, config.enabled)))
     except (ValueError, document_text.TextError) as error:
         return Rules((), (f"rule {key} is not applied: {' '.join(str(error).split())}",))
@@ -256,8 +260,20 @@ def _rules_of_item(key: str, item: _ConfigItem, enabled: bool) -> Iterator[Rule]
         raise ValueError(f"its `{condition}` is not supported; name the instances by `addresses`")
     if item.side != "provider":
         raise ValueError(f"its side is {item.side or 'missing'}, not provider")
-    addresses = item.provider_addresses or item.addresses or [ANY_HOST]
-    yield Rule(key, frozenset(found for address in addresses for found in _readings(address)), parameters)
+    addresses: set[tuple[str, int | None]] = set()
+    for address in item.provider_addresses or item.addresses or [ANY_HOST]:
+        host, port = _host_and_port(address.removesuffix(":*"))
+        # Without brackets it may also be an IPv6 address alone.
+        addresses |= {(_ip(address.strip("[]")) or address, None), (_ip(host) or host, port)}
+    yield Rule(key, frozenset(addresses), parameters)
+
+
+def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
+    """The parameters that affect traffic. Raises ValueError."""
+    affecting = {key: value for key in _TRAFFIC_PARAMETERS if (value := parameters.get(key))}
+    if _weight(affecting) is None:
+        raise ValueError(f"its weight {affecting['weight']} is not a number")
+    return affecting
 
 
 def apply_rules(registrations: Iterable[Registration], rules: Sequence[Rule]) -> Iterator[Instance]:
@@ -265,9 +281,8 @@ def apply_rules(registrations: Iterable[Registration], rules: Sequence[Rule]) ->
     for registration in registrations:
         instance, by_url = registration.instance, bool(registration.service)
         registered = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := instance.metadata.get(key))}
-        places = {
-            (host, port) for host in (_ip(instance.ip) or instance.ip, ANY_HOST) for port in (instance.port, None)
-        }
+        host = _ip(instance.ip) or instance.ip
+        places = {(host, instance.port), (host, None), (ANY_HOST, instance.port), (ANY_HOST, None)}
         query = registered
         for rule in rules:
             if rule.key in registration.rule_keys and not rule.addresses.isdisjoint(places):
@@ -279,26 +294,3 @@ def apply_rules(registrations: Iterable[Registration], rules: Sequence[Rule]) ->
         allowed = registered.get("enabled", "").lower() != "false" if by_url else instance.enabled
         weight = _weight(query) if "weight" in query else instance.weight
         yield replace(instance, enabled=allowed and _is_enabled(query), weight=weight)
-
-
-def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
-    """The parameters that affect traffic. Raises ValueError."""
-    affecting = {key: value for key in _TRAFFIC_PARAMETERS if (value := parameters.get(key))}
-    if _weight(affecting) is None:
-        raise ValueError(f"its weight {affecting['weight']} is not a number")
-    return affecting
-
-
-def _readings(address: str) -> Iterator[tuple[str, int | None]]:
-    """An address of a rule as host and port, and, if it can be one, as an IPv6 address alone."""
-    yield _ip(address.strip("[]")) or address, None
-    host, port = _host_and_port(address.removesuffix(":*"))
-    yield _ip(host) or host, port
-
-
-def _ip(host: str) -> str:
-    """An address in canonical form; empty if it is not one."""
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return ""

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.exceptions import (  # type: ignore[import-untyped]
-    AuthFailedError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
@@ -29,7 +28,7 @@ from kazoo.protocol.states import KeeperState, WatchedEvent  # type: ignore[impo
 
 from adapter.registries.servers import read_secret
 from adapter.runtime.http import tls_context
-from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, SourceUnreachable
+from adapter.runtime.source_errors import NotAllowed, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.base import access_of
 from adapter.settings.registries import ZooKeeperRegistry
 
@@ -43,6 +42,9 @@ CLOSE_SECONDS = 1.0
 OnEvent = Callable[[WatchedEvent], None]
 """Called in kazoo's thread once after a node changed, and without a path after a loss: no watch outlives its
 connection. Equal callbacks of one node are called once."""
+
+_SILENT = logging.getLogger("adapter.registries.zookeeper.kazoo")
+_SILENT.disabled = True  # the adapter's own errors name the cause, once
 
 
 class Znode(NamedTuple):
@@ -120,23 +122,22 @@ class ZooKeeperSession:
 
     async def children(self, path: str, on_event: OnEvent) -> list[str] | None:
         """The names of a node's children, None if it does not exist; watches both."""
-        while True:
-            names: list[str] | None = await self._read("get_children_async", path, on_event)
-            if names is not None or not await self.exists(path, on_event):
-                return names
+        names: list[str] | None = await self._watched("get_children_async", path, on_event)
+        return names
 
     async def get(self, path: str, on_event: OnEvent) -> Znode | None:
         """A node's data, None if it does not exist; watches both."""
-        while True:
-            found = await self._read("get_async", path, on_event)
-            if found is not None:
-                return Znode(found[0] or b"", found[1].ctime / 1000)
-            if not await self.exists(path, on_event):
-                return None
+        found = await self._watched("get_async", path, on_event)
+        return Znode(found[0] or b"", found[1].ctime / 1000) if found is not None else None
 
     async def exists(self, path: str, on_event: OnEvent | None = None) -> bool:
         """Whether a node exists. Before its answer the server sends all events so far."""
         return await self._read("exists_async", path, on_event) is not None
+
+    async def _watched(self, method: str, path: str, on_event: OnEvent) -> Any:
+        while (found := await self._read(method, path, on_event)) is None and await self.exists(path, on_event):
+            pass  # it was created between both questions
+        return found
 
     async def _read(self, method: str, path: str, on_event: OnEvent | None) -> Any:
         """The answer to a request, None if the node does not exist."""
@@ -155,7 +156,7 @@ class ZooKeeperSession:
                 return None
             except TimeoutError as error:
                 raise SourceUnreachable(f"{self._place} did not answer within {seconds:g} s") from error
-            except (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpiredError) as error:
+            except (ConnectionLoss, ConnectionClosedError, SessionExpiredError) as error:
                 raise self.connection_error() from error
             except NoAuthError as error:
                 user = f"user {who}" if who else "a client without a user"
@@ -163,14 +164,10 @@ class ZooKeeperSession:
                     f"{self._place} does not let {user} read {path}; check username, passwordFile and the node's ACL"
                 ) from error
             except KazooException as error:
-                sentence = f"{self._place} failed at {path}: {type(error).__name__} {error}"
-                raise SourceFailing(sentence.rstrip()) from error
+                raise SourceFailing(f"{self._place} failed at {path}: {type(error).__name__} {error}") from error
 
     def connection_error(self) -> SourceError:
         """The error of reads without a connection."""
-        if self._client is not None and self._client.client_state == KeeperState.AUTH_FAILED:
-            who = self._settings.username
-            return NotAuthenticated(f"{self._place} rejects the password of user {who}; check passwordFile")
         return SourceUnreachable(f"no connection to {self._place}: {self._handler.failure or 'no server answers'}")
 
     def _in_loop(self, action: Callable[[], None]) -> None:
@@ -180,7 +177,7 @@ class ZooKeeperSession:
 
 
 class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, with the adapter's own sockets."""
+    """kazoo's threads, with the adapter's own sockets. `failure`: why the last connection was not made."""
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
         super().__init__()
@@ -189,7 +186,6 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
         self._connection: socket.socket | None = None
         self._connected_at = 0.0
         self.failure = ""
-        """Why the last connection was not made; kazoo has that only in its log."""
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """The pair that wakes kazoo's thread; non-blocking, because the event loop writes to it."""
@@ -200,27 +196,24 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, *, use_ssl: bool, **_: object
     ) -> socket.socket:
-        """Connects, with TLS if the settings say so. Raises OSError."""
-        self._connected_at = time.monotonic()
+        """Connects, with TLS if the settings say so: the host's name is verified. Raises OSError."""
+        self._connected_at, place, context = time.monotonic(), "", None
+        files = filter(None, (self._access.ca_file, self._access.cert_file, self._access.key_file))
         try:
+            if use_ssl:
+                place = f"{', '.join(files)}: "
+                context = tls_context(self._access)
+                place = ""
             connection = socket.create_connection(address, min(timeout, self._timeout))
-            self._connection = self._secured(connection, hostname) if use_ssl else connection
+            # wrap_socket closes the connection if it fails.
+            self._connection = context.wrap_socket(connection, server_hostname=hostname) if context else connection
         except OSError as error:
-            self.failure = error.strerror or str(error) or "timed out"
+            self.failure = f"{place}{error.strerror or str(error) or 'timed out'}"
             # kazoo knows a TimeoutError only by its number.
             raise OSError(error.errno or errno.ETIMEDOUT, self.failure) from error
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.failure = ""
         return self._connection
-
-    def _secured(self, connection: socket.socket, hostname: str) -> socket.socket:
-        try:
-            context = tls_context(self._access)
-        except OSError as error:
-            connection.close()
-            files = ", ".join(filter(None, (self._access.ca_file, self._access.cert_file, self._access.key_file)))
-            raise OSError(error.errno, f"cannot use {files} for TLS: {error.strerror or error}") from error
-        return context.wrap_socket(connection, server_hostname=hostname)  # closes it if that fails
 
     def end_connection(self, *, older_than: float = 0.0) -> None:
         """Ends the last connection, which fails all reads, if it is older than so many seconds."""
@@ -236,7 +229,3 @@ def _resolve(answer: asyncio.Future[Any], result: Any) -> None:
         answer.set_result(result.value)
     else:
         answer.set_exception(result.exception)
-
-
-_SILENT = logging.getLogger("adapter.registries.zookeeper.kazoo")
-_SILENT.disabled = True  # the adapter's own errors name the cause, once

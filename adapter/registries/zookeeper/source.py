@@ -65,7 +65,10 @@ class ZooKeeperSource:
                     raise self._current_error()
                 reader.is_changed = False
                 answer = await reader.read(self._session)
-                self._log_faults(key, (*answer.unreadable, *reader.faults))
+                faults = (*answer.unreadable, *reader.faults)
+                if self._log_once.is_new("; ".join(faults), key):
+                    for why in faults:
+                        _log.warning("registry_data_unreadable", registry=key.registry, service=str(key), why=why)
                 yield answer
                 while not reader.is_changed:
                     reader.event.clear()
@@ -87,13 +90,6 @@ class ZooKeeperSource:
         if self._error is not None:
             return copy.copy(self._error)  # each with a traceback of its own
         return self._session.connection_error() if self._session is not None else SourceUnreachable("no session yet")
-
-    def _log_faults(self, key: ServiceKey, faults: tuple[str, ...]) -> None:
-        if not faults:
-            self._log_once.clear(key)
-        elif self._log_once.is_new("; ".join(faults), key):
-            for fault in faults:
-                _log.warning("registry_data_unreadable", registry=self._settings.name, service=str(key), why=fault)
 
     async def _keep_session(self) -> None:
         """Keeps one session after another. kazoo reconnects by itself, and gives up only after a refusal."""
@@ -203,13 +199,13 @@ class _Reader:
             )
         paths = [f"{self._folder}/{name}" for name in sorted(names or ())]
         found = dict(zip(paths, await asyncio.gather(*(self._read(session, path) for path in paths)), strict=True))
-        registrations = [one for one in found.values() if isinstance(one, Registration) and self._is_asked(one)]
+        registrations = [one for one in found.values() if isinstance(one, Registration)]
         rules = Rules()
         if self._by_interface:
+            registrations = [one for one in registrations if self._is_asked(*one.service.rsplit(":", 2))]
             rules = parse_override_urls(await session.children(self._configurators, self._on_event) or ())
-        keys: dict[str, None] = {}
-        if self._settings.layout != "Curator":
-            keys = dict.fromkeys(key for one in registrations for key in one.rule_keys if key)
+        has_rules = self._settings.layout != "Curator"
+        keys = dict.fromkeys(key for one in registrations if has_rules for key in one.rule_keys if key)
         of_keys = [f"{self._rules_root}/{key}.configurators" for key in keys]
         for path in of_keys:
             if isinstance(read := await self._read(session, path, is_rule=True), Rules):
@@ -222,11 +218,7 @@ class _Reader:
             unreadable=tuple(f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)),
         )
 
-    def _is_asked(self, registration: Registration) -> bool:
-        """Whether it has the version and group of the key."""
-        if not self._by_interface:
-            return True
-        _, version, group = registration.service.rsplit(":", 2)
+    def _is_asked(self, _: str, version: str, group: str) -> bool:
         return self._key.group in {"", group} and self._version in {"", version}
 
     async def _read(

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
-from adapter.hpa.pods import MOST, ModelPod, ModelSample, milli
+from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.quantity import NANO, approximate_float
 
 
@@ -51,7 +51,7 @@ def test_pods_metrics(
     ],
 )
 def test_one_value_of_an_object(pods: tuple[ModelPod, ...], current: int, value: int, target: int, count: int) -> None:
-    assert of(pods).object_value(current, target, value).replicas == count
+    assert of(pods).value(current, target, [value]).replicas == count
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_one_value_of_an_object(pods: tuple[ModelPod, ...], current: int, value:
 def test_an_objects_value_by_pod(
     status: int, value: int, target: int, up: float, count: int, shown: int | None
 ) -> None:
-    proposal = of((), up).object_average(status, target, value)
+    proposal = of((), up).share(status, target, [value])
     assert proposal.replicas == count
     assert shown is None or proposal.usage == shown
 
@@ -84,7 +84,7 @@ def test_an_objects_value_by_pod(
 def test_an_external_value(
     pods: tuple[ModelPod, ...], values: tuple[int, ...], target: int, up: float, count: int
 ) -> None:
-    assert of(pods, up).external_value(len(pods), target, values).replicas == count
+    assert of(pods, up).value(len(pods), target, values).replicas == count
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,6 @@ def test_an_external_value(
         (5, (8600,), 2867, 0.1, 3, None),
         (3, (8600,), 2900, 0.1, 3, None),
         (3, (8600,), 2800, 0.01, 4, None),
-        (10, (-999,), 1000, 0.1, MOST, None),
         (10, (5000, 5500), 1000, 0.0, 11, 1050),
         (0, (4000,), 1000, 0.0, 4, None),
     ],
@@ -102,7 +101,7 @@ def test_an_external_value(
 def test_an_external_value_by_pod(
     status: int, values: tuple[int, ...], target: int, tolerance: float, count: int, shown: int | None
 ) -> None:
-    proposal = of((), tolerance, tolerance).external_average(status, target, values)
+    proposal = of((), tolerance, tolerance).share(status, target, values)
     assert proposal.replicas == count
     assert shown is None or proposal.usage == shown
 

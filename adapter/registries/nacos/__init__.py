@@ -1,1 +1,0 @@
-"""Nacos: lists by HTTP, and pushes by gRPC."""
