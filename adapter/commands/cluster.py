@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.session import Session
 from adapter.kube.targets import target_decoder
 from adapter.load.pods import Pod
-from adapter.load.spec import Policy, Target
+from adapter.load.spec import Policy
 from adapter.policy.documents import PolicyObject
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import NO_SCALE, reference_faults, selector_fault, target_pods
@@ -66,18 +66,11 @@ class ListedPolicy:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPods:
-    """A policy's target, the target's pods, and the HPA that scales it.
+class TargetPods(NamedTuple):
+    """The pods of a policy's target, and the HPA that scales it."""
 
-    `others` are the pods that its selector matches as well, of which another workload is the controller.
-    """
-
-    target: Target
-    pods: tuple[Pod, ...]
     hpa: Hpa
-    replicas: int
-    others: tuple[Pod, ...]
+    pods: tuple[Pod, ...]
 
 
 class Cluster:
@@ -93,52 +86,42 @@ class Cluster:
 
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces (empty: of all), sorted by name."""
-        paths = [WATERMARK_POLICIES.collection(namespace) for namespace in tuple(namespaces) or ("",)]
-        return sorted([_policy(raw) for path in paths for raw in await self._items(path)], key=str)
+        return sorted(map(_policy, await self._within(WATERMARK_POLICIES, namespaces)), key=str)
 
-    async def pods(self, policy: Policy, hpa: Hpa | None = None) -> TargetPods:
-        """The pods of a policy's target, by selector and owner. `hpa`: the policy's, if it was read before."""
-        if hpa is None:
-            found = await self._one(HPAS.collection(policy.namespace), policy.hpa)
-            if found is None:
-                raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
-            try:
-                hpa = parse_hpa(found, self._tolerance)
-            except FaultyDocument as error:
-                raise ClusterError(str(error)) from error
+    async def pods(self, policy: Policy) -> TargetPods:
+        """The pods of a policy's target, by selector and owner."""
+        found = await self._one(HPAS.collection(policy.namespace), policy.hpa)
+        if found is None:
+            raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
+        try:
+            hpa = parse_hpa(found, self._tolerance)
+        except FaultyDocument as error:
+            raise ClusterError(str(error)) from error
         for fault in reference_faults(*hpa.target):
             raise ClusterError(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
-        kind, name = hpa.target.kind, hpa.target.name
-        resource = await self._resources.scalable(hpa.target.api_version, kind)
-        kind = resource.kind
-        raw = await self._one(resource.collection(policy.namespace), name)
+        resource = await self._resources.scalable(hpa.target.api_version, hpa.target.kind)
+        named = f"{resource.kind} {hpa.target.name}"
+        raw = await self._one(resource.collection(policy.namespace), hpa.target.name)
         if raw is None:
-            raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
-        target = decode_answer(target_decoder(resource.api_version, kind, resource.paths), raw, f"{kind} {name}")
+            raise ClusterError(f"{named}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
+        target = decode_answer(target_decoder(resource.api_version, resource.kind, resource.paths), raw, named)
         if target.scale is None:
-            raise ClusterError(f"{kind} {name} {NO_SCALE}")
+            raise ClusterError(f"{named} {NO_SCALE}")
         try:
             selector = parse_selector(target.scale.selector)
         except SelectorError as error:
-            raise ClusterError(f"{kind} {name}: {error}") from error
+            raise ClusterError(f"{named}: {error}") from error
         if unusable := selector_fault(selector):
-            raise ClusterError(f"{kind} {name}: {unusable}")
-        path, decode = PODS.collection(policy.namespace), PodDecoder()
-        raws = await self._items(path, labelSelector=str(selector))
-        matching = [decode_answer(decode, raw, "pods") for raw in raws]
-        pods = sorted(target_pods(matching, selector, target.target), key=lambda pod: pod.name)
-        owns_some = any(pod.owner is not None and (pod.owner.kind, pod.owner.name) == (kind, name) for pod in pods)
-        others = [
-            pod
-            for pod in matching
-            if pod.owner is not None and (pod not in pods or (owns_some and pod.owner.kind != kind))
-        ]
-        return TargetPods(target.target, tuple(pods), hpa, target.scale.replicas, tuple(others))
+            raise ClusterError(f"{named}: {unusable}")
+        decode = PodDecoder()
+        raws = await self._items(PODS.collection(policy.namespace), labelSelector=str(selector))
+        pods = target_pods([decode_answer(decode, raw, "pods") for raw in raws], selector, target.target)
+        return TargetPods(hpa, tuple(sorted(pods, key=lambda pod: pod.name)))
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
         hpas = []
-        for raw in [raw for one in tuple(namespaces) or ("",) for raw in await self._items(HPAS.collection(one))]:
+        for raw in await self._within(HPAS, namespaces):
             with contextlib.suppress(FaultyDocument):
                 hpas.append(parse_hpa(raw, self._tolerance))
         return hpas
@@ -146,13 +129,11 @@ class Cluster:
     async def objects(self, api_version: str, plural: str, namespaces: Iterable[str]) -> list[Mapping[str, Any]]:
         """The objects of a kind that may not be installed (then none), as they are."""
         try:
-            found = [
-                await self._items(GroupVersionResource(api_version, plural).collection(namespace))
-                for namespace in tuple(namespaces) or ("",)
-            ]
+            return list(
+                map(msgspec.json.decode, await self._within(GroupVersionResource(api_version, plural), namespaces))
+            )
         except NotFound:
             return []
-        return [msgspec.json.decode(raw) for raws in found for raw in raws]
 
     async def service_pods(self, namespace: str, service: str) -> list[str]:
         """The names of a Service's pods, ready or not."""
@@ -165,6 +146,10 @@ class Cluster:
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
         """One object, by a list with a field selector: the rights to list and watch suffice."""
         return next(iter(await self._items(path, fieldSelector=f"metadata.name={name}")), None)
+
+    async def _within(self, resource: GroupVersionResource, namespaces: Iterable[str]) -> list[msgspec.Raw]:
+        """The objects of a kind in these namespaces (empty: in all)."""
+        return [raw for one in tuple(namespaces) or ("",) for raw in await self._items(resource.collection(one))]
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
         body = await self.session.get(path, params=params or None, timeout=30)

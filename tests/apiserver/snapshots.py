@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
 from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.load.pod_samples import PodSample, Sizes
 from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point
@@ -39,10 +41,26 @@ def pod(
     )
 
 
-def reading(name: str, state: PodState = PodState.SERVING, *, limit: int | None = None, **usage: int) -> PodAssessment:
+class Reading(NamedTuple):
+    """A pod's assessment, and what it uses by metric (nano-units)."""
+
+    assessed: PodAssessment
+    usage: Mapping[str, int]
+
+    def sample(self, metric: Metric) -> PodSample | None:
+        """Its sample of a metric, if it has one."""
+        if (usage := self.usage.get(metric.name)) is None:
+            return None
+        limits = self.assessed.pod.containers[0].limits
+        size = limits.get(metric.name) if metric.relative_to else 1
+        sizes = None if size is None else Sizes(size, size)
+        return PodSample(self.assessed.pod, usage, "", usage, sizes, 0, usage, SAMPLED, 30.0, NOW - 3600)
+
+
+def reading(name: str, state: PodState = PodState.SERVING, *, limit: int | None = None, **usage: int) -> Reading:
     """A pod's assessment with its usage in milli-units."""
     nano = {metric: value * NANO // 1000 for metric, value in usage.items()}
-    return PodAssessment(pod=pod(name, limit=limit), state=state, reason="said so", usage=nano)
+    return Reading(PodAssessment(pod=pod(name, limit=limit), state=state, reason="said so"), nano)
 
 
 def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: object) -> MetricAssessment:
@@ -75,7 +93,7 @@ def view(
     target: str = "web",
     metrics: Iterable[Metric] = (),
     assessments: Iterable[MetricAssessment] | None = None,
-    pods: Iterable[PodAssessment] = (),
+    pods: Iterable[Reading] = (),
     labels: Mapping[str, str] | None = None,
     target_labels: Mapping[str, str] | None = None,
     problem: Problem | None = None,
@@ -83,11 +101,22 @@ def view(
     at: float = NOW - 1,
 ) -> PolicyView:
     rules = policy(name, namespace, metrics)
-    pods = tuple(pods)
-    counts = {state: sum(1 for each in pods if each.state is state) for state in PodState}
-    assessed_metrics = (measured(),) if assessments is None else tuple(assessments)
+    readings = tuple(pods)
+    states = tuple(each.assessed for each in readings)
+    named = {each.name: each for each in rules.metrics}
+    given = (measured(),) if assessments is None else tuple(assessments)
+    given = tuple(each._replace(metric=named.get(each.name, each.metric)) for each in given)
+    assessed_metrics = tuple(
+        each._replace(samples=[sample for one in readings if (sample := one.sample(each.metric)) is not None])
+        for each in given
+    )
     assessment = Assessment(
-        policy=rules, target=f"Deployment {target}", at=at, pods=pods, counts=counts, metrics=assessed_metrics
+        policy=rules,
+        target=f"Deployment {target}",
+        at=at,
+        pods=states,
+        counts={state: sum(1 for each in states if each.state is state) for state in PodState},
+        metrics=assessed_metrics,
     )
     return PolicyView(
         policy=rules,

@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -16,14 +17,14 @@ from cryptography.x509.oid import NameOID
 from adapter.commands.check.installation import (
     CUSTOM,
     EXTERNAL,
-    api_server_section,
-    api_service_sections,
-    deployments_section,
+    check_api_server,
+    check_api_services,
+    check_deployments,
+    check_servers,
     find_installation,
     installed_settings,
-    server_sections,
 )
-from adapter.commands.check.report import Section
+from adapter.commands.check.report import Finding
 from adapter.commands.cluster import Cluster
 from adapter.kube.session import Session
 from adapter.settings import Settings, parse_settings
@@ -36,8 +37,8 @@ CONFIG_MAP = "/api/v1/namespaces/metrics/configmaps/el-settings"
 OURS = ("effective-load", "effective-load")
 
 
-def lines(*sections: Section) -> list[str]:
-    return [f"{one.level.value}: {one.text}" for section in sections for one in section.findings]
+def lines(findings: Iterable[Finding]) -> list[str]:
+    return [f"{one.level.value}: {one}" for one in findings]
 
 
 def answer(body: Any) -> Any:
@@ -64,10 +65,10 @@ async def test_the_installation_is_found_by_its_labels(api: FakeApi, session: Se
     api.answers[CONFIG_MAP] = answer({"data": {"el.yaml": "server: {externalMetrics: true}"}})
     found = await find_installation(session, Settings())
     assert (found.namespace, found.accounts) == ("metrics", {"server": "el-server", "companion": "el-companion"})
-    settings, section = await installed_settings(session, found)
+    settings, found_settings = await installed_settings(session, found)
     assert settings is not None
     assert settings.server.external_metrics
-    assert lines(section) == ["ok: they are those of ConfigMap metrics/el-settings"]
+    assert lines(found_settings) == ["ok: they are those of ConfigMap metrics/el-settings"]
 
 
 async def test_the_deployment_behind_the_apiservice_is_preferred(api: FakeApi, session: Session) -> None:
@@ -79,7 +80,7 @@ async def test_the_deployment_behind_the_apiservice_is_preferred(api: FakeApi, s
 async def test_deployments_that_may_not_be_read_are_skipped(api: FakeApi, session: Session) -> None:
     api.answers |= {DEPLOYMENTS: status(403, "Forbidden"), IN_NAMESPACE: status(403, "Forbidden")}
     found = await find_installation(session, Settings())
-    assert lines(deployments_section(found))[0].startswith("skipped: its Deployments, for ")
+    assert lines(check_deployments(found))[0].startswith("skipped: its Deployments, for ")
     assert found.accounts["companion"] == "effective-load-companion"
 
 
@@ -94,14 +95,14 @@ async def test_deployments_that_may_not_be_read_are_skipped(api: FakeApi, sessio
 )
 async def test_settings_that_cannot_be_used_say_why(api: FakeApi, session: Session, config_map: Any, says: str) -> None:
     api.answers |= {DEPLOYMENTS: answer({"items": [deployment()]}), CONFIG_MAP: config_map}
-    settings, section = await installed_settings(session, await find_installation(session, Settings()))
+    settings, found_settings = await installed_settings(session, await find_installation(session, Settings()))
     assert settings is None
-    assert lines(section)[0].startswith(says)
+    assert lines(found_settings)[0].startswith(says)
 
 
 async def test_a_deployment_without_ready_pods_is_an_error(api: FakeApi, session: Session) -> None:
     api.answers[DEPLOYMENTS] = answer({"items": [deployment(status={})]})
-    first, second = lines(deployments_section(await find_installation(session, Settings())))
+    first, second = lines(check_deployments(await find_installation(session, Settings())))
     assert first.startswith("error: Deployment metrics/el-server has none of its 2 pods ready")
     assert second.startswith("warning: Deployment metrics/el-server runs version 0.0.1, and this program is ")
 
@@ -115,8 +116,10 @@ def api_service(service: tuple[str, str] = OURS, authority: bytes = b"", **condi
 
 async def found_services(session: Session, settings: Settings | None = None) -> dict[str, list[str]]:
     installation = await find_installation(session, Settings())
-    sections = api_service_sections(installation, settings, time.time())
-    return {one.about.removeprefix("APIService "): lines(one) for one in sections}
+    found: dict[str, list[str]] = {}
+    for one in check_api_services(installation, settings, time.time()):
+        found.setdefault(one.about.removeprefix("APIService "), []).append(f"{one.level.value}: {one}")
+    return found
 
 
 async def test_our_apiservices_are_ok(api: FakeApi, session: Session) -> None:
@@ -129,7 +132,7 @@ async def test_our_apiservices_are_ok(api: FakeApi, session: Session) -> None:
 @pytest.mark.parametrize(
     ("given", "settings", "name", "says"),
     [
-        (None, "", CUSTOM[0], "error: it does not exist, so no HPA is answered: apply"),
+        (None, "", CUSTOM[0], "error: it does not exist, so no HPA is answered; apply"),
         (
             api_service(("monitoring", "prometheus-adapter")), "", CUSTOM[0],
             "error: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by",
@@ -197,8 +200,8 @@ async def test_the_version_decides_on_the_tolerance(
     api: FakeApi, session: Session, version: str, says: str, has_tolerance: bool
 ) -> None:
     api.answers["/version"] = answer({"gitVersion": version})
-    section, found = await api_server_section(session)
-    assert lines(section)[0].startswith(says)
+    findings, found = await check_api_server(session)
+    assert lines(findings)[0].startswith(says)
     assert found is has_tolerance
 
 
@@ -208,9 +211,9 @@ async def test_a_server_that_is_not_ready_says_why(api: FakeApi, session: Sessio
     readyz = "/api/v1/namespaces/metrics/pods/el-1:8080/proxy/readyz"
     cluster = Cluster(session, Fraction(1, 10))
     api.answers[readyz] = text("[+]sync ok\n[-]watches failed: no life since 12:00\n[!]tls: old\nreadyz check failed\n")
-    assert lines(*await server_sections(cluster, "metrics", Settings())) == [
+    assert lines(await check_servers(cluster, "metrics", Settings())) == [
         "error: it is not ready (watches): no life since 12:00",
         "error: old",
     ]
     api.answers[readyz] = text("[+]sync ok\nreadyz check passed\n")
-    assert lines(*await server_sections(cluster, "metrics", Settings())) == ["ok: it is ready"]
+    assert lines(await check_servers(cluster, "metrics", Settings())) == ["ok: it is ready"]

@@ -17,14 +17,15 @@ from adapter.runtime.times import format_time
 from adapter.settings import Settings
 from tests.check.test_installation import API_SERVICES, api_service
 from tests.check.test_rights import REVIEWS, Rights
+from tests.explain.kit import answered, document
 from tests.kube.fake import FakeApi, hang_up, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
-APPS = "/apis/apps/v1"
-PODS = "/api/v1/namespaces/shop/pods"
+DECISION = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
 RIVALS = "/apis/keda.sh/v1alpha1/scaledobjects"
+_DEFAULTS = Settings()
 Checked = Callable[..., Awaitable[list[str]]]
 CALM = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
 
@@ -61,44 +62,26 @@ def hpa(name: str = "web", metric: Any = None, active: str = "True", **spec: Any
     }
 
 
-def pod(name: str, owner: str = "") -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "shop", "uid": name, "labels": {"app": "web"}}
-    metadata["creationTimestamp"] = format_time(time.time() - 600)  # type: ignore[assignment]
-    kind = "Job" if owner else "ReplicaSet"
-    metadata["ownerReferences"] = [{"controller": True, "kind": kind, "name": owner or "web-5d"}]  # type: ignore[assignment]
-    metadata["labels"]["pod-template-hash"] = "5d"  # type: ignore[index]
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": metadata["creationTimestamp"]}
-    return {"metadata": metadata, "spec": {"containers": [{"name": "app"}]}, "status": {"conditions": [ready]}}
-
-
-def usage(*names: str) -> Any:
-    at, containers = format_time(time.time() - 10), [{"name": "app", "usage": {"cpu": "1"}}]
-    return items(
-        *({"metadata": {"name": one}, "timestamp": at, "window": "15s", "containers": containers} for one in names)
-    )
+def decision(trouble: str = "", pods: Any = (), current: int = 2, explanation: Any = (), **conditions: str) -> Any:
+    """The server's decision on a policy: an error, or conditions; `pods` lack samples."""
+    without = [{"name": name, "missing": {"cpu": "no sample"}} for name in pods]
+    known = {"error": trouble or None, "conditions": conditions, "pods": without, "current": current}
+    return answer({"decision": {**known, "explanation": explanation}, "document": {}})
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     """A cluster in order, with one policy, its HPA and two pods."""
-    selector = {"matchLabels": {"app": "web"}}
-    workload = {
-        "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
-        "spec": {"replicas": 2, "selector": selector},
-    }
-    names = ("deployments", "deployments/scale")
     async with FakeApi() as api:
         api.answers |= {
             "/version": answer({"gitVersion": "v1.35.0"}),
             REVIEWS: Rights().answer,
             **{f"{API_SERVICES}/{name}": api_service() for name in CUSTOM},
             "/apis/discovery.k8s.io/v1/namespaces/effective-load/endpointslices": items(),
-            APPS: answer({"resources": [{"name": one, "kind": "Deployment", "namespaced": True} for one in names]}),
-            f"{APPS}/namespaces/shop/deployments": items(workload),
-            PODS: items(pod("web-1"), pod("web-2")),
             POLICIES: items(policy()),
             HPAS: items(hpa()),
-            USAGE: usage("web-1", "web-2"),
+            USAGE: items(),
+            DECISION: decision(),
         }
         yield api
 
@@ -118,8 +101,8 @@ def checked(api: FakeApi, tmp_path: Path) -> Checked:
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
 
-    async def run(settings: Settings | None = None, policy: str = "", verbose: bool = False) -> list[str]:
-        return list(lines(await check_cluster(settings or Settings(), policy, str(path)), verbose=verbose))
+    async def run(settings: Settings | None = _DEFAULTS, policy: str = "", verbose: bool = False) -> list[str]:
+        return list(lines(await check_cluster(settings, policy, str(path)), verbose=verbose))
 
     return run
 
@@ -131,7 +114,7 @@ def errors(found: list[str]) -> list[str]:
 async def test_a_cluster_in_order_has_no_error(checked: Checked) -> None:
     found = await checked(verbose=True)
     assert errors(found) == []
-    assert "  ok       metrics.k8s.io has samples of all 2 Ready pods" in found
+    assert "  ok       it decides" in found
     assert found[-1].startswith("1 policy, 1 HPA: ")
 
 
@@ -171,13 +154,13 @@ async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -
     rights.denied = {("get", "deployments", "")}
     api.answers |= {REVIEWS: rights.answer, HPAS: items(hpa(active="False"))}
     (error,) = errors(await checked())
-    assert error.startswith("it may not get deployments/scale.apps: apply effective-load-scales and its binding")
+    assert error.startswith("it may not get deployments/scale.apps; apply effective-load-scales and its binding")
 
 
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        (lambda: {POLICIES: status(404, "NotFound")}, "the API server has no WatermarkPolicy: apply the definition"),
+        (lambda: {POLICIES: status(404, "NotFound")}, "the API server has no WatermarkPolicy; apply the definition"),
         (lambda: {HPAS: items()}, "there is no HPA web in namespace shop; write it with `effective-load migrate`"),
         (
             lambda: {HPAS: items(hpa("wbe"))},
@@ -194,19 +177,25 @@ async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -
         (lambda: {HPAS: items(hpa(behavior={}))}, "HPA web suppresses steps of up to 10 %"),
         (lambda: {HPAS: items(hpa(active="False"))}, "it does not act (FailedGetObjectMetric): no metric"),
         (
-            lambda: {f"{APPS}/namespaces/shop/deployments": items()},
-            "Deployment web, which HorizontalPodAutoscaler web scales, does",
+            lambda: {DECISION: status(422, "Invalid", "Deployment web does not exist")},
+            "HPAs get an error instead of a count: 422 Invalid: Deployment web does not exist",
         ),
-        (lambda: {USAGE: usage("web-1")}, "metrics.k8s.io has no sample of 1 of 2 Ready pods (web-2)"),
         (
-            lambda: {POLICIES: items(policy(status="False", reason="NoDecision", message="no pod"))},
-            "its status reports that it is",
+            lambda: {DECISION: decision(pods=["web-2"], InputsFresh="metric cpu: 1 pod without a fresh sample")},
+            "metric cpu: 1 pod without a fresh sample (web-2)",
+        ),
+        (
+            lambda: {DECISION: decision("query queue: connection refused", InputsFresh="query queue: …")},
+            "HPAs get an error: query queue: connection refused; nothing listens there",
+        ),
+        (
+            lambda: {
+                DECISION: status(403, "Forbidden", "no"),
+                POLICIES: items(policy(status="False", reason="NoDecision", message="no pod")),
+            },
+            "its status reports that it is not ready (NoDecision): no pod",
         ),
         (lambda: {POLICIES: items(policy(age=600))}, "it writes each status within two minutes, and these are older"),
-        (
-            lambda: {POLICIES: items(policy(status="False", reason="WatchSilent", message="silent"))},
-            "silent (reported by the status",
-        ),
         (
             lambda: {
                 RIVALS: items(
@@ -225,24 +214,33 @@ async def test_what_keeps_a_policy_from_scaling_is_one_error(
     assert len(found) == 1
 
 
-async def test_pods_of_a_job_that_the_selector_matches_are_a_warning(api: FakeApi, checked: Checked) -> None:
-    api.answers[PODS] = items(pod("web-1"), pod("job-1", "migration"))
-    found = await checked()
-    text_of = "the selector of Deployment web also matches 1 pods of Job migration: the HPA counts them"
-    assert [line for line in found if line.startswith(f"  warning  {text_of}")]
-
-
 async def test_a_target_scaled_to_0_by_hand_is_a_warning(api: FakeApi, checked: Checked) -> None:
-    selector = {"matchLabels": {"app": "web"}}
-    workload = {
-        "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
-        "spec": {"replicas": 0, "selector": selector},
-    }
-    api.answers |= {f"{APPS}/namespaces/shop/deployments": items(workload), PODS: items()}
+    api.answers[DECISION] = decision(current=0, explanation=["asks for 0", "the target was scaled to 0 by hand: …"])
+    assert "  warning  the target was scaled to 0 by hand: …" in await checked()
+
+
+async def test_conditions_of_the_decision_are_warnings(api: FakeApi, checked: Checked) -> None:
+    api.answers[DECISION] = decision(QueryWindowTooLong="metric lag follows the load late")
     found = await checked()
-    assert [
-        line for line in found if "its target was scaled to 0 by hand: an HPA with minReplicas 1 rests there" in line
-    ]
+    assert "  warning  metric lag follows the load late" in found
+    assert errors(found) == []
+
+
+async def test_the_list_that_the_server_decided_on_shows_pods_without_an_instance(
+    api: FakeApi, checked: Checked
+) -> None:
+    given = document()
+    given["policy"]["spec"]["registry"] = {"name": "main", "service": "web"}
+    given["instances"] = {"at": given["now"], "instances": [{"ip": "10.9.9.9", "port": 80}]}
+    named = policy()
+    named["spec"]["registry"] = {"name": "main", "service": "web"}
+    api.answers |= {DECISION: answer(answered(given)), POLICIES: items(named)}
+    settings = "registries: [{name: main, type: Eureka, servers: [http://eureka]}]"
+    api.answers["/api/v1/namespaces/effective-load/configmaps/effective-load-settings"] = answer(
+        {"data": {"settings.yaml": settings}}
+    )
+    found = errors(await checked(None))
+    assert "0 of 10 pods match an instance" in found
 
 
 async def test_one_policy_is_checked_with_its_own_hpa_alone(api: FakeApi, checked: Checked) -> None:

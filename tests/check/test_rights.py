@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.commands.check.report import Section
-from adapter.commands.check.rights import needed_rights, rights_section
+from adapter.commands.check.rights import check_rights, needed_rights
 from adapter.kube.session import Session
 from adapter.settings import Settings, parse_settings
 from tests.kube.fake import FakeApi, status
@@ -48,8 +47,8 @@ async def api(rights: Rights) -> AsyncIterator[FakeApi]:
 
 
 async def review(session: Session, settings: str = "", component: str = "server") -> list[str]:
-    section: Section = await rights_section(session, parse_settings(settings), component, "metrics", "el")
-    return [f"{one.level.value}: {one.text}" for one in section.findings]
+    found = await check_rights(session, parse_settings(settings), component, "metrics", "el")
+    return [f"{one.level.value}: {one}" for one in found]
 
 
 async def test_an_account_with_all_rights_is_ok(session: Session, rights: Rights) -> None:
@@ -63,7 +62,7 @@ async def test_missing_rights_are_one_error_for_each_role(session: Session, righ
     rights.denied = {("list", "pods", ""), ("watch", "pods", "")}
     (line,) = await review(session)
     assert line.startswith(
-        "error: it may not list pods; watch pods; list pods.metrics.k8s.io: apply effective-load-ser"
+        "error: it may not list pods, watch pods, list pods.metrics.k8s.io; apply effective-load-ser"
     )
     assert line.endswith("(manifests/base/rbac.yaml)")
 
@@ -73,7 +72,7 @@ async def test_a_right_in_each_watched_namespace_suffices(session: Session, righ
     two = "kubernetes: {namespaces: [shop, cart]}"
     assert (await review(session, two))[0].startswith("ok")
     rights.denied.add(("watch", "pods", "cart"))
-    assert (await review(session, two))[0].startswith("error: it may not watch pods in cart: apply")
+    assert (await review(session, two))[0].startswith("error: it may not watch pods in cart; apply")
 
 
 async def test_a_right_for_custom_resources_alone_is_a_warning(session: Session, rights: Rights) -> None:
@@ -87,7 +86,7 @@ async def test_a_right_for_custom_resources_alone_is_a_warning(session: Session,
 async def test_an_account_without_any_right_is_one_error(session: Session, rights: Rights) -> None:
     rights.all_denied = True
     (line,) = await review(session)
-    assert line.startswith("error: it has none of its rights: apply the manifests again")
+    assert line.startswith("error: it has none of its rights; apply the manifests again")
 
 
 async def test_reviews_that_are_refused_are_skipped(api: FakeApi, session: Session) -> None:

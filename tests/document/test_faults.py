@@ -40,15 +40,15 @@ def faults_of(text: str) -> list[str]:
     ("path", "value", "sentence"),
     [
         (("scale", "spec", "replicas"), -3, "scale.spec.replicas: -3: must be a number from 0 to 2147483647"),
-        (("scale", "spec", "replicas"), "ten", "scale.spec.replicas: 'ten': Expected `int`, got `str`"),
+        (("scale", "spec", "replicas"), "ten", "scale.spec.replicas: Expected `int`, got `str`"),
         (("policy", "apiVersion"), [], "policy.apiVersion: []: must be effective-load.io/v1alpha1"),
-        (("pods", 2, "metadata", "name"), 5, "pods[2].metadata.name: 5: Expected `str`, got `int`"),
+        (("pods", 2, "metadata", "name"), 5, "pods[2].metadata.name: Expected `str`, got `int`"),
         (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
         (("memory",), {"errorSince": "x"}, "memory.errorSince: Invalid RFC3339 encoded datetime"),
         (("memory",), {"errorSince": 5}, "memory.errorSince: Expected `datetime | null`, got `int`"),
         (("memory",), {"observed": {"rose_at": "x"}}, "memory.observed.rose_at: Expected `float | null`, got `str`"),
         (("usage", 9), vector()["usage"][1], "usage[9].metadata.name: is a duplicate of usage[1]"),
-        (("instances",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "instances.instances[0].ip: 5: Expected"),
+        (("instances",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "instances.instances[0].ip: Expected"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value: object, sentence: str) -> None:

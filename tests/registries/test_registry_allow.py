@@ -5,8 +5,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.commands.check.registries import asked_services
-from adapter.load.spec import Registry as Named
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import ServiceKey
 from adapter.registries.zookeeper.source import invalid_key_reason
@@ -20,7 +18,6 @@ from adapter.settings.registries import (
     ZooKeeperRegistry,
 )
 from tests.engine.kit import DESIRED, Service, running, standing
-from tests.load.kit import policy
 from tests.registries.test_follow import ONE, WEB, Stand
 
 OWN = Service("shop", "own", "deployments", "cpu", "first")
@@ -136,12 +133,3 @@ async def test_namespace_beyond_its_limit_has_its_oldest_services_followed() -> 
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
     assert "is not a valid node name" in invalid_key_reason(ServiceKey("zk", service), settings)
-
-
-def test_check_asks_only_for_services_that_policies_may_name() -> None:
-    settings = ONE.model_copy(update={"allow": (rule(services=["web"]),)})
-    policies = [
-        policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
-        for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
-    ]
-    assert asked_services([settings], policies) == {"one": {WEB}}

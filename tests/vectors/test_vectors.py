@@ -126,7 +126,7 @@ def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> N
 def test_a_key_of_samples_that_would_change_nothing_is_named() -> None:
     given = document("20-service-total")
     given["samples"]["queue"]["stepSeconds"] = 10
-    with pytest.raises(reader.DocumentError, match=r"samples\.queue\.stepSeconds: 10: is unknown here"):
+    with pytest.raises(reader.DocumentError, match=r"samples\.queue: Object contains unknown field `stepSeconds`"):
         reader.read_document(json.dumps(given))
 
 

@@ -47,15 +47,15 @@ def run(parsed: argparse.Namespace) -> int:
         return INVALID
     settings = load_settings(parsed.settings) if parsed.settings else None
     if parsed.manifests:
-        sections = check_files(parsed.manifests, settings)
+        findings = check_files(parsed.manifests, settings)
     else:
         with waiting("checking"):
-            sections = asyncio.run(check_cluster(settings, parsed.policy, parsed.kubeconfig))
+            findings = asyncio.run(check_cluster(settings, parsed.policy, parsed.kubeconfig))
     if parsed.output == "json":
-        output.print_json(report.data(sections))
+        output.print_json(report.data(findings))
     else:
-        output.print_lines(map(output.printable, report.lines(sections, verbose=parsed.verbose)))
-    return FAILED if any(section.has_errors for section in sections) else OK
+        output.print_lines(map(output.printable, report.lines(findings, verbose=parsed.verbose)))
+    return FAILED if report.has_errors(findings) else OK
 
 
 COMMAND = Command(

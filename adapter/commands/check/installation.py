@@ -3,15 +3,15 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 from cryptography import x509
 
-from adapter.commands.check.report import Level, Section, reason
+from adapter.commands.check.report import Finding, error, ok, reason, skipped, warning
 from adapter.commands.cluster import GATE, Cluster, has_tolerance, parse_version, server_version
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS, PODS
 from adapter.kube.errors import Forbidden, KubeError, NotFound
@@ -30,7 +30,7 @@ _DAY = 86_400.0
 _SOON_DAYS = 14
 """Certificates are renewed a month before their end: one that ends sooner was not."""
 _OLDEST = (1, 23)
-_SKEW_SECONDS, _WRONG_SECONDS = 5.0, 60.0
+_WRONG_SECONDS = 60.0
 _ASK_SECONDS = 3.0
 _KNOWN = {
     "prometheus-adapter": "prometheus-adapter",
@@ -41,21 +41,24 @@ _KNOWN = {
 }
 """Services of other adapters, by name."""
 _PODS_LOG = "kubectl -n {namespace} get pods, and their log"
+_PORT = "open the pods' port to the control plane (firewall, NetworkPolicy)"
+_REFUSED = "the server refuses the API server itself: see client_refused in its log"
 _REMEDIES = {
     "x509": "its caBundle does not fit the serving certificate: see server.tls.injectCABundle and the server's log",
     "connection refused": f"nothing listens on the port: {_PODS_LOG}",
-    "deadline": "open the pods' port to the control plane (firewall, NetworkPolicy), or the pods hang: see their log",
-    "timeout": "open the pods' port to the control plane (firewall, NetworkPolicy), or the pods hang: see their log",
-    "Forbidden": "the server refuses the API server itself: see client_refused in its log",
-    "Unauthorized": "the server refuses the API server itself: see client_refused in its log",
+    "deadline": f"{_PORT}, or the pods hang: see their log",
+    "timeout": f"{_PORT}, or the pods hang: see their log",
+    "Forbidden": _REFUSED,
+    "Unauthorized": _REFUSED,
     "ServiceNotFound": "the Service does not exist: apply manifests/base/service.yaml",
     "ServicePortError": "the Service lacks the port that the APIService names: apply manifests/base/service.yaml",
     "EndpointsNotFound": "the Service has no pods: kubectl -n {namespace} get pods",
     "MissingEndpoints": f"the Service has no ready pod: {_PODS_LOG}",
-    "EndpointsNotReachable": "the API server does not reach the pods: open their port (firewall, NetworkPolicy)",
+    "EndpointsNotReachable": f"the API server does not reach the pods: {_PORT}",
     "FailedDiscoveryCheck": "the API server gets no answer from the pods",
 }
 """What to do about an APIService that is not available, by a part of its condition's message, else by its reason."""
+_WITH_APISERVICES = "apply manifests/base/apiservices.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +66,9 @@ class Installation:
     """Where the adapter is installed. `parts` are its Deployments by component; None where they may not be read."""
 
     namespace: str
-    parts: Mapping[str, AnyObject] | None = None
-    trouble: str = ""
-    api_services: Mapping[str, ApiService | KubeError | None] = field(default_factory=dict)
+    parts: Mapping[str, AnyObject] | None
+    trouble: str
+    api_services: Mapping[str, ApiService | KubeError | None]
 
     @property
     def accounts(self) -> dict[str, str]:
@@ -75,39 +78,35 @@ class Installation:
         return {name: str(_pod(part).get("serviceAccountName") or "default") for name, part in self.parts.items()}
 
 
-def _pod(deployment: AnyObject) -> Mapping[str, Any]:
-    pod = ((deployment.spec or {}).get("template") or {}).get("spec")
-    return pod if isinstance(pod, Mapping) else {}
+def _pod(deployment: AnyObject | None) -> Mapping[str, Any]:
+    """The spec of a Deployment's pods."""
+    found = ((deployment.spec or {}).get("template") or {}).get("spec") if deployment is not None else None
+    return found if isinstance(found, Mapping) else {}
 
 
-async def api_server_section(session: Session) -> tuple[Section, bool | None]:
+async def check_api_server(session: Session) -> tuple[list[Finding], bool | None]:
     """The API server's version and clock; and whether its HPAs have a tolerance of their own (None: unknown)."""
-    section, text = Section("API server"), ""
+    about, found, text = "API server", list[Finding](), ""
     try:
         text = await server_version(session)
-    except KubeError as error:
-        section.skipped(f"its version, for {reason(error)}")
-    skew = session.skew
-    if abs(skew) > _SKEW_SECONDS:
-        section.add(
-            Level.ERROR if abs(skew) > _WRONG_SECONDS else Level.WARNING,
-            f"the clock here is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the API server's; tokens, "
-            "certificates and ages are judged by the one here: set both by NTP",
-        )
+    except KubeError as fault:
+        found.append(skipped(about, f"its version, for {reason(fault)}"))
+    if (clocks := session.clock_warning()) is not None:
+        found.append((error if abs(session.skew) > _WRONG_SECONDS else warning)(about, clocks))
     version = parse_version(text)
     if version is None:
-        return section, None
+        return found, None
     if version < _OLDEST:
-        return section.error(f"Kubernetes {text} has no autoscaling/v2; 1.23 is the oldest version that has"), False
+        oldest = f"Kubernetes {text} has no autoscaling/v2; 1.23 is the oldest version that has"
+        return [*found, error(about, oldest)], False
     has_field = await has_tolerance(session, text)
     if has_field:
-        section.ok(f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")
-    else:
-        section.warning(
-            f"it is Kubernetes {text}, whose HPAs have no tolerance of their own ({GATE}: by default from 1.35 on): "
-            "the controller's, 10 % by default, suppresses small steps; give policies that tolerance"
-        )
-    return section, has_field
+        return [*found, ok(about, f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")], True
+    missing = (
+        f"it is Kubernetes {text}, whose HPAs have no tolerance of their own ({GATE}: by default from 1.35 on): the "
+        "controller's, 10 % by default, suppresses small steps"
+    )
+    return [*found, warning(about, missing, "give policies that tolerance")], has_field
 
 
 async def find_installation(session: Session, settings: Settings) -> Installation:
@@ -118,118 +117,103 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
             services[name] = decode(await session.get(API_SERVICES.path("", name)), ApiService)
         except NotFound:
             services[name] = None
-        except KubeError as error:
-            services[name] = error
+        except KubeError as fault:
+            services[name] = fault
     registered = services[CUSTOM[0]]
     service = registered.spec.service if isinstance(registered, ApiService) else None
     home, trouble = settings.server.tls.namespace, ""
     for where in ("", home):
         try:
             body = await session.get(DEPLOYMENTS.collection(where), params={"labelSelector": SELECTOR})
-            found = decode(body, AnyObjectList).items or []
-        except (KubeError, msgspec.MsgspecError) as error:
-            trouble = trouble or reason(error)
+            items = decode(body, AnyObjectList).items or []
+        except (KubeError, msgspec.MsgspecError) as fault:
+            trouble = trouble or reason(fault)
             continue
-        labelled = [(one, (one.metadata.labels or {}).get(_COMPONENT, "")) for one in found]
-        homes = [one.metadata.namespace for one, component in labelled if component == "server"]
+        found = [((one.metadata.labels or {}).get(_COMPONENT, ""), one) for one in items]
+        homes = [one.metadata.namespace for component, one in found if component == "server"]
         preferred = (service.namespace if service is not None else "", home, *homes)
         home = next((namespace for namespace in preferred if namespace in homes), home)
-        parts = {
-            component: one for one, component in labelled if one.metadata.namespace == home and component in _ACCOUNTS
-        }
-        return Installation(namespace=home, parts=parts, api_services=services)
-    return Installation(namespace=home, trouble=trouble, api_services=services)
+        parts = {name: one for name, one in found if one.metadata.namespace == home and name in _ACCOUNTS}
+        return Installation(namespace=home, parts=parts, trouble="", api_services=services)
+    return Installation(namespace=home, parts=None, trouble=trouble, api_services=services)
 
 
-async def installed_settings(session: Session, installation: Installation) -> tuple[Settings | None, Section]:
+async def installed_settings(session: Session, installation: Installation) -> tuple[Settings | None, list[Finding]]:
     """The settings of the installation's ConfigMap; None where they cannot be read."""
-    pod = _pod(installation.parts["server"]) if "server" in (installation.parts or {}) and installation.parts else {}
+    pod = _pod((installation.parts or {}).get("server"))
     volumes = {one.get("name"): (one.get("configMap") or {}).get("name") for one in pod.get("volumes") or ()}
     arguments = [str(one) for container in pod.get("containers") or () for one in container.get("args") or ()]
     path = next((one.partition("=")[2] for one in arguments if one.startswith("--settings=")), "settings.yaml")
     name, key = volumes.get("settings") or "effective-load-settings", PurePosixPath(path).name
-    section, where = Section("settings"), f"ConfigMap {installation.namespace}/{name}"
+    about, where = "settings", f"ConfigMap {installation.namespace}/{name}"
     assumed = "every default is assumed"
     try:
         data = decode(await session.get(CONFIG_MAPS.path(installation.namespace, name)), ConfigMap).data or {}
-        settings = parse_settings(data[key])
+        return parse_settings(data[key]), [ok(about, f"they are those of {where}")]
     except NotFound:
         if not pod:
-            return None, section.warning(f"{where} does not exist, and no --settings are given: {assumed}")
-        text = f"{where} does not exist, so no new pod of the server starts: apply manifests/base/settings.yaml"
-        return None, section.error(text)
-    except (KubeError, msgspec.MsgspecError) as error:
-        return None, section.skipped(f"the settings in {where}, for {reason(error)}; give --settings; {assumed}")
+            return None, [warning(about, f"{where} does not exist, and no --settings are given: {assumed}")]
+        text = f"{where} does not exist, so no new pod of the server starts"
+        return None, [error(about, text, "apply manifests/base/settings.yaml")]
+    except (KubeError, msgspec.MsgspecError) as fault:
+        return None, [skipped(about, f"the settings in {where}, for {reason(fault)}; {assumed}", "give --settings")]
     except LookupError:
-        return None, section.error(f"{where} has no key {key}, which the server reads")
-    except SettingsError as error:
-        for fault in error.faults:
-            section.error(f"{where}: {fault}; a running server keeps its last settings, a new one does not start")
-        return None, section
-    return settings, section.ok(f"they are those of {where}")
+        return None, [error(about, f"{where} has no key {key}, which the server reads")]
+    except SettingsError as faulty:
+        kept = "a running server keeps its last settings, a new one does not start"
+        return None, [error(about, f"{where}: {fault}; {kept}") for fault in faulty.faults]
 
 
-def deployments_section(installation: Installation) -> Section:
+def check_deployments(installation: Installation) -> Iterator[Finding]:
     """Whether the Deployments have ready pods, and are of this program's version."""
-    section = Section("installation")
+    about = "installation"
     if installation.parts is None:
-        return section.skipped(f"its Deployments, for {installation.trouble}")
+        yield skipped(about, f"its Deployments, for {installation.trouble}")
+        return
     if "server" not in installation.parts:
-        section.warning(
-            f"no Deployment has the labels {SELECTOR} and {_COMPONENT}=server: effective-load is not installed here by "
-            "its manifests"
-        )
+        labels = f"{SELECTOR} and {_COMPONENT}=server"
+        text = f"no Deployment has the labels {labels}: effective-load is not installed here by its manifests"
+        yield warning(about, text)
     for part in installation.parts.values():
         named = f"Deployment {installation.namespace}/{part.metadata.name}"
         wanted, ready = (part.spec or {}).get("replicas") or 0, (part.status or {}).get("readyReplicas") or 0
         if ready:
-            section.ok(f"{named} has {ready} of {wanted} pods ready")
+            yield ok(about, f"{named} has {ready} of {wanted} pods ready")
         else:
             pods = f"none of its {wanted} pods ready" if wanted else "replicas: 0, so nothing runs"
-            section.error(f"{named} has {pods}: kubectl -n {installation.namespace} get pods")
+            yield error(about, f"{named} has {pods}", f"kubectl -n {installation.namespace} get pods")
         containers = _pod(part).get("containers") or [{}]
         version = str(containers[0].get("image") or "").rpartition(":")[2]
         if version[:1].isdigit() and version != package_version():
-            section.warning(f"{named} runs version {version}, and this program is {package_version()}")
-    return section
+            yield warning(about, f"{named} runs version {version}, and this program is {package_version()}")
 
 
-def api_service_sections(installation: Installation, settings: Settings | None, now: float) -> list[Section]:
+def check_api_services(installation: Installation, settings: Settings | None, now: float) -> Iterator[Finding]:
     """Each APIService: whether it exists, names our Service, is available, and until when its CA is valid.
 
     `settings`: None where they are not known.
     """
-    tls = (settings or Settings()).server.tls
-    ours = ServiceReference(namespace=installation.namespace, name=tls.service)
-    sections = []
+    ours = ServiceReference(installation.namespace, (settings or Settings()).server.tls.service)
     for name, found in installation.api_services.items():
-        section = Section(f"APIService {name}")
-        sections.append(section)
-        if isinstance(found, KubeError):
-            section.skipped(f"who serves it, for {reason(found)}")
-            continue
-        service = found.spec.service if found is not None else None
+        about = f"APIService {name}"
         is_wanted = name != EXTERNAL or (settings is not None and settings.server.external_metrics)
-        if found is None:
+        if isinstance(found, KubeError):
+            yield skipped(about, f"who serves it, for {reason(found)}")
+        elif found is None:
             if is_wanted:
-                section.error("it does not exist, so no HPA is answered: apply manifests/base/apiservices.yaml")
-        elif service != ours and not is_wanted:
-            section.ok(f"it is served by {_named(service)}, and the settings do not want it")
-        elif service != ours:
-            section.error(
-                f"it is served by {_named(service)}, not by {_named(ours)}; a group has one server, so apply "
-                "manifests/base/apiservices.yaml; the other adapter can answer behind this one (upstreams in the "
-                "settings)"
-            )
+                yield error(about, "it does not exist, so no HPA is answered", _WITH_APISERVICES)
+        elif found.spec.service != ours and not is_wanted:
+            yield ok(about, f"it is served by {_named(found.spec.service)}, and the settings do not want it")
+        elif found.spec.service != ours:
+            text = f"it is served by {_named(found.spec.service)}, not by {_named(ours)}; a group has one server"
+            behind = "the other adapter can answer behind this one (upstreams in the settings)"
+            yield error(about, text, f"{_WITH_APISERVICES}; {behind}")
         elif not is_wanted and settings is not None:
-            section.error(
-                f"it names {_named(ours)}, and the settings do not serve it (server.externalMetrics): set that, or "
-                "delete it"
-            )
+            text = f"it names {_named(ours)}, and the settings do not serve it (server.externalMetrics)"
+            yield error(about, text, "set that, or delete it")
         else:
-            _availability(section, found, ours.namespace)
-            _authority(section, found, now)
-    return [section for section in sections if section.findings]
+            yield _availability(about, found, ours.namespace)
+            yield from _authority(about, found, now)
 
 
 def _named(service: ServiceReference | None) -> str:
@@ -240,20 +224,20 @@ def _named(service: ServiceReference | None) -> str:
     return f"Service {service.namespace}/{service.name}{f' ({adapter})' if adapter else ''}"
 
 
-def _availability(section: Section, api_service: ApiService, namespace: str) -> None:
+def _availability(about: str, api_service: ApiService, namespace: str) -> Finding:
     condition = next((one for one in api_service.status.conditions or () if one.type == "Available"), None)
     if condition is None:
-        section.error("the API server has not judged it yet (no condition Available): check again in a minute")
-    elif condition.status == "True":
-        section.ok(f"it is available from {_named(api_service.spec.service)}")
-    else:
-        said = f"{condition.message} {condition.reason}"
-        remedy = next((text for part, text in _REMEDIES.items() if part in said), "kubectl describe apiservice")
-        text = f"it is not available ({condition.reason}): {condition.message}; {remedy.format(namespace=namespace)}"
-        section.error(text)
+        text = "the API server has not judged it yet (no condition Available)"
+        return error(about, text, "check again in a minute")
+    if condition.status == "True":
+        return ok(about, f"it is available from {_named(api_service.spec.service)}")
+    said = f"{condition.message} {condition.reason}"
+    remedy = next((text for part, text in _REMEDIES.items() if part in said), "kubectl describe apiservice")
+    text = f"it is not available ({condition.reason}): {condition.message}"
+    return error(about, text, remedy.format(namespace=namespace))
 
 
-def _authority(section: Section, api_service: ApiService, now: float) -> None:
+def _authority(about: str, api_service: ApiService, now: float) -> Iterator[Finding]:
     """The end of the CA in caBundle; of several the one that ends last counts."""
     if not api_service.spec.ca_bundle:
         return
@@ -263,40 +247,39 @@ def _authority(section: Section, api_service: ApiService, now: float) -> None:
     newest = max(certificates, key=lambda one: one.not_valid_after_utc, default=None)
     remedy = "see serving_certificate_failed in the server's log"
     if newest is None:
-        section.error(f"the CA in its caBundle cannot be read; {remedy}")
+        yield error(about, "the CA in its caBundle cannot be read", remedy)
         return
     left, on = newest.not_valid_after_utc.timestamp() - now, newest.not_valid_after_utc.strftime("%Y-%m-%d")
     if left <= 0:
-        section.error(f"the CA in its caBundle expired on {on}: {remedy}")
+        yield error(about, f"the CA in its caBundle expired on {on}", remedy)
     elif left < _SOON_DAYS * _DAY:
-        section.warning(f"the CA in its caBundle ends in {left / _DAY:.0f} days ({on}), not renewed yet: {remedy}")
+        yield warning(about, f"the CA in its caBundle ends in {left / _DAY:.0f} days ({on}), not renewed yet", remedy)
     else:
-        section.ok(f"the CA in its caBundle is valid until {on}")
+        yield ok(about, f"the CA in its caBundle is valid until {on}")
 
 
-async def server_sections(cluster: Cluster, namespace: str, settings: Settings) -> list[Section]:
+async def check_servers(cluster: Cluster, namespace: str, settings: Settings) -> list[Finding]:
     """Whether each pod of the Service is ready, and why not: /readyz of the telemetry port, through the API server."""
-    service, port = settings.server.tls.service, settings.telemetry.port
 
-    async def ask(pod: str) -> Section:
-        section = Section(f"server {pod}")
-        path = f"{PODS.path(namespace, pod)}:{port}/proxy/readyz"
+    async def ask(pod: str) -> list[Finding]:
+        about, path = f"server {pod}", f"{PODS.path(namespace, pod)}:{settings.telemetry.port}/proxy/readyz"
         try:
             body = await cluster.session.get(path, params={"verbose": "", "report": ""}, timeout=_ASK_SECONDS)
-        except KubeError as error:
-            return section.skipped(f"whether it is ready, for {reason(error)}")
-        for line in body.decode().splitlines():
+        except KubeError as fault:
+            return [skipped(about, f"whether it is ready, for {reason(fault)}")]
+        found = list[Finding]()
+        for line in body.decode(errors="replace").splitlines():
             name, _, text = line[3:].partition(" ")
             if line.startswith("[-]"):
-                section.error(f"it is not ready ({name}): {text.removeprefix('failed: ')}")
+                found.append(error(about, f"it is not ready ({name}): {text.removeprefix('failed: ')}"))
             elif line.startswith("[!]"):  # a fault that every replica shares: it stays ready
-                section.error(text)
-        return section if section.findings else section.ok("it is ready")
+                found.append(error(about, text))
+        return found or [ok(about, "it is ready")]
 
     try:
-        pods = await cluster.service_pods(namespace, service)
-    except Forbidden as error:
-        return [Section("servers").skipped(f"whether they are ready, for {reason(error)}")]
-    except KubeError as error:
-        return [Section("servers").error(f"they cannot be listed: {error}")]
-    return list(await asyncio.gather(*map(ask, pods)))
+        pods = await cluster.service_pods(namespace, settings.server.tls.service)
+    except Forbidden as fault:
+        return [skipped("servers", f"whether they are ready, for {reason(fault)}")]
+    except KubeError as fault:
+        return [error("servers", f"they cannot be listed: {fault}")]
+    return [finding for found in await asyncio.gather(*map(ask, pods)) for finding in found]

@@ -1,11 +1,12 @@
-"""The report of a check: sections of findings, each a sentence with its level; as text and as JSON."""
+"""The report of a check: findings about subjects, each a sentence with its level and remedy; as text and as JSON."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 from adapter.commands.files import Place
 from adapter.kube.errors import Forbidden
@@ -15,7 +16,7 @@ _REFUSAL = re.compile(
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
 _COUNTED = {"policy": "policies", "HPA": "HPAs", "registry": "registries"}
-"""The kinds that the summary counts, by the first word of a section, and their plurals."""
+"""The kinds that the summary counts, by the first word of a subject, and their plurals."""
 
 
 class Level(StrEnum):
@@ -29,62 +30,41 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence, and its place where it is about a file."""
+    """A sentence about a subject (`policy shop/web`), what to do about it, and its place where it is about a file."""
 
     level: Level
+    about: str
     text: str
+    remedy: str = ""
     place: Place | None = None
 
-
-@dataclass(slots=True)
-class Section:
-    """The findings about one thing. What adds a finding returns the section."""
-
-    about: str
-    findings: list[Finding] = field(default_factory=list)
-
-    def add(self, level: Level, text: str, place: Place | None = None) -> Self:
-        """Add a finding, once."""
-        finding = Finding(level, text, place)
-        if finding not in self.findings:
-            self.findings.append(finding)
-        return self
-
-    def error(self, text: str, place: Place | None = None) -> Self:
-        """Add a fault."""
-        return self.add(Level.ERROR, text, place)
-
-    def warning(self, text: str, place: Place | None = None) -> Self:
-        """Add something that works, but is worth knowing."""
-        return self.add(Level.WARNING, text, place)
-
-    def skipped(self, text: str, place: Place | None = None) -> Self:
-        """Add what could not be checked, and why."""
-        return self.add(Level.SKIPPED, text, place)
-
-    def ok(self, text: str) -> Self:
-        """Add what is in order."""
-        return self.add(Level.OK, text)
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether one of its findings is an error."""
-        return any(finding.level is Level.ERROR for finding in self.findings)
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place is not None else ""
+        return f"{where}{self.text}{'; ' if self.remedy else ''}{self.remedy}"
 
 
-def lines(sections: Iterable[Section], *, verbose: bool = False) -> Iterator[str]:
-    """The report as text, the summary last. What is in order is listed only if `verbose`."""
-    kept = list(sections)
-    for section in kept:
-        shown = [finding for finding in section.findings if verbose or finding.level is not Level.OK]
+error = partial(Finding, Level.ERROR)
+warning = partial(Finding, Level.WARNING)
+skipped = partial(Finding, Level.SKIPPED)
+ok = partial(Finding, Level.OK)
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether one of the findings is an error."""
+    return any(finding.level is Level.ERROR for finding in findings)
+
+
+def lines(findings: Iterable[Finding], *, verbose: bool = False) -> Iterator[str]:
+    """Each subject with its findings below it, and a summary; what is ok only if `verbose`."""
+    sections = _sections(findings)
+    for about, found in sections.items():
+        shown = [one for one in found if verbose or one.level is not Level.OK]
         if shown:
-            yield section.about
-        for finding in shown:
-            place = f"{finding.place}: " if finding.place else ""
-            yield f"  {finding.level.value:7}  {place}{finding.text}"
-    subjects = Counter(section.about.partition(" ")[0] for section in kept)
+            yield about
+            yield from (f"  {one.level.value:<8} {one}" for one in shown)
+    subjects = Counter(about.partition(" ")[0] for about in sections)
     counted = [f"{subjects[one]} {one if subjects[one] == 1 else _COUNTED[one]}" for one in _COUNTED if subjects[one]]
-    levels = Counter(finding.level for section in kept for finding in section.findings)
+    levels = Counter(one.level for found in sections.values() for one in found)
     counts = [
         f"{levels[level]} {level.value}{'s' * (levels[level] != 1 and level is not Level.SKIPPED)}"
         for level in (Level.ERROR, Level.WARNING, Level.SKIPPED)
@@ -93,22 +73,31 @@ def lines(sections: Iterable[Section], *, verbose: bool = False) -> Iterator[str
     yield f"{', '.join(counted) or 'no policy'}: {', '.join(counts) or 'no faults'}"
 
 
-def data(sections: Iterable[Section]) -> dict[str, Any]:
-    """The report as JSON data. `file`, `line` and `field` exist where a finding is about a file."""
-    kept = [section for section in sections if section.findings]
+def data(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The report as JSON data. `remedy` may be absent; `file`, `line` and `field` exist for a finding about a file."""
     return {
-        "ok": not any(section.has_errors for section in kept),
+        "ok": not has_errors(findings),
         "sections": [
             {
-                "about": section.about,
+                "about": about,
                 "findings": [
-                    {"level": one.level.value, "text": one.text} | (asdict(one.place) if one.place else {})
-                    for one in section.findings
+                    {"level": one.level.value, "text": one.text}
+                    | ({"remedy": one.remedy} if one.remedy else {})
+                    | (asdict(one.place) if one.place else {})
+                    for one in found
                 ],
             }
-            for section in kept
+            for about, found in _sections(findings).items()
         ],
     }
+
+
+def _sections(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """The findings by subject, each once, in their order."""
+    sections: dict[str, list[Finding]] = defaultdict(list)
+    for finding in dict.fromkeys(findings):
+        sections[finding.about].append(finding)
+    return sections
 
 
 def reason(error: Exception) -> str:

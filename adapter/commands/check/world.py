@@ -1,17 +1,16 @@
 """What a check is about: policies, HPAs, workloads and rivals, filled from a cluster or from files."""
 
-import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.commands.check.report import Section, reason
-from adapter.commands.cluster import Cluster, ClusterError, ReportedStatus
+from adapter.commands.check.report import Finding, error, reason, skipped
+from adapter.commands.cluster import Cluster, ReportedStatus
 from adapter.commands.files import ManifestObject, Place
 from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.pods import PodDecoder
@@ -19,6 +18,7 @@ from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.kube.targets import BUILT_IN, target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
+from adapter.policy.documents import mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.linking import Links
 from adapter.policy.watermark_policy import GROUP, KIND, parse_policy
@@ -29,20 +29,19 @@ T = TypeVar("T")
 Name = tuple[str, str]
 """Namespace and name."""
 
-HPA_KIND = "HorizontalPodAutoscaler"
 RIVALS = {
     "ScaledObject": ("keda.sh", "keda.sh/v1alpha1", "scaledobjects"),
     "WatermarkPodAutoscaler": ("datadoghq.com", "datadoghq.com/v1alpha1", "watermarkpodautoscalers"),
 }
 """Other autoscalers of the same target, by kind: group, apiVersion, plural."""
 _SETTINGS_KEY = "settings.yaml"
-_AT_ONCE = 8
 
 
 @dataclass(slots=True)
 class Read(Generic[T]):
     """An object as the adapter reads it; `value` is None where it is faulty. `at`: where it is in a file."""
 
+    about: str
     value: T | None
     at: ManifestObject | None = None
     faults: Sequence[Fault] = ()
@@ -52,38 +51,43 @@ class Read(Generic[T]):
         """The place of a field, where the object is in a file."""
         return None if self.at is None else self.at.place(path)
 
+    def findings(self) -> list[Finding]:
+        """Why it is not valid; the path is part of the place where there is a file."""
+        if self.at is None:
+            return [error(self.about, f"it is not valid: {fault}") for fault in self.faults]
+        return [
+            error(self.about, str(Fault("", one.value, one.advice)), place=self.at.place(one.path))
+            for one in self.faults
+        ]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What an HPA scales. `pods`: those that run, or one as the template of a file makes it.
 
-    `replicas`: None in files. `others`: pods of other controllers that the selector matches.
-    """
+class Workload(NamedTuple):
+    """A workload of a file, with a pod as its template makes it."""
 
     reference: CrossVersionReference
-    pods: tuple[Pod, ...]
-    replicas: int | None = None
-    others: tuple[Pod, ...] = ()
-    selector: LabelSelector | None = None
-    at: ManifestObject | None = None
+    pod: Pod
+    selector: LabelSelector | None
+    at: ManifestObject
+
+    def __str__(self) -> str:
+        return f"{self.reference.kind} {self.reference.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rival:
+class Rival(NamedTuple):
     """Another autoscaler and what it scales."""
 
     namespace: str
     kind: str
     name: str
     target: CrossVersionReference
-    at: ManifestObject | None = None
+    at: ManifestObject | None
 
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """Everything that is checked. `problems` are sections about what could not be read.
+    """Everything that is checked. `findings` are about what could not be read; `workloads` are those of files.
 
-    `settings`: those that may apply; empty where none are known. `troubles` says by policy why its workload is unknown.
+    `settings`: those that may apply; empty where none are known.
     """
 
     is_live: bool
@@ -93,21 +97,11 @@ class World:
     workloads: dict[tuple[str, CrossVersionReference], Workload] = field(default_factory=dict)
     rivals: list[Rival] = field(default_factory=list)
     settings: list[Settings] = field(default_factory=list)
-    troubles: dict[Name, str] = field(default_factory=dict)
-    problems: list[Section] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     def hpa_of(self, policy: Policy) -> Read[Hpa] | None:
         """The HPA that a policy names."""
         return self.hpas.get((policy.namespace, policy.hpa))
-
-    def workload_of(self, hpa: Hpa) -> Workload | None:
-        """What an HPA scales."""
-        return self.workloads.get((hpa.namespace, hpa.target.identity))
-
-    def workload_of_policy(self, policy: Policy) -> Workload | None:
-        """What a policy's HPA scales."""
-        hpa = self.hpa_of(policy)
-        return self.workload_of(hpa.value) if hpa is not None and hpa.value is not None else None
 
     def links(self) -> dict[str, Links]:
         """The links between policies, HPAs and targets, by namespace."""
@@ -119,59 +113,32 @@ class World:
         return links
 
 
-# --- a cluster ---
-
-
-async def read_cluster(cluster: Cluster, namespaces: Iterable[str], has_tolerance: bool | None, only: str) -> World:
-    """The world of these namespaces (empty: of all); `only` a policy (NAMESPACE/NAME) and its neighbours if given."""
-    world, section = World(is_live=True, has_tolerance=has_tolerance), Section("cluster")
+async def read_cluster(cluster: Cluster, namespaces: Sequence[str], has_tolerance: bool | None, only: str) -> World:
+    """The world of these namespaces (empty: of all); `only` of one policy's (NAMESPACE/NAME), if given."""
+    world, about = World(is_live=True, has_tolerance=has_tolerance), "cluster"
     namespace, _, name = only.partition("/")
+    within = [namespace] if only else namespaces
     try:
-        await _read_objects(world, cluster, [namespace] if only else list(namespaces))
+        for one in await cluster.policies(within):
+            faults = [Fault("", None, one.fault)] if one.fault else []
+            read = Read(f"policy {one}", one.policy, faults=faults, status=one.status)
+            world.policies[one.namespace, one.name] = read
+        for hpa in await cluster.hpas(within):
+            world.hpas[hpa.namespace, hpa.name] = Read(f"HPA {hpa.namespace}/{hpa.name}", hpa)
+        for kind, (_, api_version, plural) in RIVALS.items():
+            with contextlib.suppress(Forbidden):  # a rival's HPA is found all the same
+                for data in await cluster.objects(api_version, plural, within):
+                    _add_rival(world, kind, data, None)
         if only and (namespace, name) not in world.policies:
-            section.error(f"there is no WatermarkPolicy {name} in namespace {namespace}")
-    except Forbidden as error:
-        section.skipped(f"policies and HPAs, for {reason(error)}")
+            world.findings.append(error(about, f"there is no WatermarkPolicy {name} in namespace {namespace}"))
+    except Forbidden as fault:
+        world.findings.append(skipped(about, f"policies and HPAs, for {reason(fault)}"))
     except NotFound:
-        section.error("the API server has no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)")
-    except KubeError as error:
-        section.error(f"policies and HPAs cannot be read: {error}")
-    slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def add_workload(policy: Policy) -> None:
-        read = world.hpa_of(policy)
-        if read is None or read.value is None:
-            return
-        try:
-            async with slots:
-                found = await cluster.pods(policy, read.value)
-        except (KubeError, ClusterError) as error:
-            world.troubles[policy.namespace, policy.name] = reason(error)
-            return
-        reference = read.value.target
-        world.workloads[policy.namespace, reference.identity] = Workload(
-            reference=reference, pods=found.pods, replicas=found.replicas, others=found.others
-        )
-
-    wanted = [one.value for key, one in world.policies.items() if one.value and only in {"", "/".join(key)}]
-    await asyncio.gather(*map(add_workload, wanted))
-    world.problems += [section] * bool(section.findings)
+        remedy = "apply the definition (kubectl apply -k manifests/crd)"
+        world.findings.append(error(about, "the API server has no WatermarkPolicy", remedy))
+    except KubeError as fault:
+        world.findings.append(error(about, f"policies and HPAs cannot be read: {fault}"))
     return world
-
-
-async def _read_objects(world: World, cluster: Cluster, namespaces: Sequence[str]) -> None:
-    for listed in await cluster.policies(namespaces):
-        fault = [Fault("", None, listed.fault)] if listed.fault else []
-        world.policies[listed.namespace, listed.name] = Read(listed.policy, faults=fault, status=listed.status)
-    for hpa in await cluster.hpas(namespaces):
-        world.hpas[hpa.namespace, hpa.name] = Read(hpa)
-    for kind, (_, api_version, plural) in RIVALS.items():
-        with contextlib.suppress(Forbidden):  # a rival's HPA is found all the same
-            for data in await cluster.objects(api_version, plural, namespaces):
-                _add_rival(world, kind, data, None)
-
-
-# --- files ---
 
 
 def read_manifests(objects: Iterable[ManifestObject], given: Settings | None) -> World:
@@ -181,11 +148,10 @@ def read_manifests(objects: Iterable[ManifestObject], given: Settings | None) ->
         _add_settings(world, at)
     tolerance = Fraction(world.settings[0].kubernetes.hpa_tolerance) if world.settings else DEFAULT_TOLERANCE
     for at in objects:
-        key = (at.namespace, at.name)
         if (at.group, at.kind) == (GROUP, KIND):
-            _put(world, world.policies, key, _parsed(at, parse_policy))
-        elif (at.group, at.kind) == ("autoscaling", HPA_KIND):
-            _put(world, world.hpas, key, _parsed(at, lambda data: parse_hpa(data, tolerance)))
+            _put(world, world.policies, at, "policy", parse_policy)
+        elif (at.group, at.kind) == ("autoscaling", "HorizontalPodAutoscaler"):
+            _put(world, world.hpas, at, "HPA", lambda data: parse_hpa(data, tolerance))
         elif at.kind in RIVALS and at.group == RIVALS[at.kind][0]:
             _add_rival(world, at.kind, at.data, at)
         elif (workload := _workload(at)) is not None:
@@ -193,63 +159,51 @@ def read_manifests(objects: Iterable[ManifestObject], given: Settings | None) ->
     return world
 
 
-def _put(world: World, into: dict[Name, Read[T]], key: Name, read: Read[T]) -> None:
+def _put(
+    world: World,
+    into: dict[Name, Read[T]],
+    at: ManifestObject,
+    what: str,
+    parse: Callable[[Mapping[str, Any]], T],
+) -> None:
     """Add an object. Of one that stands twice in the files, as in overlays, the second is read for its faults alone."""
-    if into.setdefault(key, read) is not read and read.faults:
-        section = Section(f"{'HPA' if read.at and read.at.kind == HPA_KIND else 'policy'} {key[0]}/{key[1]}")
-        for fault in read.faults:
-            section.error(str(fault), read.place(fault.path))
-        world.problems.append(section)
-
-
-def _parsed(at: ManifestObject, parse: Callable[[Mapping[str, Any]], T]) -> Read[T]:
+    read: Read[T] = Read(f"{what} {at.namespace}/{at.name}", None, at)
     try:
-        return Read(parse(at.data), at)
-    except FaultyDocument as error:
-        return Read(None, at, error.faults)
+        read.value = parse(at.data)
+    except FaultyDocument as faulty:
+        read.faults = faulty.faults
+    if into.setdefault((at.namespace, at.name), read) is not read:
+        world.findings += read.findings()
 
 
 def _add_settings(world: World, at: ManifestObject) -> None:
     """Read the settings of an installation's ConfigMap: known by its name, or by its label and key."""
-    data, labels = at.data.get("data"), at.metadata.get("labels")
-    is_ours = at.name == "effective-load-settings" or (
-        isinstance(labels, Mapping) and labels.get("app.kubernetes.io/name") == "effective-load"
-    )
-    text = data.get(_SETTINGS_KEY) if isinstance(data, Mapping) else None
-    if at.kind != "ConfigMap" or not isinstance(text, str) or not is_ours:
+    is_labelled = mapping_at(at.metadata, "labels").get("app.kubernetes.io/name") == "effective-load"
+    text = mapping_at(at.data, "data").get(_SETTINGS_KEY)
+    if at.kind != "ConfigMap" or not isinstance(text, str) or not (is_labelled or at.name == "effective-load-settings"):
         return
     try:
         world.settings.append(parse_settings(text))
-    except SettingsError as error:
-        section, place = Section(f"ConfigMap {at.namespace}/{at.name}"), at.place(f"data.{_SETTINGS_KEY}")
-        for fault in error.faults:
-            section.error(str(fault), place)
-        world.problems.append(section)
+    except SettingsError as faulty:
+        about, place = f"ConfigMap {at.namespace}/{at.name}", at.place(f"data.{_SETTINGS_KEY}")
+        world.findings += [error(about, str(fault), place=place) for fault in faulty.faults]
 
 
 def _add_rival(world: World, kind: str, data: Mapping[str, Any], at: ManifestObject | None) -> None:
     """Add a ScaledObject (of a Deployment unless it says otherwise) or a WatermarkPodAutoscaler."""
-    metadata, spec = data.get("metadata"), data.get("spec")
-    reference = spec.get("scaleTargetRef") if isinstance(spec, Mapping) else None
-    if isinstance(reference, Mapping) and isinstance(metadata, Mapping):
-        target = CrossVersionReference(
-            str(reference.get("apiVersion") or "apps/v1"),
-            str(reference.get("kind") or "Deployment"),
-            str(reference.get("name")),
-        )
-        namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name"))
-        world.rivals.append(Rival(namespace=namespace, kind=kind, name=name, target=target.identity, at=at))
+    metadata, reference = mapping_at(data, "metadata"), mapping_at(data, "spec", "scaleTargetRef")
+    version, of_kind = reference.get("apiVersion") or "apps/v1", reference.get("kind") or "Deployment"
+    target = CrossVersionReference(str(version), str(of_kind), str(reference.get("name")))
+    namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name"))
+    world.rivals.append(Rival(namespace, kind, name, target.identity, at))
 
 
 def _workload(at: ManifestObject) -> Workload | None:
-    """The workload that an object is, with a pod as its template makes it; None for one without a template."""
-    spec = at.data.get("spec")
-    template = spec.get("template") if isinstance(spec, Mapping) else None
-    inner = template.get("spec") if isinstance(template, Mapping) else None
-    if not isinstance(template, Mapping) or not isinstance(inner, Mapping) or not inner.get("containers"):
+    """The workload that an object is; None for one without a template of pods."""
+    inner = mapping_at(at.data, "spec", "template", "spec")
+    if not inner.get("containers"):
         return None
-    given = template.get("metadata")
-    labels = dict(given.get("labels") or {}) if isinstance(given, Mapping) else {}
+    labels = mapping_at(at.data, "spec", "template", "metadata", "labels")
     metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
     try:
         pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
@@ -258,7 +212,7 @@ def _workload(at: ManifestObject) -> Workload | None:
     except (msgspec.MsgspecError, TypeError, ValueError):
         return None
     selector = None
-    with contextlib.suppress(SelectorError):
-        selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
-    reference = CrossVersionReference(at.api_version, at.kind, at.name)
-    return Workload(reference=reference, pods=(pod,), selector=selector, at=at)
+    if scale is not None and scale.selector:
+        with contextlib.suppress(SelectorError):
+            selector = parse_selector(scale.selector)
+    return Workload(CrossVersionReference(at.api_version, at.kind, at.name), pod, selector, at)

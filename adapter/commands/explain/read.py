@@ -69,9 +69,8 @@ class Explained:
 
 async def read(session: Session, namespace: str, name: str) -> Explained:
     """Read everything about one policy. What cannot be read is named, with what to do; raises nothing of the API."""
-    target = path(*_API, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
     answer, policy = await asyncio.gather(
-        _get(session, target, Answer), _get(session, WATERMARK_POLICIES.path(namespace, name), AnyObject)
+        ask(session, namespace, name), _get(session, WATERMARK_POLICIES.path(namespace, name), AnyObject)
     )
     trouble: list[str] = []
     refusal, hpa_name = "", name
@@ -80,7 +79,7 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
         inputs = msgspec.json.decode(answer.document)
         hpa_name = inputs["hpa"]["metadata"]["name"]
     else:
-        refusal = _refusal(answer)
+        refusal = refusal_of(answer)
         trouble += _trouble(answer, namespace)
     if isinstance(policy, AnyObject):
         hpa_name = (policy.spec or {}).get("hpa") or name
@@ -104,6 +103,13 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
     )  # fmt: skip
 
 
+async def ask(session: Session, namespace: str, name: str) -> Answer | Exception:
+    """The server's decision on a policy, or the error why it cannot be read."""
+    target = path(*_API, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
+    answer: Answer | Exception = await _get(session, target, Answer)
+    return answer
+
+
 async def _get(session: Session, target: str, kind: Any) -> Any:
     """An object, or the error why it cannot be read."""
     try:
@@ -112,8 +118,8 @@ async def _get(session: Session, target: str, kind: Any) -> Any:
         return error
 
 
-def _refusal(error: Exception) -> str:
-    """The error that HPAs get as well; empty for an error of another kind."""
+def refusal_of(error: Exception) -> str:
+    """The error that HPAs get instead of a count, of a request for the decision; empty for an error of another kind."""
     if not isinstance(error, ApiStatusError) or error.code not in _OF_ADAPTER or error.message.startswith(_OF_OTHERS):
         return ""
     return f"{error.code} {error.reason}: {error.message}"
@@ -128,7 +134,7 @@ def _trouble(error: Exception, namespace: str) -> list[str]:
             f"missing: the right to {right} in namespace {namespace}; an administrator grants it:",
             f"  kubectl create rolebinding {_READER_ROLE} -n {namespace} --clusterrole={_READER_ROLE} --user=YOU",
         ]
-    if refusal := _refusal(error):
+    if refusal := refusal_of(error):
         return [f"the server has no decision, and HPAs get this error: {refusal}"]
     message = error.message if isinstance(error, ApiStatusError) else str(error)
     return [f"no decision can be read: {message}", _CHECK]
