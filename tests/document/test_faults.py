@@ -59,7 +59,7 @@ def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value
 def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
     as_json = json.dumps(vector()).replace('"maxReplicas": 1000', '"maxReplicas": 1000, "maxReplicas": 2')
     as_yaml = VECTOR.read_text().replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
-    sentence = "hpa.spec.maxReplicas: 2: is a key that stands here more than once; keep one of them"
+    sentence = "the key 'maxReplicas' stands in one mapping more than once; keep one of them"
     assert faults_of(as_json) == faults_of(as_yaml) == [sentence]
 
 
