@@ -66,7 +66,7 @@ def test_a_list_as_kubectl_prints_it_is_read_as_its_items() -> None:
 def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
     as_json = json.dumps(vector()).replace('"maxReplicas": 1000', '"maxReplicas": 1000, "maxReplicas": 2')
     as_yaml = VECTOR.read_text().replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
-    sentence = "hpa.spec.maxReplicas: 2: is a key that stands here more than once; keep one of them"
+    sentence = "the key 'maxReplicas' stands in one mapping more than once; keep one of them"
     assert faults_of(as_json) == faults_of(as_yaml) == [sentence]
 
 
