@@ -96,7 +96,7 @@ def test_keda_keeps_servers_schedules_and_pauses() -> None:
     assert found["schedules"] == [
         {"name": "cron-1", "cron": "0 8 * * 1-5", "timeZone": "Asia/Tokyo", "durationSeconds": 37800, "minReplicas": 6}
     ]
-    assert "namespace" in notes(NoteKind.LOST, original)
+    assert "spec.triggers[0].metadata.namespace" in notes(NoteKind.UNREAD, original)
     assert "pollingInterval" not in notes(None, original)
 
 

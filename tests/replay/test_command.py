@@ -50,7 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_table_has_a_line_for_each_autoscaler(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(replay("--price", "0.04", "--capacity", "cpu=1500m")) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Replay of shop/checkout, 2026-01-01T00:00:00Z to 2026-01-01T00:50:00Z: 50.0 min, 200 ticks"
+    assert lines[0] == "Replay of shop/checkout, 2026-01-01T00:00:00Z to 2026-01-01T00:50:00Z: 50 min, 200 ticks"
     assert [line.split("  ")[0] for line in lines[3:7]] == [
         "AUTOSCALER", "stock HPA, raw average", "stock HPA, effective average", "policy checkout",
     ]  # fmt: skip
@@ -161,6 +161,7 @@ def test_help_fits_a_screen_of_40_lines(capsys: pytest.CaptureFixture[str], monk
         (replay("--capacity", "memory=1Gi"), "column memory: is missing; --capacity needs it"),
         (replay("-n", "shop"), "--namespace: 'shop': is valid with --all only"),
         (replay("--all"), "is not valid with --all"),
+        (["replay", "-", "--csv", "-"], "standard input has one document"),
         (replay("--query", "cpu=sum(x)"), "give either a CSV file or a Prometheus"),
         (replay("--from", "yesterday"), "--from: 'yesterday': write a time"),
         (replay("--from", "2026-02-01T00:00:00Z", "--to", "2026-01-01T00:00:00Z"), "must be later than --from"),

@@ -242,6 +242,8 @@ def _read(given: Mapping[str, Any]) -> DecisionCase:
     known, read = [*_SINGLE, *_EACH], dict[str, Any]()
     faults = [Fault(key, None, f"is required: {what}") for key, what in _REQUIRED.items() if given.get(key) is None]
     for key, value in given.items():
+        if key in _EACH and isinstance(value, Mapping) and isinstance(value.get("items"), list):
+            value = value["items"]  # noqa: PLW2901  a List, as kubectl prints it
         if key not in known:
             faults.append(Fault(str(key), value, f"is unknown here{closest(str(key), known)}"))
         elif key in _SINGLE and value is not None:
@@ -314,6 +316,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
         selector = parse_selector(watched.selector)
     except SelectorError as error:
         faults.append(Fault("scale.status.selector", watched.selector, str(error)))
+        return None
     faults += _cross_faults(read)
     if faults or selector is None:
         return None

@@ -207,7 +207,7 @@ def _usage(pod: Mapping[str, Any], metric: str, *, is_share: bool) -> str:
     value = pod["usage"].get(metric)
     if value is None:
         return str(pod.get("missing", {}).get(metric, ""))
-    return value_text(Fraction(parse_nano(value)), as_percent=True) if is_share else str(value)
+    return value_text(Fraction(parse_nano(value)), as_percent=is_share)
 
 
 def freshness(explained: Explained) -> Iterator[tuple[str, str, str]]:

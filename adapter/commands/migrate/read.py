@@ -1,10 +1,9 @@
-"""An original object field by field, with notes on what differs; a draft of what it becomes; PromQL of a policy.
+"""An original object field by field with the notes on it, and the draft that every source becomes.
 
 The API server has admitted the objects, so their fields are trusted. A field of a wrong type refuses its object.
 """
 
 import copy
-import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,36 +12,28 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-import promql_parser as ast
-
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault
-from adapter.usage.promql import PromqlError, parse_inputs, uses_variables
 
 LONGEST_NAME = 63
 MOST_SECONDS = 86_400
 """The longest time of a policy: a day."""
-DEFAULT_TARGET = Fraction(1, 10)
-_LONGEST_QUERY = 4096
-_UNKNOWN_URL = "http://prometheus.monitoring.svc:9090"
+DEFAULT_TOLERANCE = Fraction(1, 10)
 _ODD = re.compile(r"[^-a-z0-9_]+", re.ASCII)
 _TRACKING = (
     "argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "helm.sh/",
     "app.kubernetes.io/instance", "app.kubernetes.io/managed-by",
 )  # fmt: skip
 """Labels by which Argo CD, Flux or Helm count an object to an application; they prune what is not in its source."""
-_WRITTEN_BY_KUBECTL = "kubectl.kubernetes.io/last-applied-configuration"
+_BY_SERVER = (
+    "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
+)  # fmt: skip
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _VERSIONS = {
-    "Deployment": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "ReplicaSet": "apps/v1",
-    "ReplicationController": "v1",
-    "DeploymentConfig": "apps.openshift.io/v1",
-    "Rollout": "argoproj.io/v1alpha1",
-}
-_LABELLED = frozenset({"label_replace", "label_join", "absent", "absent_over_time", "info"})
-"""Functions whose result may have other labels than their first argument."""
+    "Deployment": "apps/v1", "StatefulSet": "apps/v1", "ReplicaSet": "apps/v1", "ReplicationController": "v1",
+    "DeploymentConfig": "apps.openshift.io/v1", "Rollout": "argoproj.io/v1alpha1",
+}  # fmt: skip
 
 
 class NoteKind(StrEnum):
@@ -67,10 +58,6 @@ class Note:
     def __str__(self) -> str:
         return f"{self.kind.value}: {Fault(self.field, self.value, self.sentence)}"
 
-    def data(self) -> dict[str, Any]:
-        """The note as JSON data."""
-        return {"kind": self.kind.value, "field": self.field, "value": self.value, "sentence": self.sentence}
-
 
 class Refusal(Exception):  # noqa: N818  a result of the command, which goes on with the next object
     """An object that cannot be migrated; the text says why."""
@@ -80,11 +67,10 @@ class Fields:
     """A mapping of an original. What is read is taken out of a copy, so that what is left was not read."""
 
     def __init__(self, data: object, path: str, notes: list[Note]) -> None:
-        self.path = path
-        self.notes = notes
         if not isinstance(data, dict):
             raise Refusal(f"{path}: must be a mapping, as the API server admits it")
-        self._left = data
+        self.path, self.notes = path, notes
+        self._left, self._given = data, dict(data)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Fields":
@@ -93,7 +79,15 @@ class Fields:
 
     def at(self, key: str) -> str:
         """The path of a key."""
-        return f"{self.path}.{key}" if self.path else key
+        return f"{self.path}.{key}" if self.path and key else self.path or key
+
+    def __iter__(self) -> Iterator[str]:
+        """Its keys."""
+        return iter([key for key in self._given if isinstance(key, str)])
+
+    def has(self, key: str) -> bool:
+        """Whether a key that was not read yet has a value."""
+        return self._left.get(key) not in (None, "", {}, [])
 
     def get(self, key: str) -> Any:
         """The value of a key, None where absent."""
@@ -102,19 +96,22 @@ class Fields:
     def text(self, key: str, default: str = "", *, required: bool = False) -> str:
         """A text; a number or boolean without quotes is one, too. Raises Refusal."""
         value = self.get(key)
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, str | int | float) and value != "":
-            return str(value)
-        if required or value not in (None, ""):
+        if value in (None, "") and not required:
+            return default
+        if value == "" or not isinstance(value, str | int | float):
             raise Refusal(f"{self.at(key)}: " + ("is required" if value in (None, "") else f"{value!r} is not a text"))
-        return default
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
-    def flag(self, key: str) -> bool:
+    def texts(self, key: str) -> dict[str, str]:
+        """The texts of the mapping at a key. Raises Refusal."""
+        section = self.section(key)
+        return {name: section.text(name) for name in section}
+
+    def flag(self, key: str, default: bool = False) -> bool:
         """Whether a key is true."""
-        return self.text(key).lower() in {"true", "t", "1"}
+        return self.text(key, str(default)).lower() in {"true", "t", "1"}
 
-    def whole(self, key: str, default: int) -> int:
+    def whole(self, key: str, default: int = 0) -> int:
         """A whole number. Raises Refusal."""
         text = self.text(key, str(default))
         if not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
@@ -129,6 +126,16 @@ class Fields:
         except QuantityError as error:
             raise Refusal(f"{self.at(key)}: {error}") from None
 
+    def milli(self, key: str, reader: str) -> Fraction | None:
+        """A quantity in whole thousandths, rounded up as its `reader` does; None where absent. Raises Refusal."""
+        given = self.quantity(key)
+        if given is None:
+            return None
+        milli = math.ceil(given * 1000)
+        if milli != given * 1000:
+            self.differs(key, f"{reader} rounds it up to {milli}m, which is kept")
+        return Fraction(milli, 1000)
+
     def section(self, key: str) -> "Fields":
         """The mapping at a key, an empty one where absent. Raises Refusal."""
         if self._left.get(key) is None:
@@ -137,31 +144,24 @@ class Fields:
 
     def sections(self, key: str) -> Iterator["Fields"]:
         """The mappings of the list at a key. Raises Refusal."""
-        items = self._left.get(key)
-        if not isinstance(items, list | None):
+        items = self._left.get(key) or []
+        if not isinstance(items, list):
             raise Refusal(f"{self.at(key)}: must be a list")
-        for index, item in enumerate(items or ()):
+        for index, item in enumerate(items):
             yield Fields(item, f"{self.at(key)}[{index}]", self.notes)
 
-    def has(self, key: str) -> bool:
-        """Whether a key that was not read yet has a value."""
-        return self._left.get(key) not in (None, "", {}, [])
+    def note(self, kind: NoteKind, key: str, sentence: str, value: object = None) -> None:
+        """Add a note on a key (empty: on the mapping itself), with this value or else that of the key."""
+        self.notes.append(Note(kind, self.at(key), self._given.get(key) if value is None else value, sentence))
 
-    def note(self, kind: NoteKind, key: str, value: object, sentence: str) -> None:
-        """Add a note on a key (empty: on the mapping itself)."""
-        self.notes.append(Note(kind, self.at(key) if key else self.path, value, sentence))
-
-    def lost(self, key: str, sentence: str) -> None:
-        """Note a key that has a value as one without an equivalent."""
-        if self.has(key):
-            self.note(NoteKind.LOST, key, self.get(key), sentence)
-        self.get(key)
+    def differs(self, key: str, sentence: str, value: object = None) -> None:
+        """Note what works differently."""
+        self.note(NoteKind.DIFFERS, key, sentence, value)
 
     def name_unread(self) -> None:
         """Add one note that names every key that was not read."""
-        if unread := list(_leaves(self._left, self.path)):
-            named = ", ".join(unread)
-            self.notes.append(Note(NoteKind.UNREAD, "", None, f"these fields were not read: {named}"))
+        if unread := ", ".join(_leaves(self._left, self.path)):
+            self.note(NoteKind.UNREAD, "", f"these fields were not read: {unread}")
 
 
 def _leaves(data: object, path: str) -> Iterator[str]:
@@ -177,37 +177,37 @@ def _leaves(data: object, path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One metric of the policy: its `resource` or `query`, and its values in units.
+    """One metric of the policy, a `resource` or a `query` to a `server` of the settings; values are in units.
 
     Either a `target` of the HPA, or watermarks. `total`: the target is for the whole service. `by_pod`: a query with
-    one value a pod.
+    one value a pod. `path` is its place in the original.
     """
 
     name: str
-    source: Mapping[str, Any]
+    path: str
+    resource: Mapping[str, Any] | None = None
+    query: str = ""
+    server: Mapping[str, Any] = field(default_factory=dict)
     target: Fraction | None = None
     high: Fraction | None = None
     low: Fraction | None = None
     total: bool = False
     by_pod: bool = False
-    path: str = ""
 
     @property
     def is_ratio(self) -> bool:
         """Whether its values are shares of a request."""
-        return any("relativeTo" in source for source in self.source.values())
+        return self.resource is not None and "relativeTo" in self.resource
 
     @property
     def is_plain_cpu(self) -> bool:
         """Whether it is cpu in cores, where a policy also looks at the limits."""
-        resource = self.source.get("resource", {})
-        return resource.get("name") == "cpu" and not self.is_ratio
+        return self.resource is not None and self.resource["name"] == "cpu" and not self.is_ratio
 
     def shown(self, value: Fraction) -> str:
         """A value of this metric as a policy has it."""
         percent = value * 100
-        whole = self.is_ratio and percent.denominator == 1
-        return f"{percent.numerator}%" if whole else quantity(value)
+        return f"{percent}%" if self.is_ratio and percent.denominator == 1 else quantity(value)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,40 +215,25 @@ class Draft:
     """What was read of an original. `spec` holds further fields of the policy.
 
     `behavior`: the HPA's (None: as the policy needs it). `kept`: metrics that stay in the HPA. `reasons`: why
-    others are not among the goals.
+    others are not among the goals. `sleeps`: the target may stand at 0.
     """
 
     kind: str
     name: str
+    namespace: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
     target: CrossVersionReference
     minimum: int
     maximum: int
     notes: list[Note]
-    namespace: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
     goals: list[Goal] = field(default_factory=list)
     spec: dict[str, Any] = field(default_factory=dict)
     behavior: dict[str, Any] | None = None
-    tolerance: Fraction = DEFAULT_TARGET
+    tolerance: Fraction = DEFAULT_TOLERANCE
     kept: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-
-    def metadata(self, name: str) -> dict[str, Any]:
-        """The metadata of a new object of this name."""
-        namespace = {"namespace": self.namespace} if self.namespace else {}
-        return {"name": name, **namespace, **({"labels": dict(self.labels)} if self.labels else {})}
-
-    @property
-    def where(self) -> str:
-        """The option of kubectl that names the namespace, empty without one."""
-        return f" -n {self.namespace}" if self.namespace else ""
-
-    @property
-    def policy_name(self) -> str:
-        """The policy's name: the original's, cut where it is longer than a policy's may be."""
-        if len(self.name) <= LONGEST_NAME:
-            return self.name
-        return f"{self.name[: LONGEST_NAME - 9].rstrip('-.')}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
+    sleeps: bool = False
 
     def free_name(self, wanted: str) -> str:
         """A name that the policy's next metric may have, close to the wanted one."""
@@ -258,174 +243,51 @@ class Draft:
         return next(name for name in (plain, *numbered) if name not in used)
 
 
-def read_draft(root: Fields, bounds: tuple[str, str], defaults: tuple[int, int | None] = (1, None)) -> Draft:
-    """What all originals have: metadata, target and bounds, which are at the keys `bounds`. Raises Refusal."""
+def read_draft(
+    root: Fields, least: str, most: str, defaults: tuple[int, int] = (1, 0), known: Iterable[str] = ()
+) -> Draft:
+    """What all originals have: metadata, target and the bounds at the keys `least` and `most`. Raises Refusal.
+
+    One note names the annotations that are not `known`.
+    """
     kind, metadata, spec = root.text("kind"), root.section("metadata"), root.section("spec")
-    root.get("apiVersion"), root.get("status")
-    name, namespace = metadata.text("name", required=True), metadata.text("namespace")
-    labels = metadata.get("labels") or {}
-    tracked = [label for label in labels if label.startswith(_TRACKING)]
-    if tracked:
-        metadata.note(
-            NoteKind.DIFFERS, "labels", ", ".join(tracked),
-            "are left out: the tool that counts objects by them would delete the new ones, which its source lacks",
-        )  # fmt: skip
-    if owners := metadata.get("ownerReferences"):
-        owner = ", ".join(f"{one.get('kind')} {one.get('name')}" for one in owners)
-        metadata.note(NoteKind.TO_DO, "ownerReferences", owner, "the owner writes the object again; change it there")
-    for key in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers"):
-        metadata.get(key)
+    for fields, keys in ((root, ("apiVersion", "status")), (metadata, _BY_SERVER)):
+        for key in keys:
+            fields.get(key)
+    labels, annotations = metadata.texts("labels"), metadata.texts("annotations")
+    if tracked := [label for label in labels if label.startswith(_TRACKING)]:
+        sentence = (
+            "are left out: the tool that counts objects by them would delete the new ones, which its source lacks"
+        )
+        metadata.differs("labels", sentence, ", ".join(tracked))
+    if others := sorted(annotations.keys() - {_APPLIED, *known}):
+        sentence = "are not carried over; add those that a tool needs to the new objects"
+        metadata.note(NoteKind.LOST, "annotations", sentence, ", ".join(others))
+    if owners := ", ".join(f"{one.text('kind')} {one.text('name')}" for one in metadata.sections("ownerReferences")):
+        sentence = "the owner writes the object again; change it there"
+        metadata.note(NoteKind.TO_DO, "ownerReferences", sentence, owners)
+    metadata.get("ownerReferences")
     reference = spec.section("scaleTargetRef")
     target_kind = reference.text("kind", "Deployment")
     version = reference.text("apiVersion") or _VERSIONS.get(target_kind, "")
     if not version:
         raise Refusal(f"{reference.at('apiVersion')}: is required for kind {target_kind}")
-    least, most = (spec.whole(key, default or 0) for key, default in zip(bounds, defaults, strict=True))
-    if most < max(1, least):
-        raise Refusal(f"{spec.at(bounds[1])}: {most} must be at least 1 and at least {bounds[0]} ({least})")
+    minimum, maximum = spec.whole(least, defaults[0]), spec.whole(most, defaults[1])
+    if maximum < max(1, minimum):
+        raise Refusal(f"{spec.at(most)}: {maximum} must be at least 1 and at least {least} ({minimum})")
     return Draft(
         kind=kind,
-        name=name,
-        namespace=namespace,
+        name=metadata.text("name", required=True),
+        namespace=metadata.text("namespace"),
         labels={label: value for label, value in labels.items() if label not in tracked},
+        annotations=annotations,
         target=CrossVersionReference(version, target_kind, reference.text("name", required=True)),
-        minimum=least,
-        maximum=most,
+        minimum=minimum,
+        maximum=maximum,
         notes=root.notes,
     )
-
-
-def read_annotations(root: Fields, known: Iterable[str] = ()) -> dict[str, str]:
-    """The annotations; one note names those that are neither known nor kubectl's own."""
-    metadata = root.section("metadata")
-    annotations: dict[str, str] = metadata.get("annotations") or {}
-    others = [key for key in annotations if key not in {*known, _WRITTEN_BY_KUBECTL}]
-    if others:
-        sentence = "are not carried over; add those that a tool needs to the new objects"
-        metadata.note(NoteKind.LOST, "annotations", ", ".join(others), sentence)
-    return annotations
 
 
 def quantity(value: Fraction) -> str:
     """A value in units as a canonical quantity, rounded down to nano-units."""
     return nano_text(math.floor(value * NANO))
-
-
-def rounded_up(fields: Fields, key: str, reader: str) -> Fraction | None:
-    """A quantity in whole milli-units, rounded up as its reader does, with a note; None where absent."""
-    given = fields.quantity(key)
-    if given is None:
-        return None
-    milli = math.ceil(given * 1000)
-    if milli != given * 1000:
-        fields.note(NoteKind.DIFFERS, key, quantity(given), f"{reader} rounds it up to {milli}m, which is kept")
-    return Fraction(milli, 1000)
-
-
-# --- queries ---
-
-
-class Servers:
-    """Collects the Prometheus servers that the policies of one run need; equal ones are listed once."""
-
-    def __init__(self, known: Mapping[str, dict[str, Any]] | None = None) -> None:
-        self._servers = dict(known or {})
-
-    def copy(self) -> "Servers":
-        """A copy that goes its own way."""
-        return Servers(self._servers)
-
-    def name_of(self, url: str = "", **options: Any) -> str:
-        """The name of the server with this URL (empty: not known) and these options."""
-        wanted = {"url": url or _UNKNOWN_URL, **options}
-        for name, settings in self._servers.items():
-            if settings == wanted:
-                return name
-        name = f"prometheus-{len(self._servers) + 1}" if self._servers else "prometheus"
-        self._servers[name] = wanted
-        return name
-
-    def settings(self) -> dict[str, Any]:
-        """The keys of the adapter's settings, empty where the policies need none."""
-        servers = [{"name": name, **options} for name, options in self._servers.items()]
-        return {"prometheus": {"inlineQueries": True, "servers": servers}} if servers else {}
-
-
-def placeholder(name: str) -> str:
-    """PromQL that stands for one that a person has to write: it has no answer, so the count stays."""
-    return f"write_here_the_promql_of_{re.sub('[^A-Za-z0-9_]', '_', name)}"
-
-
-def checked(text: str) -> str:
-    """The query, if a policy can have it. Raises Refusal."""
-    text = text.strip()
-    if len(text) > _LONGEST_QUERY:
-        raise Refusal(f"the query has {len(text)} characters, a policy's at most {_LONGEST_QUERY}; record it by a rule")
-    try:
-        parse_inputs(text)
-    except PromqlError as error:
-        raise Refusal(f"the query is not valid PromQL: {error}") from None
-    return text
-
-
-def one_number(text: str, *, variables: bool = False) -> str:
-    """The query as one number for the service. `variables`: it may hold those of a policy. Raises Refusal."""
-    text = checked(text)
-    if uses_variables(text) and not variables:
-        raise Refusal("the query holds $namespace or $workload, which a policy replaces; rename that label")
-    if parse_inputs(text).is_scalar:
-        return checked(f"vector({text}\n)" if "#" in text else f"vector({text})")
-    tree = ast.parse(text)
-    is_number = isinstance(tree, ast.AggregateExpr) and tree.modifier is None and str(tree.op) not in {
-        "topk", "bottomk", "limitk", "limit_ratio", "count_values",
-    }  # fmt: skip
-    if is_number or _default(tree) == "vector":
-        return text
-    return checked(f"sum({text}\n)" if "#" in text else f"sum({text})")
-
-
-def missing_answers(text: str) -> list[str]:
-    """The answers without a number that a query may give: `an empty answer`, `NaN`.
-
-    `(… >= 0) or vector(0)` has neither.
-    """
-    tree = ast.parse(text)
-    default = _default(tree)
-    shown = re.sub(r"\"[^\"]*\"|'[^']*'|`[^`]*`|#.*", "", text)
-    divides = re.search(r"[/%](?!\s*[1-9])|histogram_quantile", shown) is not None
-    return ["an empty answer"] * (not default) + ["NaN"] * (divides and default not in {"vector", "guarded"})
-
-
-def _default(tree: ast.Expr) -> str:
-    """`vector`: a query is that; `or`: its last alternative is; `guarded`: the first is a comparison; else empty."""
-    tree = _bare(tree)
-    if isinstance(tree, ast.Call) and tree.func.name == "vector":
-        return "vector"
-    if isinstance(tree, ast.BinaryExpr) and str(tree.op) == "or" and _default(tree.rhs):
-        left = _bare(tree.lhs)
-        return "guarded" if isinstance(left, ast.BinaryExpr) and str(left.op)[0] in "<>" else "or"
-    if isinstance(tree, ast.AggregateExpr) and tree.modifier is None:
-        return _default(tree.expr)
-    return ""
-
-
-def _bare(tree: ast.Expr) -> ast.Expr:
-    while isinstance(tree, ast.ParenExpr):
-        tree = tree.expr
-    return tree
-
-
-def labels_of(tree: ast.Expr) -> set[str] | None:
-    """The labels of a query's result; None where the series decide."""
-    if isinstance(tree, ast.ParenExpr | ast.UnaryExpr):
-        return labels_of(tree.expr)
-    if isinstance(tree, ast.AggregateExpr):
-        if tree.modifier is None:
-            return set()
-        return set(tree.modifier.labels) if tree.modifier.type == ast.AggModifierType.By else None
-    if isinstance(tree, ast.BinaryExpr):
-        is_number = isinstance(tree.lhs, ast.NumberLiteral)
-        return labels_of(tree.rhs if is_number else tree.lhs)
-    if isinstance(tree, ast.Call) and tree.func.name not in _LABELLED and tree.args:
-        return labels_of(next((part for part in tree.args if not isinstance(part, ast.NumberLiteral)), tree.args[0]))
-    return None

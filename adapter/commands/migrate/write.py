@@ -1,5 +1,6 @@
 """From objects of any known kind to policies and HPAs, as YAML with notes or JSON, held against our own readers."""
 
+import json
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ import yaml
 
 from adapter.commands.files import ManifestObject
 from adapter.commands.migrate import hpa, keda, prometheus_adapter, wpa
-from adapter.commands.migrate.read import Draft, Fields, Goal, Note, NoteKind, Refusal, Servers, quantity
+from adapter.commands.migrate.read import Draft, Fields, Goal, Note, NoteKind, Refusal, quantity
 from adapter.commands.terminal.output import printable
 from adapter.load.quantity import percent_text
 from adapter.load.spec import Algorithm, Bounds, Policy, Strategy
@@ -19,19 +20,17 @@ from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
-from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, MOST_METRICS, parse_policy
+from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, parse_policy
 
 _WIDTH = 116
 _SETTINGS = "The adapter's settings need this as well (docs/configuration.md):"
 _PLACEHOLDER_MOST = 10
-_AUTHENTICATION = "holds credentials of KEDA's triggers; a policy's servers have theirs in the settings"
-_UNMIGRATED = {
-    (keda.API_GROUP, "ScaledJob"): "starts jobs, whose count no HPA sets: leave it to KEDA",
-    (keda.API_GROUP, "TriggerAuthentication"): _AUTHENTICATION,
-    (keda.API_GROUP, "ClusterTriggerAuthentication"): _AUTHENTICATION,
+_SHORT = {keda.KIND: "scaledobject", wpa.KIND: "wpa", hpa.KIND: "hpa"}
+_RIVAL = {
+    keda.KIND: "KEDA's own HPA of the target would be a second one, and two HPAs of the same pods do not act",
+    wpa.KIND: "two controllers would set the count",
 }
-_MAKERS = {keda.KIND, wpa.KIND}
-"""The kinds whose controllers make HPAs of their own."""
+"""The kinds whose controllers scale by themselves, and why they have to go first."""
 _KNOWN = (
     "a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), a HorizontalPodAutoscaler (with the ConfigMap "
     "of prometheus-adapter where that serves its metrics) or a WatermarkPolicy"
@@ -46,23 +45,29 @@ _OWN_RULES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A policy and its HPA with the notes on them; `objects` are those that are new."""
+    """A policy and its HPA with the notes on them; None for a policy that was the input itself."""
 
     kind: str
     name: str
     file: str
-    objects: tuple[Mapping[str, Any], ...]
-    notes: tuple[Note, ...]
+    policy: Mapping[str, Any] | None
+    hpa: Mapping[str, Any]
+    notes: Sequence[Note]
+
+    @property
+    def objects(self) -> list[Mapping[str, Any]]:
+        """The new objects in the order in which they are applied."""
+        return [self.hpa] if self.policy is None else [self.policy, self.hpa]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
     """All pairs of one run in the order of the input, the settings that they need, notes on the run, refusals."""
 
-    pairs: tuple[Pair, ...]
+    pairs: Sequence[Pair]
     settings: Mapping[str, Any]
-    notes: tuple[Note, ...]
-    refused: tuple[str, ...]
+    notes: Sequence[Note]
+    refused: Sequence[str]
 
 
 def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None, tolerance: bool = True) -> Migration:
@@ -71,42 +76,35 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
     `low_percent` writes a target as two watermarks. `tolerance`: whether the cluster's HPAs have that field.
     """
     notes, refused, pairs = list[Note](), list[str](), list[Pair]()
-    rules, servers, seen = _rules(objects, notes, refused), Servers(), dict[tuple[str, ...], str]()
-    given = [_policy_of(one) for one in objects if (one.group, one.kind) == ("autoscaling", hpa.KIND)]
+    rules, servers, seen = _rules(objects, notes, refused), list[Mapping[str, Any]](), dict[tuple[str, ...], str]()
+    followed = [_policy_of(one) for one in objects if (one.group, one.kind) == ("autoscaling", hpa.KIND)]
     for one in objects:
-        named = f"{one.kind} {one.name}"
-        if why := _left_out(one, given):
-            notes.append(Note(NoteKind.UNREAD, "", None, f"{named} {why}"))
-            continue
-        attempt = servers.copy()  # an object that is refused halfway leaves nothing behind
+        named, attempt = f"{one.kind} {one.name}", [*servers]  # a refused object leaves no server behind
         try:
-            draft = _draft(one, rules, attempt)
-            if draft is not None:
-                pair = _pair(draft, one.file, low_percent, tolerance)
+            if why := _left_out(one, followed):
+                notes.append(Note(NoteKind.UNREAD, "", None, f"{named} {why}"))
             elif (one.group, one.kind) == (GROUP, KIND):
-                pair = _hpa_of(one, tolerance)
-            else:
-                continue
-            _claim(pair, one.namespace, seen)
+                pairs.append(_claimed(_hpa_of(one, tolerance), one, seen))
+            elif draft := _draft(one, rules):
+                pairs.append(_claimed(_pair(draft, one.file, attempt, low_percent, tolerance), one, seen))
+                servers = attempt
         except (Refusal, PolicyError) as error:
             reasons = "; ".join(map(str, error.faults)) if isinstance(error, PolicyError) else str(error)
             refused.append(f"{one.place()}: {named} is not migrated: {reasons}")
-        else:
-            pairs.append(pair)
-            servers = attempt
     if not pairs and not refused:
         left_out = [note.sentence for note in notes if note.sentence.endswith("left out")]
         refused.append("; ".join(left_out) or f"there is nothing to migrate. Give {_KNOWN}")
-    return Migration(pairs=tuple(pairs), settings=servers.settings(), notes=tuple(notes), refused=tuple(refused))
+    listed = [{"name": _server_name(index), **server} for index, server in enumerate(servers)]
+    settings = {"prometheus": {"inlineQueries": True, "servers": listed}} if listed else {}
+    return Migration(pairs=pairs, settings=settings, notes=notes, refused=refused)
 
 
 def _rules(
-    objects: Sequence[ManifestObject], notes: list[Note], refused: list[str]
+    objects: Iterable[ManifestObject], notes: list[Note], refused: list[str]
 ) -> prometheus_adapter.AdapterRules | None:
     """The configuration of prometheus-adapter; None without one, or where it is not readable."""
     found = [one for one in objects if prometheus_adapter.is_rules(one)]
-    if len(found) > 1:
-        refused.append(f"{found[1].place()}: is a second configuration of prometheus-adapter; give one")
+    refused += [f"{one.place()}: is a second configuration of prometheus-adapter; give one" for one in found[1:]]
     try:
         rules, unread = prometheus_adapter.read_rules(found[0]) if len(found) == 1 else (None, [])
     except Refusal as refusal:
@@ -116,16 +114,31 @@ def _rules(
     return rules
 
 
+def _draft(one: ManifestObject, rules: prometheus_adapter.AdapterRules | None) -> Draft | None:
+    """What an object becomes, None where it is of another kind. Raises Refusal."""
+    root = Fields.of(one.data)
+    match one.group, one.kind:
+        case wpa.API_GROUP, wpa.KIND:
+            draft = wpa.read(root)
+        case keda.API_GROUP, keda.KIND:
+            draft = keda.read(root)
+        case "autoscaling", hpa.KIND:
+            draft = hpa.read(root, rules)
+        case _:
+            return None
+    root.name_unread()
+    return draft
+
+
 def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str] | None]) -> str:
     """Why an object that could be migrated is left out; empty where it is not."""
-    if (one.group, one.kind) in _UNMIGRATED:
-        return f"{_UNMIGRATED[one.group, one.kind]}; it is left out"
-    if (one.group, one.kind) == (GROUP, KIND) and (one.namespace, one.name) in followed:
+    key = one.group, one.kind
+    if key == (GROUP, KIND) and (one.namespace, one.name) in followed:
         return "has its HPA already, and is left out"
-    if (one.group, one.kind) != ("autoscaling", hpa.KIND):
+    if key != ("autoscaling", hpa.KIND):
         return ""
     for owner in one.metadata.get("ownerReferences") or ():
-        if owner.get("kind") in _MAKERS:
+        if isinstance(owner, Mapping) and owner.get("kind") in _RIVAL:
             maker = f"{owner['kind']} {owner.get('name')}"
             return f"is the HPA of {maker}: what to migrate is that object, and the HPA is left out"
     return "follows a policy already, and is left out" if _policy_of(one) else ""
@@ -141,68 +154,96 @@ def _policy_of(one: ManifestObject) -> tuple[str, str] | None:
     return (one.namespace, described.name) if described else None
 
 
-def _draft(one: ManifestObject, rules: prometheus_adapter.AdapterRules | None, servers: Servers) -> Draft | None:
-    """What an object becomes, None where it is of another kind. Raises Refusal."""
-    match (one.group, one.kind):
-        case (wpa.API_GROUP, wpa.KIND):
-            return wpa.read(Fields.of(one.data), servers)
-        case (keda.API_GROUP, keda.KIND):
-            return keda.read(Fields.of(one.data), servers)
-        case ("autoscaling", hpa.KIND):
-            return hpa.read(Fields.of(one.data), rules, servers)
-        case _:
-            return None
-
-
-def _claim(pair: Pair, namespace: str, seen: dict[tuple[str, ...], str]) -> None:
-    """Note the pair's name and target. Raises Refusal where another pair has one: both would scale the same pods."""
-    target = pair.objects[-1]["spec"]["scaleTargetRef"]
-    for key in (("name", namespace, pair.name), ("target", namespace, target["kind"], target["name"])):
+def _claimed(pair: Pair, one: ManifestObject, seen: dict[tuple[str, ...], str]) -> Pair:
+    """The pair, whose name and target no other one has. Raises Refusal: both would scale the same pods."""
+    target = pair.hpa["spec"]["scaleTargetRef"]
+    keys = {"name": (one.namespace, pair.name), "target": (one.namespace, target["kind"], target["name"])}
+    for what, key in keys.items():
         if key in seen:
-            raise Refusal(f"its {key[0]} is already that of {seen[key]}; migrate one of them")
-    seen[("name", namespace, pair.name)] = f"{pair.kind} {pair.name}"
-    seen[("target", namespace, target["kind"], target["name"])] = f"{pair.kind} {pair.name}"
+            raise Refusal(f"its {what} is already that of {seen[key]}; migrate one of them")
+    seen |= dict.fromkeys(keys.values(), f"{pair.kind} {pair.name}")
+    return pair
 
 
-def _pair(draft: Draft, file: str, low_percent: int | None, tolerance: bool) -> Pair:
-    """The pair of a draft. Raises Refusal and PolicyError."""
-    notes, name = draft.notes, draft.policy_name
+# --- a pair ---
+
+
+def _pair(draft: Draft, file: str, servers: list[Mapping[str, Any]], low_percent: int | None, tolerance: bool) -> Pair:
+    """The pair of a draft; servers that it needs are added. Raises Refusal and PolicyError."""
+    notes, name = draft.notes, draft.name
+    _keep_one_kind(draft)
     if not draft.goals:
         raise Refusal(f"no metric can be migrated. {'; '.join(draft.reasons) or 'It has none'}")
-    if len(draft.goals) > MOST_METRICS:
-        raise Refusal(f"has {len(draft.goals)} metrics; a policy has at most {MOST_METRICS}")
-    if name != draft.name:
-        sentence = f"a policy's name has at most 63 characters; it is {name}"
-        notes.append(Note(NoteKind.DIFFERS, "metadata.name", draft.name, sentence))
+    _passage(draft)
     _keep_defaults(draft)
     goals = [_banded(goal, draft, low_percent) if low_percent and goal.target else goal for goal in draft.goals]
-    by_target = any(goal.target for goal in goals)
+    common = {"namespace": draft.namespace, "labels": dict(draft.labels)}
+    metadata = {"name": name, **{key: value for key, value in common.items() if value}}
     policy = {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": draft.metadata(name),
+        "metadata": metadata,
         "spec": {
-            **({} if name == draft.name else {"hpa": draft.name}),
-            **({"strategy": "Ratio"} if by_target else {}),
+            **({"strategy": "Ratio"} if any(goal.target for goal in goals) else {}),
             "tolerance": percent_text(draft.tolerance).replace(" ", ""),
             **draft.spec,
-            "metrics": [_metric(goal) for goal in goals],
+            "metrics": [_metric(goal, servers) for goal in goals],
         },
     }
-    bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
-    manifest = hpa_manifest(draft.metadata(draft.name), name, draft.target, bounds, draft.behavior or {}, draft.kept)
-    parsed = parse_policy(policy)
+    parsed, bounds = parse_policy(policy), Bounds(minimum=draft.minimum, maximum=draft.maximum)
+    manifest = hpa_manifest(metadata, name, draft.target, bounds, draft.behavior or {}, draft.kept)
     if draft.behavior is None:
         manifest["spec"]["behavior"] = following_behavior(parsed, manifest, tolerance=tolerance)
     elif not tolerance:
         for rules in manifest["spec"]["behavior"].values():
             del rules["tolerance"]
-    notes += [
-        Note(NoteKind.TO_DO, "spec.tolerance", None, flaw.message)
-        for flaw in flaws(Wiring(policy=parsed, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance))
-        if flaw.reason is Reason.TOLERANCE or (low_percent and flaw.reason is Reason.WATERMARKS_TOO_CLOSE)
-    ]
-    return Pair(kind=draft.kind, name=draft.name, file=file, objects=(policy, manifest), notes=_ordered(notes))
+    wiring = Wiring(policy=parsed, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
+    told = {Reason.TOLERANCE, *([Reason.WATERMARKS_TOO_CLOSE] if low_percent else ())}
+    found = [flaw for flaw in flaws(wiring) if flaw.reason in told]
+    notes += [Note(NoteKind.TO_DO, "spec.tolerance", None, flaw.message) for flaw in found]
+    return Pair(kind=draft.kind, name=name, file=file, policy=policy, hpa=manifest, notes=_ordered(notes))
+
+
+def _keep_one_kind(draft: Draft) -> None:
+    """Leave metrics of the whole service out where others are for one pod; a policy has one algorithm."""
+    totals = [goal for goal in draft.goals if goal.total]
+    if len(totals) == len(draft.goals) > 0:
+        draft.spec["algorithm"] = "Absolute"
+        return
+    for goal in totals:
+        draft.goals.remove(goal)
+        sentence = (
+            "its target is for the whole service (Value) and the others' are for one pod, which a policy does not "
+            "combine; it is left out"
+        )
+        draft.notes.append(Note(NoteKind.LOST, goal.path, goal.name, sentence))
+
+
+def _passage(draft: Draft) -> None:
+    """Note what to do first, then, last, and the way back, before all else."""
+    where = f" -n {draft.namespace}" if draft.namespace else ""
+    named, target = f"{_SHORT[draft.kind]} {draft.name}{where}", draft.target
+    first = f"first save the original (kubectl get {named} -o yaml)"
+    if rival := _RIVAL.get(draft.kind):
+        sentence = (
+            f"{first} and, where Argo CD, Flux or Helm owns it, remove it from its source, or it is made again: "
+            f"{rival}. Then kubectl delete {named}, and apply the policy and the HPA. Last: effective-load check. The "
+            "way back: delete the new HPA, then apply the saved original"
+        )
+    else:
+        sentence = (
+            f"{first} and, where Argo CD, Flux or Helm owns it, put the new pair into its source, or it is set back. "
+            "Then apply the policy, then the HPA, which takes this one's place. Last: effective-load check. The way "
+            "back: kubectl replace the saved HPA"
+        )
+    draft.notes.insert(0, Note(NoteKind.TO_DO, "", None, sentence))
+    if draft.sleeps:
+        sentence = (
+            f"if {target.kind} {target.name} stands at 0 when the original is deleted, scale it by hand (kubectl scale "
+            f"{target.kind.lower()} {target.name}{where} --replicas=1): an HPA with minReplicas 1 does not act on 0, "
+            "so nothing else wakes it"
+        )
+        draft.notes.insert(1, Note(NoteKind.TO_DO, "", None, sentence))
 
 
 def _keep_defaults(draft: Draft) -> None:
@@ -211,7 +252,7 @@ def _keep_defaults(draft: Draft) -> None:
         draft.spec.setdefault("saturationFactor", "1")
     if any(goal.by_pod for goal in draft.goals):
         draft.spec.setdefault("acceptZeroUsage", True)
-    elif "acceptZeroUsage" not in draft.spec and any("resource" in goal.source for goal in draft.goals):
+    elif "acceptZeroUsage" not in draft.spec and any(goal.resource for goal in draft.goals):
         sentence = (
             "while every pod uses exactly 0 the count stays; the original goes to its minimum. acceptZeroUsage: true "
             "does that, also while a broken source reports 0"
@@ -227,25 +268,27 @@ def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
     up, down = 1 + draft.tolerance, 1 - draft.tolerance
     shown = percent_text if goal.is_ratio else quantity
     above, to, below, least, original = map(shown, (high * up, high, low * down, low, high * down))
-    draft.notes.append(
-        Note(
-            NoteKind.DIFFERS,
-            goal.path,
-            goal.name,
-            f"a rise begins above {above} a pod and ends at {to} or less, as today. A fall begins below {below} and "
-            f"ends at {least} or more; today it begins below {original} and ends at up to {to}",
-        )
+    sentence = (
+        f"a rise begins above {above} a pod and ends at {to} or less, as today. A fall begins below {below} and ends "
+        f"at {least} or more; today it begins below {original} and ends at up to {to}"
     )
+    draft.notes.append(Note(NoteKind.DIFFERS, goal.path, goal.name, sentence))
     return replace(goal, target=None, high=high, low=low)
 
 
-def _metric(goal: Goal) -> dict[str, Any]:
+def _metric(goal: Goal, servers: list[Mapping[str, Any]]) -> dict[str, Any]:
+    source: dict[str, Any] = {"resource": goal.resource}
+    if goal.resource is None:
+        if goal.server not in servers:
+            servers.append(goal.server)
+        source = {"query": {"promQL": goal.query, "server": _server_name(servers.index(goal.server))}}
     values = {"target": goal.target, "highWatermark": goal.high, "lowWatermark": goal.low}
-    return {
-        "name": goal.name,
-        **goal.source,
-        **{key: goal.shown(value) for key, value in values.items() if value is not None},
-    }
+    shown = {key: goal.shown(value) for key, value in values.items() if value is not None}
+    return {"name": goal.name, **source, **shown}
+
+
+def _server_name(index: int) -> str:
+    return f"prometheus-{index + 1}" if index else "prometheus"
 
 
 def _hpa_of(one: ManifestObject, tolerance: bool) -> Pair:
@@ -270,7 +313,7 @@ def _hpa_of(one: ManifestObject, tolerance: bool) -> Pair:
     manifest["spec"]["behavior"] = following_behavior(policy, manifest, down=pace, tolerance=tolerance)
     wiring = Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
     notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in flaws(wiring)]
-    return Pair(kind=KIND, name=policy.hpa, file=one.file, objects=(manifest,), notes=_ordered(notes))
+    return Pair(kind=KIND, name=policy.hpa, file=one.file, policy=None, hpa=manifest, notes=_ordered(notes))
 
 
 def _fewest_replicas(policy: Policy) -> int:
@@ -294,21 +337,16 @@ def _ordered(notes: Iterable[Note]) -> tuple[Note, ...]:
 
 def as_json(migration: Migration) -> dict[str, Any]:
     """The migration as JSON data; `policy` is null where the input is a policy."""
-    return {
-        "pairs": [
-            {
-                "source": pair.kind,
-                "from": pair.file,
-                "policy": pair.objects[0] if len(pair.objects) > 1 else None,
-                "hpa": pair.objects[-1],
-                "notes": [note.data() for note in pair.notes],
-            }
-            for pair in migration.pairs
-        ],
-        "settings": migration.settings,
-        "notes": [note.data() for note in migration.notes],
-        "refused": list(migration.refused),
-    }
+    pairs = [
+        {"source": pair.kind, "from": pair.file, "policy": pair.policy, "hpa": pair.hpa, "notes": _data(pair.notes)}
+        for pair in migration.pairs
+    ]
+    settings, refused = migration.settings, list(migration.refused)
+    return {"pairs": pairs, "settings": settings, "notes": _data(migration.notes), "refused": refused}
+
+
+def _data(notes: Iterable[Note]) -> list[dict[str, Any]]:
+    return [{"kind": one.kind.value, "field": one.field, "value": one.value, "sentence": one.sentence} for one in notes]
 
 
 def as_yaml(migration: Migration) -> str:
@@ -331,14 +369,7 @@ def _comments(notes: Iterable[object]) -> Iterator[str]:
         )  # fmt: skip
 
 
-class _Dumper(yaml.SafeDumper):
-    """Never writes an alias: kubectl reads them, people do not."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML calls it
-        return True
-
-
 def dump(data: Mapping[str, Any]) -> str:
     """An object as YAML, without an end of line."""
-    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=_WIDTH)
-    return text.rstrip("\n")
+    plain = json.loads(json.dumps(data))  # nothing is shared, so nothing becomes an alias
+    return yaml.safe_dump(plain, sort_keys=False, width=_WIDTH).rstrip("\n")

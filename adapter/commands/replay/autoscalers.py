@@ -124,7 +124,7 @@ class PolicyAutoscaler(Autoscaler):
 
     def sync(self, view: View) -> int:
         """One assessment, one answer to the HPA, and its sync."""
-        scale = Scale(replicas=view.replicas, status_replicas=view.status_replicas)
+        scale = Scale(replicas=view.replicas, status_replicas=view.replicas)
         self._assessment = self._assess(view, scale)
         self._decision = decide(self._assessment, scale, self._bounds, view.now)
         served = self._decision.served
@@ -133,14 +133,14 @@ class PolicyAutoscaler(Autoscaler):
             for metric in self.hpa.metrics
         ]
         pods = self._models.of(view.pods)
-        sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
+        sync = self._controller.sync(view.now, view.replicas, values, pods, view.replicas)
         if sync.replicas != view.replicas:
             self._bounds = replace(self._bounds, last_scale=view.now)
         return sync.replicas
 
     def watch(self, view: View) -> None:
         """The memory dates the change of the count, and pods that depart, at this moment."""
-        self._assess(view, Scale(replicas=view.replicas, status_replicas=view.status_replicas))
+        self._assess(view, Scale(replicas=view.replicas, status_replicas=view.replicas))
 
     def resting(self, view: View) -> Ranges | None:
         """The band of every metric, where strategy Watermark holds no change back."""
@@ -233,7 +233,7 @@ class HpaAutoscaler(Autoscaler):
         """One sync of the controller."""
         pods = self._models.of(view.pods)
         values = [self._answer(metric, view) for metric in self.hpa.metrics]
-        sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
+        sync = self._controller.sync(view.now, view.replicas, values, pods, view.replicas)
         self._recommendation = sync.recommendation
         return sync.replicas
 

@@ -76,10 +76,11 @@ def compare(service: Service, ticks: Sequence[Tick]) -> Result:
     history = stretches(ticks, service.setup)
     judge = Judge(service, history)
     ours = judge.play(PolicyAutoscaler(service.policy, service.hpa, f"policy {service.policy.name}", service.totals))
-    stock, stock_is = service.stock, "the HPA as it is today"
+    stock, stock_is, raw = service.stock, "the HPA as it is today", None
     if stock is None:
-        stock, stock_is = _aimed(judge, ours)
-    runs = [judge.play(HpaAutoscaler(stock, RAW)), judge.play(HpaAutoscaler(stock, EFFECTIVE, effective=True)), ours]
+        stock, stock_is, raw = _aimed(judge, ours)
+    raw = raw or judge.play(HpaAutoscaler(stock, RAW))
+    runs = [raw, judge.play(HpaAutoscaler(stock, EFFECTIVE, effective=True)), ours]
     if service.against is not None:
         policy, hpa = service.against
         runs.append(judge.play(PolicyAutoscaler(policy, hpa, f"policy {policy.name}, --against", service.totals)))
@@ -99,37 +100,32 @@ class Judge:
         return play(self.history, self.service.setup, autoscaler, self.high, self._minimum)
 
 
-def _aimed(judge: Judge, ours: Run) -> tuple[Hpa, str]:
-    """The stock HPA whose targets are the highest with at most the policy's risk, and a sentence on its aim.
+def _aimed(judge: Judge, ours: Run) -> tuple[Hpa, str, Run | None]:
+    """The stock HPA whose targets are the highest with at most the policy's risk, a sentence on its aim, its run.
 
     Bisection, within 2 % of the high watermarks.
     """
     service = judge.service
     stock = stock_hpa_for(service.policy, service.hpa, service.setup, service.totals)
     if not stock.metrics or not (service.setup.capacity or judge.high):
-        return stock, "aimed at the high watermark"
+        return stock, "aimed at the high watermark", None
     wanted = ours.summary.risk * _SLACK
     # A target that samples cannot pass by the tolerance, since pods are throttled below it, would never scale up.
-    throttles = service.setup.throttles
-    passable = [
-        throttles[name] / (1 + float(DEFAULT_TOLERANCE)) / high
-        for name, high in judge.high.items()
-        if name in throttles
-    ]
-    low, high = _LOWEST, min([_HIGHEST, *passable])
-    is_safe = False
+    throttles, high = service.setup.throttles, judge.high
+    passable = [throttles[name] / (1 + float(DEFAULT_TOLERANCE)) / high[name] for name in high.keys() & throttles]
+    low, most, best = _LOWEST, min([_HIGHEST, *passable]), None
     for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if judge.play(HpaAutoscaler(scaled_targets(stock, middle))).summary.risk <= wanted:
-            low, is_safe = middle, True
+        middle = (low + most) / 2
+        run = judge.play(HpaAutoscaler(scaled_targets(stock, middle), RAW))
+        if run.summary.risk <= wanted:
+            low, best = middle, run
         else:
-            high = middle
+            most = middle
     what = "shortfall" if service.setup.capacity else "time over the high watermark"
-    verdict = "at most" if is_safe else "still above"
     share = percent_text(Fraction(round(low * 1000), 1000))
-    return scaled_targets(
-        stock, low
-    ), f"aimed at {share} of the high watermark, where its {what} is {verdict} the policy's"
+    verdict = "at most" if best else "still above"
+    sentence = f"aimed at {share} of the high watermark, where its {what} is {verdict} the policy's"
+    return scaled_targets(stock, low), sentence, best
 
 
 def _first_count(service: Service, ticks: Sequence[Tick]) -> int:

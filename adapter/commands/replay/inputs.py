@@ -82,6 +82,8 @@ def read_service(parsed: argparse.Namespace) -> Service:
             raise fault(option, value, "is valid with --all only")
     if not parsed.policy:
         raise fault("POLICY", None, "name the file of the policy, or use --all")
+    if [parsed.policy, parsed.hpa, parsed.against, parsed.csv].count("-") > 1:
+        raise fault("-", None, "standard input has one document: give the policy or the history as a file")
     files = _read("POLICY", parsed.policy)
     policy = files.only_policy()
     hpa = files.hpa_of(policy)

@@ -11,7 +11,7 @@ from math import ceil, inf
 from statistics import median_low
 from typing import NamedTuple
 
-from adapter.commands.replay.model import Autoscaler, Ranges, Run, Setup, Stretch, Tick, View
+from adapter.commands.replay.model import Autoscaler, Change, Ranges, Run, Setup, Stretch, Tick, View
 from adapter.commands.replay.pods import ServicePods
 from adapter.commands.replay.score import Score
 
@@ -61,71 +61,62 @@ class ServiceLoop:
         self.pods = ServicePods(setup, first.at, deletes_pulled_out_first=autoscaler.deletes_pulled_out_first)
         self._sampler = Sampler(setup, self.pods)
         names = [*high, *setup.capacity, *(first.load or {})]
-        self.score = Score(setup, high, minimum, first.at, names[0] if names else "")
-        self._load: Mapping[str, float] | None = None
+        self.score = Score(setup, self.pods, high, minimum, first.at, names[0] if names else "")
+        self._load = first.load
         self._now = self._began = self._next_sync = first.at
         self._syncs = 0
-        self._replicas = setup.replicas
-        self._version = -1
-        self._changed_at = first.at - setup.sample_age - setup.window - 1
+        self._version = self.pods.version
+        before = first.at - setup.sample_age - setup.window
+        self._changed_at = before - 1
         self._resting: Ranges | None = None
         self._rested: View | None = None
         self._skipped: _Skipped | None = None
-        self._sampler.note(first.at - setup.sample_age - setup.window - setup.sync, first.load)
+        self._sampler.note(before - setup.sync, first.load)
 
     def play(self, history: Sequence[Stretch]) -> Run:
         """Live through a history."""
-        for stretch in history:
-            self.step(stretch)
-        return self.score.run(self._autoscaler.name)
-
-    def step(self, stretch: Stretch) -> None:
-        """Live through a stretch of time."""
-        self._now = stretch.at
-        if stretch.pulled_out != self.pods.wanted_out:
-            self.pods.pull_out(stretch.pulled_out, stretch.at)
-        self._load = stretch.load
-        self._note()
-        pods, score, load = self.pods, self.score, self._load
-        while (upcoming := min(self._next_sync, pods.next_event)) < stretch.end:
-            if upcoming > self._now:
-                score.add(self._now, upcoming - self._now, load)
-                self._now = upcoming
-            if pods.next_event <= self._now:
-                pods.advance(self._now)
-                self._note()
-            if self._next_sync <= self._now:
-                self._syncs += 1
-                self._next_sync = self._began + self._syncs * self._setup.sync
-                self._sync()
-        if stretch.end > self._now:
-            score.add(self._now, stretch.end - self._now, load)
-            self._now = stretch.end
+        pods, score = self.pods, self.score
+        for at, end, load, pulled_out in history:
+            self._now, self._load = at, load
+            if pulled_out != pods.wanted_out:
+                pods.pull_out(pulled_out, at)
+            self._note()
+            while (upcoming := min(self._next_sync, pods.next_event)) < end:
+                if upcoming > self._now:
+                    score.add(self._now, upcoming - self._now, load)
+                    self._now = upcoming
+                if pods.next_event <= upcoming:
+                    pods.advance(upcoming)
+                    self._note()
+                if self._next_sync <= upcoming:
+                    self._syncs += 1
+                    self._next_sync = self._began + self._syncs * self._setup.sync
+                    self._sync()
+            if end > self._now:
+                score.add(self._now, end - self._now, load)
+        return score.run(self._autoscaler.name)
 
     def _note(self) -> None:
         """Have the change of the load, or of the pods, noted."""
-        pods = self.pods
-        if pods.version != self._version:
-            if self._version >= 0:
-                self._make_up()
-                self._changed_at = self._now
-            self._version, self._resting = pods.version, None
-            self.score.set_pods(pods.replicas, len(pods.serving), len(pods.out), pods.existing)
+        if self.pods.version != self._version:
+            self._make_up()
+            self._version, self._changed_at, self._resting = self.pods.version, self._now, None
         self._sampler.note(self._now, self._load)
 
     def _sync(self) -> None:
-        sampler = self._sampler
-        is_known = sampler.measure(self._now)
-        if self._resting is not None and is_known and _all_within(sampler.shares, self._resting):
-            self._skipped = _Skipped(self._now, sampler.at, sampler.shares)
-            return
+        sampler, count = self._sampler, self.pods.replicas
+        is_known, resting = sampler.measure(self._now), self._resting
+        if is_known and resting is not None:
+            shares = sampler.shares
+            if all(least <= shares.get(name, -1.0) <= most for name, (least, most) in resting.items()):
+                self._skipped = _Skipped(self._now, sampler.at, shares)
+                return
         self._make_up()
         view = self._view()
-        count = self._autoscaler.sync(view)
-        if count != self._replicas:
-            self.score.changed(self._now, self._replicas, count)
-            self._replicas = count
-            self.pods.scale(count, self._now)
+        wanted = self._autoscaler.sync(view)
+        if wanted != count:
+            self.score.changed(Change(self._now, count, wanted))
+            self.pods.scale(wanted, self._now)
             self._note()
             self._autoscaler.watch(self._view())
         elif self._skip:
@@ -135,25 +126,22 @@ class ServiceLoop:
 
     def _make_up(self) -> None:
         """Play the last sync that was left out: the memory of an autoscaler that rested depends on that one alone."""
-        skipped, self._skipped = self._skipped, None
-        if skipped is None or self._rested is None:
+        skipped, self._skipped, rested = self._skipped, None, self._rested
+        if skipped is None or rested is None:
             return
-        rested, serving = self._rested, len(self.pods.serving)
-        shares = {name: ceil(share * _EXACT) for name, share in skipped.shares.items()}
-        out = {pod.name for pod in rested.pods if pod.pulled_out_annotation}
+        serving = sum(not pod.pulled_out_annotation for pod in rested.pods)
         samples = {
-            name: {pod: 0 if pod in out else share for pod in rested.samples[name]} for name, share in shares.items()
+            name: {pod.name: 0 if pod.pulled_out_annotation else ceil(share * _EXACT) for pod in rested.pods}
+            for name, share in skipped.shares.items()
         }
         load = {name: ceil(share * serving * _EXACT) for name, share in skipped.shares.items()}
-        view = rested._replace(now=skipped.now, samples=samples, load=load, sampled_at=skipped.sampled_at)
-        self._autoscaler.sync(view)
+        self._autoscaler.sync(rested._replace(now=skipped.now, samples=samples, load=load, sampled_at=skipped.at))
 
     def _view(self) -> View:
-        sampler = self._sampler
+        sampler, replicas = self._sampler, self.pods.replicas
         return View(
             now=self._now,
-            replicas=self._replicas,
-            status_replicas=self.pods.replicas,
+            replicas=replicas,
             pods=self.pods.shown(),
             samples=sampler.samples(),
             load=sampler.loads(),
@@ -166,12 +154,8 @@ class _Skipped(NamedTuple):
     """A sync that was left out: its time, that of its samples, and what they show of a serving pod."""
 
     now: float
-    sampled_at: float
+    at: float
     shares: Mapping[str, float]
-
-
-def _all_within(shares: Mapping[str, float], ranges: Ranges) -> bool:
-    return all(least <= shares.get(name, -1.0) <= most for name, (least, most) in ranges.items())
 
 
 class _Note(NamedTuple):
@@ -197,8 +181,7 @@ class Sampler:
 
     def note(self, at: float, load: Mapping[str, float] | None) -> None:
         """The load, or the number of pods that share it, changed."""
-        notes, serving = self._notes, max(1, len(self._pods.serving))
-        throttles = self._setup.throttles
+        notes, serving, throttles = self._notes, max(1, len(self._pods.serving)), self._setup.throttles
         if load is not None and throttles:
             load = {name: min(value, throttles.get(name, inf) * serving) for name, value in load.items()}
         if notes and notes[-1].at == at:
@@ -208,12 +191,10 @@ class Sampler:
     def measure(self, now: float) -> bool:
         """Take the samples that are read now. False where the load was unknown: the samples before stay the latest."""
         at = now - self._setup.sample_age
-        begin = at - self._setup.window
-        notes = self._notes
+        begin, end, notes = at - self._setup.window, at, self._notes
         while len(notes) > 1 and notes[1].at <= begin:
             notes.popleft()
         parts: list[tuple[float, _Note]] = []
-        end = at
         for note in reversed(notes):
             if note.at < at or begin == at == note.at:
                 if note.load is None:
@@ -221,11 +202,7 @@ class Sampler:
                 parts.append((end - max(note.at, begin), note))
                 end = note.at
         self._parts, self.at = parts, at
-        if len(parts) == 1:
-            _, only = parts[0]
-            self.shares = {name: value / only.serving for name, value in (only.load or {}).items()}
-        else:
-            self.shares = self._means(by_pod=True)
+        self.shares = self._means(by_pod=True)
         return True
 
     def loads(self) -> dict[str, int]:
@@ -245,17 +222,16 @@ class Sampler:
     def _means(self, *, by_pod: bool) -> dict[str, float]:
         """The means over the window of every metric that is known in all of it."""
         length = sum(seconds for seconds, _ in self._parts) or len(self._parts)
-        means: dict[str, float] = {}
-        for name in (self._parts[0][1].load or {}) if self._parts else ():
-            total = 0.0
-            for seconds, note in self._parts:
-                value = None if note.load is None else note.load.get(name)
-                if value is None:
-                    break
-                total += value * (seconds or 1.0) / (note.serving if by_pod else 1)
-            else:
-                means[name] = total / length
-        return means
+        loads = [
+            (note.load or {}, (seconds or 1.0) / length / (note.serving if by_pod else 1))
+            for seconds, note in self._parts
+        ]
+        names = loads[0][0] if loads else {}
+        return {
+            name: sum(load[name] * weight for load, weight in loads)
+            for name in names
+            if len(loads) == 1 or all(name in load for load, _ in loads)
+        }
 
 
 def play(

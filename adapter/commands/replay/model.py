@@ -62,13 +62,12 @@ class Setup:
 class View(NamedTuple):
     """What an autoscaler sees at a sync; times in seconds, amounts in nano-units.
 
-    `replicas` is the scale's spec, `status_replicas` its status. `samples` are by metric and pod name, `load` is that
-    of the service by metric; both end at `sampled_at` and cover the `window` before. `version` changes with the pods.
+    `replicas` is the scale's spec, and its status: the ReplicaSet controller acts at once. `samples` are by metric and
+    pod name, `load` is that of the service by metric; both end at `sampled_at` and cover the `window` before.
     """
 
     now: float
     replicas: int
-    status_replicas: int
     pods: Sequence[Pod]
     samples: Mapping[str, Mapping[str, int]]
     load: Mapping[str, int]
@@ -123,12 +122,9 @@ class Bucket:
 
     def add(self, other: "Bucket") -> None:
         """Merge the bucket that follows."""
+        for name in ("seconds", "served", "out", "carried", "carrying"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
-        self.seconds += other.seconds
-        self.served += other.served
-        self.out += other.out
-        self.carried += other.carried
-        self.carrying += other.carrying
         self.highest = max(self.highest, other.highest)
 
 
@@ -164,6 +160,11 @@ class Summary:
     least: int
     most: int
     final: int
+
+    @property
+    def average(self) -> float:
+        """The average number of pods that exist."""
+        return self.pod_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def pod_hours(self) -> float:

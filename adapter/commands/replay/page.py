@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from adapter.commands.replay.compare import SUBJECT, Result
 from adapter.commands.replay.inputs import fault
 from adapter.commands.replay.model import Bucket, Run, Setup, Summary
-from adapter.commands.replay.report import cost, duration_text, notes
+from adapter.commands.replay.report import figures, notes, span_text
 from adapter.commands.replay.stock import capacity_of
+from adapter.commands.terminal.output import duration
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.spec import Algorithm, Metric, Policy
-from adapter.runtime.times import format_time
 
 _STYLES = 8
 _IN_JSON = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
@@ -44,7 +44,6 @@ def page(result: Result) -> str:
     service, runs = result.service, result.runs
     policy, setup = service.policy, service.setup
     metric = next((metric for metric in policy.metrics if not metric.floor), policy.metrics[0])
-    span = f"{format_time(result.begin)} to {format_time(result.end)} ({duration_text(result.end - result.begin)})"
     texts = {
         name: resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
         for name in ("page.html", "uPlot.min.css", "page.css", "uPlot.LICENSE", "uPlot.iife.min.js", "page.js")
@@ -61,7 +60,7 @@ def page(result: Result) -> str:
         script=script,
         title=escape(f"{policy.namespace}/{policy.name}"),
         metric=escape(metric.name),
-        facts=escape(span),
+        facts=escape(span_text(result)),
         headline=_headline(runs[SUBJECT].summary, runs[0]),
         buttons="".join(
             f'<button type="button" data-toggle="{index}" aria-pressed="true">{_titled(index, run.name)}</button>'
@@ -99,7 +98,7 @@ def _headline(ours: Summary, base: Run) -> str:
         shares = f"{100 * ours.shortfall:.3f} % of the load", f"{100 * (theirs.shortfall or 0):.3f} %"
         risk = f"{shares[0]} beyond the pods' capacity ({shares[1]})"
     else:
-        risk = f"{duration_text(ours.over_high)} over the high watermark ({duration_text(theirs.over_high)})"
+        risk = f"{duration(ours.over_high)} over the high watermark ({duration(theirs.over_high)})"
     return (
         f"With this policy, <strong>{change:+.1f} % pod-hours</strong> and <strong>{escape(risk)}</strong>, "
         f"compared with <bdi>{escape(base.name)}</bdi>."
@@ -107,26 +106,10 @@ def _headline(ours: Summary, base: Run) -> str:
 
 
 def _table(result: Result) -> str:
-    price = result.service.price
-    figures: dict[str, Callable[[Summary], str]] = {
-        "Pod-hours": lambda one: f"{one.pod_hours:,.1f}",
-        "Time over the high watermark": lambda one: duration_text(one.over_high),
-        "Longest time over it in a row": lambda one: duration_text(one.longest),
-        "Changes of the count": lambda one: f"{one.changes:,}",
-        "Flaps (changes turned back within 10 minutes)": lambda one: f"{one.flaps:,}",
-        "Most replicas beyond the need": lambda one: f"{one.overshoot:,}",
-        "Peak replicas": lambda one: f"{one.most:,}",
-    }
-    if result.service.setup.capacity:
-        figures["Load beyond the pods' capacity"] = lambda one: f"{100 * (one.shortfall or 0):.3f} %"
-    if price is not None:
-        figures["Cost"] = lambda one: f"{cost(one, price):,.2f}"
     head = "".join(f'<th scope="col">{_titled(index, run.name)}</th>' for index, run in enumerate(result.runs))
     body = "".join(
-        f'<tr><th scope="row">{escape(title)}</th>'
-        + "".join(f"<td>{escape(figure(run.summary))}</td>" for run in result.runs)
-        + "</tr>"
-        for title, figure in figures.items()
+        f'<tr><th scope="row">{escape(title)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        for _, title, cells in figures(result)
     )
     return f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody>"
 
