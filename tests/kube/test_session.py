@@ -2,11 +2,14 @@
 
 import asyncio
 import gzip
+import os
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
+import trustme
 from aiohttp import web
 
 from adapter.kube import errors
@@ -226,3 +229,53 @@ class TestStream:
         with pytest.raises(errors.Gone):
             async with session.stream(PATH, idle=5):
                 pytest.fail("there is nothing to read")
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Those of a server on localhost, and of a client that trusts it."""
+    authority = trustme.CA()
+    serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(serving)
+    authority.configure_trust(trusting)
+    return serving, trusting
+
+
+async def open_files() -> int:
+    return len(await asyncio.to_thread(os.listdir, "/proc/self/fd"))
+
+
+async def test_close_ends_a_tls_connection_whose_answer_was_given_up(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], metrics: Metrics
+) -> None:
+    """The server neither answers to the end nor closes TLS, as one that hangs."""
+    serving, trusting = contexts
+    ended = threading.Event()
+
+    def hang(listener: socket.socket) -> None:
+        with serving.wrap_socket(listener.accept()[0], server_side=True) as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+            ended.wait(30)
+
+    with socket.create_server(("localhost", 0)) as listener:
+        thread = threading.Thread(target=hang, args=(listener,))
+        thread.start()
+        address = f"https://localhost:{listener.getsockname()[1]}"
+
+        async def load() -> ClusterAccess:
+            return ClusterAccess(server=address, tls=trusting)
+
+        session = Session(load, metrics=metrics)
+        with pytest.raises(errors.TimedOut):
+            await session.get(PATH, timeout=2)
+        with_connection = await open_files()
+        await session.close()
+        assert await open_files() < with_connection
+        ended.set()
+        await asyncio.to_thread(thread.join)
