@@ -18,20 +18,16 @@ from adapter.kube.session import Session
 from adapter.runtime.backoff import LogOnce
 from adapter.telemetry.metrics import Metrics
 
-CONFIG_MAP = "extension-apiserver-authentication"
-CONFIG_NAMESPACE = "kube-system"
+CONFIG_NAMESPACE, CONFIG_MAP = "kube-system", "extension-apiserver-authentication"
 
 _log = structlog.get_logger(__name__)
-_CONFIG_MAP_PATH = CONFIG_MAPS.path(CONFIG_NAMESPACE, CONFIG_MAP)
 _DEADLINE = 5.0
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Undecoded names and values of the request's headers."""
 
-AUTHENTICATED = "system:authenticated"
-UNAUTHENTICATED = "system:unauthenticated"
-ANONYMOUS = "system:anonymous"
-MASTERS = "system:masters"
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+ANONYMOUS, MASTERS = "system:anonymous", "system:masters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +89,25 @@ class Identity(NamedTuple):
 
 
 class Authenticator:
-    """Authenticates requests under the front proxy's current `config`. `wall` is this machine's clock."""
+    """Authenticates requests under the front proxy's current `config`, and keeps that current.
 
-    def __init__(self, metrics: Metrics, wall: Callable[[], float]) -> None:
+    The ConfigMap is polled every `seconds`; while reading fails, the last one stays in use. It is one small object that
+    changes once in years: polling costs less than a watch, and a watch can stall unnoticed. `changed` is called with
+    each change. `wall` is this machine's clock.
+    """
+
+    def __init__(
+        self, api: Session, metrics: Metrics, changed: Callable[[], None], wall: Callable[[], float], *, seconds: float
+    ) -> None:
         self.config = EMPTY_CONFIG
-        self._wall = wall
+        self._is_read = False
+        self._api, self._changed, self._wall = api, changed, wall
         self._accepted = metrics.authentications.labels("front-proxy", "ok")
         self._refused = metrics.authentications.labels("front-proxy", "refused")
         self._log_once = LogOnce()
+        failed = metrics.errors.labels("authentication_config").inc
+        self._refresher = Refresher(self.read_once, seconds, "front_proxy_unknown", failed)
+        self.run = self._refresher.run
 
     def identity(self, tls: ssl.SSLObject | None, raw: RawHeaders) -> Identity:
         """The user whom the front proxy names; `tls` is its connection, None if that is not admitted.
@@ -110,10 +117,10 @@ class Authenticator:
         """
         if tls is None or not self.is_front_proxy(tls):
             self._refused.inc()
-            raise unauthorized()
+            raise unauthorized("Unauthorized")
         identity = identity_of(self.config, raw)
         if identity is None:
-            raise unauthorized()
+            raise unauthorized("Unauthorized")
         self._accepted.inc()
         return identity
 
@@ -131,39 +138,22 @@ class Authenticator:
             _log.warning("client_refused", common_name=name, allowed=sorted(allowed), error=why)
         return False
 
-
-class RequestheaderWatch:
-    """Polls the ConfigMap every few seconds and applies changes; while reading fails, the last one stays in use.
-
-    It is one small object that changes once in years: polling costs less than a watch, and a watch can stall unnoticed.
-    """
-
-    def __init__(
-        self, api: Session, metrics: Metrics, apply: Callable[[RequestheaderConfig], None], *, seconds: float
-    ) -> None:
-        self._api = api
-        self._apply = apply
-        self._config: RequestheaderConfig | None = None
-        failed = metrics.errors.labels("authentication_config").inc
-        self._refresher = Refresher(self.read_once, seconds, "front_proxy_unknown", failed)
-        self.run = self._refresher.run
-
     def check(self) -> str | None:
         """Why no client can connect, None once the front proxy is known."""
         where, error = f"ConfigMap {CONFIG_NAMESPACE}/{CONFIG_MAP}", self._refresher.error
-        if self._config is None:
+        if not self._is_read:
             return f"{where} has not been read yet{f': {error}' if error else ''}"
-        if not self._config.authority:
+        if not self.config.authority:
             return f"{where} names no requestheader-client-ca-file: the API server has no front proxy; set its flags"
         return None
 
     async def read_once(self) -> None:
         """Read and apply the ConfigMap. Raises KubeError, and CertificateError for invalid content."""
-        body = await self._api.get(_CONFIG_MAP_PATH, timeout=_DEADLINE)
+        body = await self._api.get(CONFIG_MAPS.path(CONFIG_NAMESPACE, CONFIG_MAP), timeout=_DEADLINE)
         config = parse_config_map(msgspec.json.decode(body, type=ConfigMap).data or {})
-        if config != self._config:
-            self._config = config
-            self._apply(config)
+        if config != self.config or not self._is_read:
+            self.config, self._is_read = config, True
+            self._changed()
             _log.info("front_proxy_known", allowed=sorted(config.allowed_names))
 
 

@@ -1,20 +1,19 @@
 """The serving certificate: our own CA and certificate in a Secret, with the CA in the APIServices, or given files.
 
-Times are epoch seconds. A certificate is renewed after two thirds of its life. A CA that would end before a new
-certificate does, after nearly ten years, is replaced together with its certificate. Failures are logged, counted and
-retried; the certificate in use stays.
+Times are epoch seconds. A certificate is renewed after two thirds of its life; the CA lasts ten years, and is made
+again only where the Secret is empty or unusable. Failures are logged, counted and retried; the certificate in use
+stays.
 """
 
 import asyncio
 import base64
-import binascii
 import datetime as dt
 import os
 import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.status import CertificateError
-from adapter.kube.api import API_SERVICES, JSON, MERGE_PATCH, SECRETS
-from adapter.kube.errors import Conflict, Forbidden, NotFound
+from adapter.kube.api import API_SERVICES, MERGE_PATCH, SECRETS
+from adapter.kube.errors import Conflict, NotFound
 from adapter.kube.objects import ApiService, ObjectMeta, Secret, ServiceReference
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
 
 DAY = 86400.0
-AUTHORITY_LIFE = 10 * 365 * DAY
-LEAF_LIFE = 90 * DAY
+AUTHORITY_LIFE, LEAF_LIFE = 3650 * DAY, 90 * DAY
 SECRET_SECONDS, FILES_SECONDS = 60.0, 10.0
 """Between two readings of the Secret, and of the files."""
 _BACKDATED = 3600.0  # clients' clocks differ
@@ -99,10 +97,8 @@ class CertificateManager:
         self._expiry = metrics.certificate_expiry
         self._publish = publish
         self._api_services = settings.api_services
-        self._files_version: object = None
-        sync, usual = self.sync_secret, SECRET_SECONDS
-        if settings.tls.mode == "Files":
-            sync, usual = self.sync_files, FILES_SECONDS
+        is_secret = settings.tls.mode != "Files"
+        sync, usual = (self.sync_secret, SECRET_SECONDS) if is_secret else (self.sync_files, FILES_SECONDS)
         failed = metrics.errors.labels("certificate").inc
         self._refresher = Refresher(sync, seconds or usual, "serving_certificate_failed", failed)
         self.run = self._refresher.run
@@ -122,17 +118,11 @@ class CertificateManager:
 
     async def sync_files(self) -> None:
         """Serve the files if they changed. Raises CertificateError and OSError."""
-        version, pair = await asyncio.to_thread(self._read_files)
-        if version != self._files_version:
-            self._serve(pair)
-            self._files_version = version
-
-    def _read_files(self) -> tuple[object, KeyPair]:
         files = Path(self._tls.cert_file), Path(self._tls.key_file)
-        version = [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in (path.stat() for path in files)]
-        pair = KeyPair(*(path.read_text() for path in files))
-        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
-        return version, pair
+        pair = KeyPair(*[await asyncio.to_thread(path.read_text) for path in files])
+        if pair != self.current:
+            await asyncio.to_thread(load_pair, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            self._serve(pair)
 
     async def sync_secret(self) -> None:
         """Read our own pair, create or renew it where that is due, and publish its CA. Raises KubeError."""
@@ -151,45 +141,32 @@ class CertificateManager:
             self._publish(pair)
 
     async def _current_bundle(self) -> CertificateBundle:
-        """The Secret's content, renewed where that is due. Raises KubeError; a lost race is a Conflict."""
-        before: Secret | None = None
-        bundle: CertificateBundle | None = None
-        try:
-            body = await self._api.get(SECRETS.path(self._tls.namespace, self._tls.secret), timeout=_DEADLINE)
-            before = msgspec.json.decode(body, type=Secret)
-            data = before.data or {}
-            texts = [base64.b64decode(data[name], validate=True).decode() for name in _FIELDS]
-            bundle = CertificateBundle(KeyPair(*texts[:2]), KeyPair(*texts[2:]))
-        except NotFound:
-            pass
-        except (KeyError, binascii.Error, UnicodeDecodeError):
-            _log.info("serving_secret_incomplete", secret=self._tls.secret)
-        desired = await asyncio.to_thread(renewed, bundle, self._tls.names, self._api.now())
-        if desired != bundle:
-            await self._write(before, desired)
-            _log.info("serving_certificate_written", secret=self._tls.secret)
-        return desired
-
-    async def _write(self, before: Secret | None, bundle: CertificateBundle) -> None:
-        """Replace the content read before. Raises Conflict if another replica has written since.
+        """The Secret's content, renewed where that is due. Raises KubeError; a lost race is a Conflict.
 
         Raises CertificateError if the Secret was deleted: the manifests create it, and our rights, which are for that
-        one name, do not include creating it again.
+        one name, cannot include creating it again.
         """
         namespace, name = self._tls.namespace, self._tls.secret
-        texts = (bundle.serving.certificate, bundle.serving.key, bundle.authority.certificate, bundle.authority.key)
-        data = {field: base64.b64encode(text.encode()).decode() for field, text in zip(_FIELDS, texts, strict=True)}
-        if before is not None:  # a merge patch keeps the type and the labels that a manifest gave it
-            await self._patch(SECRETS.path(namespace, name), before.metadata, data=data)
-            return
-        head = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
-        body = msgspec.json.encode({**head, "metadata": {"name": name, "namespace": namespace}, "data": data})
-        path = SECRETS.collection(namespace)
+        path = SECRETS.path(namespace, name)
         try:
-            await self._api.request("POST", path, body=body, content_type=JSON, timeout=_DEADLINE)
-        except Forbidden:
+            before = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=Secret)
+        except NotFound:
             missing = f"Secret {name} of namespace {namespace}, which keeps the serving certificate, does not exist"
             raise CertificateError(f"{missing}, and the server may not create it: apply the manifests again") from None
+        bundle, data = None, before.data or {}
+        try:
+            texts = [base64.b64decode(data[field], validate=True).decode() for field in _FIELDS]
+            bundle = CertificateBundle(KeyPair(*texts[:2]), KeyPair(*texts[2:]))
+        except (KeyError, ValueError):
+            _log.info("serving_secret_incomplete", secret=name)
+        desired = await asyncio.to_thread(renewed, bundle, self._tls.names, self._api.now())
+        if desired != bundle:
+            pairs = (desired.serving, desired.authority)
+            texts = [text for pair in pairs for text in (pair.certificate, pair.key)]
+            encoded = [base64.b64encode(text.encode()).decode() for text in texts]
+            await self._patch(path, before.metadata, data=dict(zip(_FIELDS, encoded, strict=True)))
+            _log.info("serving_certificate_written", secret=name)
+        return desired
 
     async def _publish_ca(self, bundle: str) -> None:
         """Write the PEM bundle into the APIServices of our Service where it differs. Raises KubeError.
@@ -237,57 +214,59 @@ def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
 
 
 def renewed(bundle: CertificateBundle | None, names: Sequence[str], now: float) -> CertificateBundle:
-    """The bundle while it can be served; else one with a new serving certificate, and a new CA where that is due.
+    """The bundle while it can be served; else one with a new serving certificate, of a new CA where it is unusable.
 
     `names`: the DNS names of the serving certificate, the first one its subject. Reads no file but in memory.
     """
-    if bundle is not None:
-        try:
+    try:
+        if bundle is not None:
             for pair in (bundle.serving, bundle.authority):
                 load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
             leaf, authority = bundle.serving.leaf, bundle.authority.leaf
             leaf.verify_directly_issued_by(authority)
-            key = serialization.load_pem_private_key(bundle.authority.key.encode(), password=None)
-            if isinstance(key, ec.EllipticCurvePrivateKey) and now <= bundle.authority.expires_at - LEAF_LIFE:
-                begin, end = leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp()
-                known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-                is_due = now >= begin + (end - begin) * 2 / 3
-                if not is_due and set(names) <= set(known.get_values_for_type(x509.DNSName)):
-                    return bundle
-                return replace(bundle, serving=_leaf(authority, key, names, now))
-        except (CertificateError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
-            _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)
-    key = ec.generate_private_key(ec.SECP256R1())
+            known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            has_names = set(names) <= set(known.get_values_for_type(x509.DNSName))
+            if has_names and now < bundle.serving.expires_at - LEAF_LIFE / 3:
+                return bundle
+            return _issued(bundle.authority, names, now)
+    except (CertificateError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+        _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)
     # Each CA has its own subject, so that no client verifies a chain against another CA's key.
-    subject = _name(f"effective-load-ca@{int(now)}")
-    builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFE)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    authority = builder.add_extension(_CA_USAGE, critical=True).sign(key, hashes.SHA256())
-    return CertificateBundle(_leaf(authority, key, names, now), _pair(authority, key))
+    subject, key = _name(f"effective-load-ca@{int(now)}"), ec.generate_private_key(ec.SECP256R1())
+    usage = (x509.BasicConstraints(ca=True, path_length=0), _CA_USAGE)
+    authority = _signed(subject, subject, key, key, now, AUTHORITY_LIFE, *usage)
+    return _issued(_pair(authority, key), names, now)
 
 
-def _leaf(
-    authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float
-) -> KeyPair:
+def _issued(authority: KeyPair, names: Sequence[str], now: float) -> CertificateBundle:
+    """The CA with a new certificate of it. Raises ValueError and TypeError for a key that cannot sign."""
+    signing: Any = serialization.load_pem_private_key(authority.key.encode(), password=None)
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_name(names[0][:64]), authority.subject, key.public_key(), now, LEAF_LIFE)
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    for extension, critical in (
-        (x509.BasicConstraints(ca=False, path_length=None), True),
-        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), False),
-        (issuer, False),
-    ):
-        builder = builder.add_extension(extension, critical=critical)
-    return _pair(builder.sign(authority_key, hashes.SHA256()), key)
+    extensions = (
+        x509.BasicConstraints(ca=False, path_length=None),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.SubjectAlternativeName([x509.DNSName(name) for name in names]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
+    )
+    leaf = _signed(_name(names[0][:64]), authority.leaf.subject, key, signing, now, LEAF_LIFE, *extensions)
+    return CertificateBundle(_pair(leaf, key), authority)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, now: float, life: float
-) -> x509.CertificateBuilder:
+def _signed(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signing: ec.EllipticCurvePrivateKey,
+    now: float,
+    life: float,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
     begin, end = (dt.datetime.fromtimestamp(int(at), dt.UTC) for at in (now - _BACKDATED, now + life))
-    builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number(), begin, end)
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), begin, end)
+    for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), *extensions):
+        is_critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical=is_critical)
+    return builder.sign(signing, hashes.SHA256())
 
 
 def _name(common: str) -> x509.Name:

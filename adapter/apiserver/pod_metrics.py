@@ -6,22 +6,16 @@ treat them as missing and stop scaling up. Starting, unready, terminating and fi
 are omitted: the HPA's own conservative estimate is right for them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 
 from adapter.apiserver.discovery import EFFECTIVE_PREFIX
-from adapter.apiserver.policy_metrics import (
-    base_metric,
-    is_selected,
-    known_metrics,
-    require_assessment,
-    require_metric,
-    sampled_at,
-)
+from adapter.apiserver.policy_metrics import is_selected, require_assessment, require_metric, sampled_at
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
-from adapter.apiserver.wire import Row, Value, custom_row, described, external_row, in_slices
+from adapter.apiserver.wire import Row, Value, custom_row, described, external_row, in_slices, selected_by
 from adapter.load.assessment import MetricAssessment
+from adapter.load.pod_samples import PodSample
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import time_text
@@ -39,57 +33,56 @@ async def on_pods(index: SnapshotIndex, request: RequestInfo, now: float) -> lis
     query = index.snapshot.queries.get(request.metric)
     if query is not None and query.by_pod:
         return await _of_query(index, query, request, now)
-    rows: list[Row] = []
-    if request.metric.startswith(EFFECTIVE_PREFIX):
-        rows = await in_slices(_of_policies(index, request))
+    is_effective = request.metric.startswith(EFFECTIVE_PREFIX)
+    having = [view for view in index.policies(request.namespace) if is_effective and _serves(view, request)]
+    rows = await in_slices(_of_policies(index, having, request))
     if not rows:
-        raise _no_value(index, request)
+        for view in having:
+            require_assessment(view)
+        asked = f"{request.metric} has no value on pods{selected_by(request.labels, request.series)}"
+        causes = "no policy or query has this metric by pod, or the pods do not serve"
+        raise not_found(f"{asked} in namespace {request.namespace}: {causes}", name=request.metric)
     return rows
 
 
-def _of_policies(index: SnapshotIndex, request: RequestInfo) -> Iterator[Row | None]:
-    """The rows of the policies that have the metric; None for what has no row. Raises StatusError 503."""
+def _serves(view: PolicyView, request: RequestInfo) -> bool:
+    return is_selected(view, request.metric, request.series)
+
+
+def _of_policies(index: SnapshotIndex, views: list[PolicyView], request: RequestInfo) -> Iterator[Row | None]:
+    """The rows of the policies, one of each pod; None for what has no row. Raises StatusError 503."""
     seen: set[str] = set()
     selects = selecting(request.labels)
-    for view in index.policies(request.namespace):
-        if view.problem is not None or view.assessment is None or not _serves(view, request):
-            yield None
+    for view in views:
+        if view.problem is not None or view.assessment is None:
             continue
-        for row in _of_policy(index, view, request, selects):
-            name = "" if row is None else row["describedObject"]["name"]
-            yield None if name in seen else row
-            seen.add(name)
-
-
-def _serves(view: PolicyView, request: RequestInfo) -> bool:
-    return base_metric(view, request.metric) is not None and is_selected(view, request.metric, request.series)
-
-
-def _of_policy(
-    index: SnapshotIndex, view: PolicyView, request: RequestInfo, selects: Callable[[Pod], bool]
-) -> Iterator[Row | None]:
-    assessment, name = require_assessment(view), base_metric(view, request.metric) or ""
-    chosen = []
-    for pod in assessment.pods:
-        if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):
-            chosen.append(pod)
-        yield None
-    if not chosen:
-        return
-    result = require_metric(view, name)
-    samples = {sample.pod.uid: sample for sample in result.samples}
-    for pod in chosen:
-        nano: Fraction | int | None = None
-        if pod.state is PodState.PULLED_OUT:
-            nano = _pulled_out_value(index, view, result, request.metric)
-        elif pod.state in _MEASURED and (sample := samples.get(pod.pod.uid)) is not None:
-            nano = sample.usage
-            if nano is not None and result.metric.relative_to is not None:  # divided by the pod's own capacity
-                nano = Fraction(nano * NANO, sample.sizes.larger) if sample.sizes is not None else None
-        if nano is None:
+        chosen = []
+        for pod in view.assessment.pods:
+            if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):
+                chosen.append(pod)
             yield None
-        else:
+        if not chosen:
+            continue
+        result = require_metric(view, request.metric.removeprefix(EFFECTIVE_PREFIX))
+        samples = {sample.pod.uid: sample for sample in result.samples}
+        for pod in chosen:
+            nano = _value(samples.get(pod.pod.uid), result)
+            if pod.state is PodState.PULLED_OUT:
+                nano = _pulled_out_value(index, view, result, request.metric)
+            elif pod.state not in _MEASURED:
+                nano = None
+            if nano is None or pod.pod.name in seen:
+                yield None
+                continue
+            seen.add(pod.pod.name)
             yield _row(request, pod.pod, Value(nano_text(nano), sampled_at(view, result), result.window))
+
+
+def _value(sample: PodSample | None, result: MetricAssessment) -> Fraction | int | None:
+    """A pod's value in nano-units, where the metric is relative divided by the pod's own capacity."""
+    if sample is None or sample.usage is None or result.metric.relative_to is None:
+        return None if sample is None else sample.usage
+    return Fraction(sample.usage * NANO, sample.sizes.larger) if sample.sizes is not None else None
 
 
 def _row(request: RequestInfo, pod: Pod, value: Value) -> Row:
@@ -109,29 +102,6 @@ def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAsse
     return Fraction(min(targets, key=lambda target: (target.hpa != view.policy.hpa, target.hpa)).average)
 
 
-def _no_value(index: SnapshotIndex, request: RequestInfo) -> StatusError:
-    """The error of a policy that may have the values, else 404 with what is missing."""
-    metric, views = request.metric, index.policies(request.namespace)
-    where = f"in namespace {request.namespace}"
-    having = [view for view in views if metric.startswith(EFFECTIVE_PREFIX) and base_metric(view, metric)]
-    serving = [view for view in having if is_selected(view, metric, request.series)]
-    if not having:
-        queries = (name for name, query in index.snapshot.queries.items() if query.by_pod)
-        names = (EFFECTIVE_PREFIX + one.name for view in views for one in view.policy.metrics)
-        return not_found(f"no metric {metric} on pods {where}; {known_metrics([*queries, *names])}", name=metric)
-    if not serving:
-        return not_found(f"metricLabelSelector {request.series} selects no policy with {metric}")
-    for view in serving:
-        result = require_assessment(view).metric(base_metric(view, metric) or "")
-        if result is not None and result.total:
-            sentence = f"{metric} is one number for the whole service, no pod has one of its own"
-            return not_found(f"{sentence}; read it from WatermarkPolicy {view.policy.name}")
-    if request.name != ALL_OBJECTS:
-        return not_found(f"pod {request.name} has no value of {metric}: no policy counts it, or it does not serve")
-    chosen = f" that {str(request.labels)!r} selects" if request.labels else ""
-    return not_found(f"no pod{chosen} {where} has a value of {metric}")
-
-
 async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
     _refuse_stale(query, now)
     series = query.series.get(request.namespace, SeriesList())
@@ -148,10 +118,7 @@ async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: Requ
                     yield _row(request, pod, Value(nano_text(each.value), each.at))
             yield None
 
-    found = await in_slices(rows())
-    if not found:
-        raise _no_sample(query, request, "pod")
-    return found
+    return await in_slices(rows()) or _no_sample(query, request, "pod")
 
 
 async def as_external(query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
@@ -159,7 +126,7 @@ async def as_external(query: NamedQueryResult, request: RequestInfo, now: float)
     _refuse_stale(query, now)
     chosen = await query.series.get(request.namespace, SeriesList()).select(request.labels, Slices())
     if not chosen:
-        raise _no_sample(query, request, "series")
+        return _no_sample(query, request, "series")
     oldest = min(series.at for series in chosen)
     if now - oldest > query.max_age:
         raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
@@ -184,18 +151,17 @@ def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: Requ
     names: set[str] = set()
     for each in series.of_repeated_pods(request.series):
         if now - each.at <= query.max_age:
-            name = each.labels[query.pod_label]
-            if name in names:
+            if each.pod in names:
                 by = f"sum by ({query.namespace_label}, {query.pod_label})"
                 raise unavailable(
-                    f"query {query.name} has several series of pod {name}; write it as `{by} (…)`, or select one"
+                    f"query {query.name} has several series of pod {each.pod}; write it as `{by} (…)`, or select one"
                 )
-            names.add(name)
+            names.add(each.pod)
 
 
-def _no_sample(query: NamedQueryResult, request: RequestInfo, subject: str) -> StatusError:
+def _no_sample(query: NamedQueryResult, request: RequestInfo, subject: str) -> list[Row]:
+    """Raises StatusError: 503 if the last poll failed, else 404."""
     if query.error is not None:
-        return unavailable(f"query {query.name}: {query.error}")
-    selectors = " and ".join(repr(str(chosen)) for chosen in (request.labels, request.series) if chosen)
-    chosen = f" that {selectors} selects" if selectors else ""
-    return not_found(f"query {query.name} has no fresh sample of a {subject}{chosen} in namespace {request.namespace}")
+        raise unavailable(f"query {query.name}: {query.error}")
+    chosen = f"{subject}{selected_by(request.labels, request.series)} in namespace {request.namespace}"
+    raise not_found(f"query {query.name} has no fresh sample of a {chosen}")

@@ -5,19 +5,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from adapter.apiserver import pod_metrics, policy_metrics
-from adapter.apiserver.request_info import (
-    ALL_OBJECTS,
-    PODS_RESOURCE,
-    POLICIES_RESOURCE,
-    RequestInfo,
-    RequestKind,
-)
+from adapter.apiserver.policy_metrics import name_of
+from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, unavailable
 from adapter.apiserver.wire import Row, Value, custom_row, external_row, metric_list
 from adapter.kube.errors import KubeError
 from adapter.kube.scale import ScaleReader
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.decide import decide
+from adapter.load.quantity import milli_text
 from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
 from adapter.policy.hpa import DESIRED_REPLICAS
@@ -43,7 +39,7 @@ class MetricsProvider:
     """Answers metric requests.
 
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
-    of the namespace. `unsynced_reason` says which caches are still being filled. `now` is the API server's time. An
+    of the namespace. `unsynced_reason` says which caches are still being filled. `now` is this machine's time. An
     assessment older than 90 s is not served.
     """
 
@@ -79,16 +75,22 @@ class MetricsProvider:
             rows = await self._of_objects(request)
         return await metric_list(request.group, request.version, rows)
 
+    async def live_decision(self, request: RequestInfo) -> LiveDecision:
+        """The decision that the policy of the request has at this moment, with what it is made from.
+
+        Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
+        """
+        [view] = await policy_metrics.of_objects(self._fresh_index(request.namespace), request)
+        return await self._decision(view)
+
     async def _of_objects(self, request: RequestInfo) -> list[Row]:
         views = await policy_metrics.of_objects(self._fresh_index(request.namespace), request)
-        # The HPA shows the policy's name beside the error if it asked by that name.
-        names_policy = request.resource == POLICIES_RESOURCE
         reads = asyncio.Semaphore(_SCALE_READS)
 
         async def row(view: PolicyView) -> Row | None:
             try:
                 async with reads:
-                    value = await self._value(view, request.metric, names_policy=names_policy)
+                    value = await self._value(view, request)
             except StatusError:
                 if request.name == ALL_OBJECTS:  # HPAs never request listings of policies or targets
                     return None
@@ -104,10 +106,10 @@ class MetricsProvider:
         query = self._synced_index(request.namespace).snapshot.queries.get(request.metric)
         if query is not None:
             return await pod_metrics.as_external(query, request, self._now())
-        metric, rows = request.metric, list[Row]()
+        rows = []
         for view in await policy_metrics.of_series(self._fresh_index(request.namespace), request):
-            value = await self._value(view, metric)
-            rows.append(external_row(metric, policy_metrics.series_labels(view, metric), value))
+            labels = policy_metrics.series_labels(view, request.metric) or {}
+            rows.append(external_row(request.metric, labels, await self._value(view, request)))
         return rows
 
     def _synced_index(self, namespace: str) -> SnapshotIndex:
@@ -123,34 +125,29 @@ class MetricsProvider:
             raise unavailable(sentence)
         return index
 
-    async def _value(self, view: PolicyView, metric: str, *, names_policy: bool = False) -> Value:
-        self._check_fresh(view)
-        if metric != DESIRED_REPLICAS:
-            return policy_metrics.metric_value(view, metric)
+    async def _value(self, view: PolicyView, request: RequestInfo) -> Value:
+        if request.metric != DESIRED_REPLICAS:
+            self._check_fresh(view)
+            return policy_metrics.metric_value(view, request.metric)
         decision = (await self._decision(view)).decision
-        return policy_metrics.desired_replicas(view, decision, names_policy=names_policy)
+        if decision.served is None:
+            sentence = decision.error or "no decision"
+            # The HPA shows the policy's name beside the error if it asked by that name.
+            raise unavailable(sentence if request.resource == POLICIES_RESOURCE else f"{name_of(view)}: {sentence}")
+        sampled_at = policy_metrics.sampled_at(view, policy_metrics.require_assessment(view))
+        return Value(milli_text(decision.served), sampled_at)
 
     def _check_fresh(self, view: PolicyView) -> None:
         if sentence := self._stale_reason(Key(view.policy.namespace, view.policy.name)):
             raise unavailable(sentence)
         if view.assessment is not None and self._now() - view.assessment.at > _MAX_ASSESSMENT_AGE:
-            at = time_text(view.assessment.at)
-            raise unavailable(f"{policy_metrics.name_of(view)} was last assessed at {at}")
-
-    async def live_decision(self, request: RequestInfo) -> LiveDecision:
-        """The decision that the policy of the request has at this moment, with what it is made from.
-
-        Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
-        """
-        [view] = await policy_metrics.of_objects(self._fresh_index(request.namespace), request)
-        self._check_fresh(view)
-        return await self._decision(view)
+            raise unavailable(f"{name_of(view)} was last assessed at {time_text(view.assessment.at)}")
 
     async def _decision(self, view: PolicyView) -> LiveDecision:
+        self._check_fresh(view)
         assessment = policy_metrics.require_assessment(view)
         if view.bounds is None or not view.scale_path:
-            name = f"{view.policy.namespace}/{view.policy.name}"
-            raise unavailable(f"the HPA or the scale target of {name} is not known yet")
+            raise unavailable(f"the HPA or the scale target of {name_of(view)} is not known yet")
         try:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:

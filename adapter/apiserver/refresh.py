@@ -19,29 +19,16 @@ _log = structlog.get_logger(__name__)
 class Refresher:
     """Calls `action` every `seconds`; sooner, with back-off from a second on, while it fails; at once after `wake`.
 
-    A failure is passed to `failed`, logged as `event` with the `details` when it is a new one, and kept as `error`
-    until a call succeeds.
+    A failure is passed to `failed`, logged as `event` when it is a new one, and kept as `error` until a call succeeds.
     """
 
     def __init__(
-        self,
-        action: Callable[[], Awaitable[None]],
-        seconds: float,
-        event: str,
-        failed: Callable[[], object],
-        **details: str,
+        self, action: Callable[[], Awaitable[None]], seconds: float, event: str, failed: Callable[[], object]
     ) -> None:
         self.error: str | None = None
-        self._action = action
-        self._seconds = seconds
-        self._event = event
-        self._failed = failed
-        self._details = details
+        self._action, self._seconds, self._event, self._failed = action, seconds, event, failed
         self._woken = asyncio.Event()
-
-    def wake(self) -> None:
-        """Call the action at once."""
-        self._woken.set()
+        self.wake = self._woken.set
 
     async def run(self) -> None:
         """Repeat until cancelled."""
@@ -54,7 +41,7 @@ class Refresher:
             except (SourceError, ServingError, msgspec.MsgspecError, OSError, ValueError) as error:
                 self._failed()
                 if str(error) != self.error:
-                    _log.warning(self._event, error=str(error), **self._details)
+                    _log.warning(self._event, error=str(error))
                 self.error = str(error)
                 spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads replicas, guards nothing
                 seconds = exponential(retries, _FIRST_RETRY, seconds) * spread

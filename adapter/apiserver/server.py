@@ -15,7 +15,7 @@ import structlog
 from aiohttp import HttpVersion11, web
 
 from adapter.apiserver import decision_document, discovery
-from adapter.apiserver.authentication import Authenticator, RequestheaderConfig, RequestheaderWatch
+from adapter.apiserver.authentication import Authenticator
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.certificates import CertificateManager
 from adapter.apiserver.door import Door
@@ -82,25 +82,23 @@ class ApiServer:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.started = asyncio.Event()
+        self.started, self._tls_changed = asyncio.Event(), asyncio.Event()
         self.certificates = CertificateManager(
             session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
         )
-        self._requestheader = RequestheaderWatch(session, metrics, self._apply_config, seconds=timing.requestheader)
-        self._authenticator = Authenticator(metrics, wall)
+        self._authenticator = Authenticator(session, metrics, self._tls_changed.set, wall, seconds=timing.requestheader)
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         self._upstreams = upstreams
         self._external = settings.external_metrics
-        self._tls_changed = asyncio.Event()
         self._grace_seconds = timing.grace
         self._errors = metrics.errors
         self._duration = functools.cache(metrics.api_requests.labels)
         self.ready: dict[str, Check] = {
             "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
             "certificate": self.certificates.check,
-            "authentication": self._requestheader.check,
+            "authentication": self._authenticator.check,
             "tls": self._tls_check,
         }
         self.warnings: dict[str, Check] = {"authorization": self._authorizer.warning}
@@ -133,7 +131,7 @@ class ApiServer:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.door.run(http), name="door")
                 tasks.create_task(self.certificates.run(), name="certificate")
-                tasks.create_task(self._requestheader.run(), name="front proxy")
+                tasks.create_task(self._authenticator.run(), name="front proxy")
                 tasks.create_task(self._follow_tls(), name="tls")
         finally:
             http.pre_shutdown()
@@ -178,7 +176,7 @@ class ApiServer:
             return await decision_document.answer(self._provider, info)
         if is_metric:
             return await self._provider.answer(info)
-        listed = self._upstreams.listed(info.group, info.version)
+        listed = self._upstreams.listed(info.group)
         document = discovery.document(info, self._provider.index, listed)
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
@@ -190,10 +188,6 @@ class ApiServer:
         if error.code == HTTPStatus.UNAUTHORIZED:
             answer.force_close()  # its certificate may have expired, or its CA been removed, while the connection lives
         return answer
-
-    def _apply_config(self, config: RequestheaderConfig) -> None:
-        self._authenticator.config = config
-        self._tls_changed.set()
 
     async def _follow_tls(self) -> None:
         """Replace the TLS context whenever the certificate or the front proxy's CA changes."""

@@ -1,17 +1,13 @@
 """Errors that are answered as a Kubernetes `Status`, with a message the reader can act on."""
 
+from functools import partial
 from http import HTTPStatus
 
 import msgspec
 
 
 class ServingError(Exception):
-    """Root of this room's errors.
-
-    ServingError
-    ├── StatusError                an error answer: code, reason, message
-    └── CertificateError           a certificate, key or CA cannot be used; the message says which and why
-    """
+    """Root of this room's errors: StatusError and CertificateError."""
 
 
 class CertificateError(ServingError):
@@ -43,25 +39,11 @@ class StatusError(ServingError):
         self.details = {key: text for key, text in (("name", name), ("group", group), ("kind", kind)) if text}
 
 
-def bad_request(message: str) -> StatusError:
-    return StatusError(HTTPStatus.BAD_REQUEST, message)
-
-
-def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """401."""
-    return StatusError(HTTPStatus.UNAUTHORIZED, message)
-
-
-def not_found(message: str, *, kind: str = "", group: str = "", name: str = "") -> StatusError:
-    return StatusError(HTTPStatus.NOT_FOUND, message, kind=kind, group=group, name=name)
-
-
-def not_allowed(message: str) -> StatusError:
-    return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, message)
-
-
-def unavailable(message: str) -> StatusError:
-    return StatusError(HTTPStatus.SERVICE_UNAVAILABLE, message)
+bad_request = partial(StatusError, HTTPStatus.BAD_REQUEST)
+unauthorized = partial(StatusError, HTTPStatus.UNAUTHORIZED)
+not_found = partial(StatusError, HTTPStatus.NOT_FOUND)
+not_allowed = partial(StatusError, HTTPStatus.METHOD_NOT_ALLOWED)
+unavailable = partial(StatusError, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def encode_status(error: StatusError) -> bytes:

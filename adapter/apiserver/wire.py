@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from adapter.apiserver.discovery import LIST_KINDS
+from adapter.kube.selectors import LabelSelector
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.times import format_time
 
@@ -49,6 +50,12 @@ def external_row(metric: str, labels: Mapping[str, str], value: Value) -> Row:
 def _fields(value: Value, window: str) -> Row:
     fields: Row = {"timestamp": _timestamp(int(value.at)), "value": value.text}
     return fields if value.window is None else {**fields, window: max(0, round(value.window))}
+
+
+def selected_by(*selectors: LabelSelector | None) -> str:
+    """The selectors of a request in the sentence of an error; empty without any."""
+    texts = " and ".join(repr(str(each)) for each in selectors if each)
+    return f" that {texts} selects" if texts else ""
 
 
 async def metric_list(group: str, version: str, rows: Iterable[Row]) -> bytes:

@@ -107,7 +107,8 @@ def read_files(paths: Iterable[str], plain: Iterable[str] = ()) -> tuple[list[Ma
         try:
             text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            faults.append(FileFault(place=Place(file=file), text=f"it cannot be read: {error}"))
+            why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"it cannot be read: {error}"
+            faults.append(FileFault(place=Place(file=file), text=why))
             continue
         found, wrong = objects_of(text, file, plain)
         if file == "-" and not found and not wrong:

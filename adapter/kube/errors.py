@@ -25,29 +25,25 @@ class KubeError(SourceError):
 class CredentialsError(KubeError):
     """There are no usable credentials; the text names their source, never the secret."""
 
-    reason = "credentials"
-    summary = "the adapter has no usable credentials for the API server"
+    reason, summary = "credentials", "the adapter has no usable credentials for the API server"
 
 
 class Unreachable(KubeError):
     """The API server gave no answer, or an incomplete one."""
 
-    reason = "unreachable"
-    summary = "the API server cannot be reached"
+    reason, summary = "unreachable", "the API server cannot be reached"
 
 
 class TimedOut(Unreachable):
     """The API server did not answer in time, or fell silent in the middle of an answer."""
 
-    reason = "silent"
-    summary = "no answer in time"
+    reason, summary = "silent", "no answer in time"
 
 
 class MalformedAnswer(KubeError):
     """The answer is not what the API promises."""
 
-    reason = "malformed"
-    summary = "the answer is not what the API promises"
+    reason, summary = "malformed", "the answer is not what the API promises"
 
 
 class TooLarge(MalformedAnswer):

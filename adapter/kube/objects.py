@@ -245,21 +245,6 @@ class AnyObjectList(KubeObject, frozen=True):
     items: list[AnyObject] | None = None
 
 
-class _CrdVersion(KubeObject, frozen=True):
-    name: str = ""
-    subresources: dict[str, dict[str, Any] | None] | None = None
-
-
-class _CrdSpec(KubeObject, frozen=True):
-    versions: list[_CrdVersion] = msgspec.field(default_factory=list)
-
-
-class CustomResourceDefinition(KubeObject, frozen=True):
-    """A CRD without its schema."""
-
-    spec: _CrdSpec = _CrdSpec()
-
-
 class ServiceReference(KubeObject, frozen=True):
     """A Service that serves an API group."""
 

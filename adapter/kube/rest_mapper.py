@@ -1,13 +1,12 @@
 """Maps a kind to its resource by discovery, and a custom resource to the paths of its scale."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from cachetools import TLRUCache, TTLCache
+from cachetools import TLRUCache
 
 from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, NotFound, UnknownKind, decode_answer
-from adapter.kube.objects import ApiGroupList, ApiResourceList, CustomResourceDefinition
+from adapter.kube.objects import AnyObject, ApiGroupList, ApiResourceList
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
@@ -19,17 +18,13 @@ MISS_SECONDS = 30.0
 HIT_SECONDS = 600.0
 """A kind that was found is looked up again after this."""
 
-LISTING_SECONDS = 10.0
-"""Kinds share a discovery document for this long, so that many unknown kinds cost no more requests than a few."""
-
 _MOST_KINDS = 1000
-_MISSING = b"missing"
 _CERTAIN = {"": "v1", "apps": "apps/v1"}
 """Groups of which every API server serves exactly this version."""
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
 _BUILT_IN = {"replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps"}
 _GROUPS, _RESOURCES = Decoder(ApiGroupList), Decoder(ApiResourceList)
-_CRD = Decoder(CustomResourceDefinition)
+_CRD = Decoder(AnyObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +61,7 @@ class RestMapper:
             ttu=lambda _, found, now: now + (MISS_SECONDS if isinstance(found, str) else HIT_SECONDS),
             timer=session.monotonic,
         )
-        self._flights: SingleFlight[str, bytes | None] = SingleFlight()
-        self._documents: TTLCache[str, bytes | None] = TTLCache(_MOST_KINDS, LISTING_SECONDS, timer=session.monotonic)
+        self._flights: SingleFlight[tuple[str, str], RestMapping | str] = SingleFlight()
 
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """The mapping of a kind; `anew`: not a cached one.
@@ -80,7 +74,7 @@ class RestMapper:
         key = (api_version, kind)
         found = None if anew else self._known.get(key)
         if found is None:
-            found = self._known[key] = await self._discover(api_version, kind)
+            found = self._known[key] = await self._flights.join(key, lambda: self._discover(api_version, kind))
         if isinstance(found, str):
             raise UnknownKind(found)
         return found
@@ -94,8 +88,7 @@ class RestMapper:
 
     def forget(self, api_version: str, kind: str) -> None:
         """Drops a kind: it may be gone, or served in another way."""
-        if self._known.pop((api_version, kind), None) is not None:
-            self._documents.clear()
+        self._known.pop((api_version, kind), None)
 
     async def _discover(self, api_version: str, kind: str) -> RestMapping | str:
         version = await self._served_version(api_version)
@@ -112,14 +105,9 @@ class RestMapper:
         if has_scale and GroupVersionResource(version, resource.name).name not in _BUILT_IN:
             paths, hint = await self._custom_paths(resource.name, version)
         return RestMapping(
-            version,
-            resource.name,
-            kind=resource.kind,
-            namespaced=resource.namespaced,
-            has_scale=has_scale,
-            paths=paths,
-            hint=hint,
-        )
+            version, resource.name, kind=resource.kind, namespaced=resource.namespaced, has_scale=has_scale,
+            paths=paths, hint=hint,
+        )  # fmt: skip
 
     async def _served_version(self, api_version: str) -> str | None:
         """The version itself if it is served, else the group's first; None where there is no such group.
@@ -135,17 +123,11 @@ class RestMapper:
         return api_version if api_version in same else next(iter(same), None)
 
     async def _document(self, path: str) -> bytes | None:
-        """A discovery document, None where it is not there; kept for LISTING_SECONDS."""
-        body = self._documents.get(path, _MISSING)
-        return await self._flights.join(path, partial(self._fetch, path)) if body is _MISSING else body
-
-    async def _fetch(self, path: str) -> bytes | None:
+        """A discovery document, None where it is not there."""
         try:
-            body: bytes | None = await self._session.get(path)
+            return await self._session.get(path)
         except NotFound:
-            body = None
-        self._documents[path] = body
-        return body
+            return None
 
     async def _custom_paths(self, plural: str, api_version: str) -> tuple[ScalePaths | None, str]:
         """Where a custom resource keeps its scale by its definition, and why that is unknown."""
@@ -156,8 +138,10 @@ class RestMapper:
             return None, ""  # served by another API server: only the live scale then
         except Forbidden as error:
             return None, _UNREAD.format(error.message.rstrip("."))
-        for each in decode_answer(_CRD.decode, body, "CustomResourceDefinition").spec.versions:
-            if each.name == version and each.subresources and (scale := each.subresources.get("scale")):
+        definition = decode_answer(_CRD.decode, body, "CustomResourceDefinition").spec or {}
+        for each in definition.get("versions") or ():
+            scale = (each.get("subresources") or {}).get("scale")
+            if each.get("name") == version and scale:
                 count, status = scale.get("specReplicasPath", ""), scale.get("statusReplicasPath", "")
                 return ScalePaths(count, status, scale.get("labelSelectorPath", "")), ""
         return None, ""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import email.utils
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC
 from typing import Self, TypedDict, Unpack
@@ -33,6 +34,8 @@ _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
+_TURNS_TO_END = 2
+"""Turns of the loop from the abort of a TLS connection to its end: the socket closes in the first."""
 
 
 class RequestOptions(TypedDict, total=False):
@@ -73,6 +76,8 @@ class Session:
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
         self._keeper = CredentialKeeper(load, monotonic)
         self._metrics = metrics or Metrics()
+        self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+        """Connections of the answers so far that may still be open."""
         self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
         self._http = aiohttp.ClientSession(
             connector=self._connector,
@@ -99,7 +104,11 @@ class Session:
         """Closes the connections at once, those of given up requests too."""
         await self._connector.close(abort_ssl=True)
         await self._http.close()
-        await asyncio.sleep(0.01)  # transports end in turns of the loop that aiohttp does not wait for
+        # Not aiohttp's any more: an answer was given up, and its connection waits for the other side's TLS close.
+        for transport in list(self._open):
+            transport.abort()
+        for _ in range(_TURNS_TO_END):
+            await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,7 +203,7 @@ class Session:
         """The answer of any status; after a 401 that of the same request with newer credentials, if there are any."""
 
         async def send(access: ClusterAccess) -> aiohttp.ClientResponse:
-            return await self._http.request(
+            answer = await self._http.request(
                 method,
                 URL(access.server + path),
                 params=params,
@@ -206,6 +215,9 @@ class Session:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=idle),
             )
+            if answer.connection is not None and answer.connection.transport is not None:
+                self._open.add(answer.connection.transport)
+            return answer
 
         access = await self._keeper.current()
         answer = await send(access)

@@ -20,7 +20,9 @@ MEDIANS_SECONDS = 3600.0
 TARGETS_SECONDS = 3600.0
 """A value that reads fewer scrape targets than in this time is not whole: some of them may be down."""
 OTHERS = ""
-"""The key of the scrape targets that are none of the target's own pods."""
+"""The key of the scrape targets that are none of the target's own pods; the key of a total's own last sample."""
+READ = "/"
+"""The key of the number of the target's own pods that a total reads."""
 GAP_POLLS = 2.2
 """Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -81,7 +83,8 @@ class MetricMemory:
     """The memory of one metric: pods' last samples by UID, and since when usage is beyond a watermark.
 
     `medians`: the median number of samples in the windows of the pods in service, of an hour, with their times.
-    `targets`: the largest numbers of scrape targets of an hour, by UID of pods with several, and of all OTHERS.
+    `targets`: the largest numbers of scrape targets of an hour, by UID of pods with several, and of all OTHERS; and how
+    many own pods a total has READ.
     `own`: the names and addresses of the target's own pods in the answers of that hour, with their last times.
     """
 
@@ -98,7 +101,7 @@ class MetricMemory:
         for key in {*numbers, *self.targets}:
             number = numbers.get(key, 0)
             kept = [one for one in self.targets.get(key, ()) if now - one[0] <= TARGETS_SECONDS and one[1] > number]
-            if kept or number > (key != OTHERS):  # a pod whose only target is down has no sample at all
+            if kept or number > (key not in {OTHERS, READ}):  # a pod whose only target is down has no sample at all
                 after[key] = (*kept, (now, number))
         return after
 

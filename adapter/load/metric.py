@@ -7,13 +7,14 @@ from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Total, Verdict
 from adapter.load.bounds import Loads, Sums, band_of, reading_of, step_down, sums_of, upper_of
-from adapter.load.memory import OTHERS, TARGETS_SECONDS, MetricMemory, lasting
+from adapter.load.memory import OTHERS, READ, TARGETS_SECONDS, LastSample, MetricMemory, lasting
 from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
     absent_container_sentence,
     bound_of,
     counted_total,
+    is_gapless,
     is_service_total,
     lost_targets,
     no_capacity_sentence,
@@ -186,7 +187,7 @@ class _Assessor:
         after = MetricMemory({}, self.before.with_median(median, self.now), own=self.own())
         numbers = self.targets(after.own)
         after = replace(after, targets=self.before.with_targets(numbers, self.now))
-        lost = sum(lost_targets(after.targets, key, number) for key, number in numbers.items())
+        lost = sum(lost_targets(after.targets, key, number) for key, number in numbers.items() if key != READ)
         error: str | None = source_error(metric, source)
         if point is None:
             if source.pods or source.by_pod:
@@ -199,8 +200,10 @@ class _Assessor:
         if is_fresh:
             error = NO_POD_SERVES if groups.running and not all_in and not metric.floor else None
         if point.count == UNCOUNTED:
-            started = self.memory.started_at
-            bound = None if started is not None and self.now - started <= source.window else point.value
+            last = self.before.last.get(OTHERS)
+            bound = point.value if is_gapless(point, last, source, self.now, self.memory.started_at) else None
+            gap_at = 0.0 if last is None else last.gap_before(point.at, source.interval)
+            after = replace(after, last={OTHERS: LastSample(point.at, point.value, gap_at)})
         elif point.count is None or point.count > 1:
             bound = bound_of(point, max((median for _, median in after.medians), default=0))
         serving, doubtful, value = len(groups.serving), len(groups.doubtful), point.value
@@ -233,10 +236,10 @@ class _Assessor:
             gaps=len(groups.young) if band.step is not None else 0,
             left=len(self.memory.left_since(began)),
         )
-        # Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something
-        # else counts their load, such as an ingress.
-        read = sum(not source.targets.keys().isdisjoint((pod.name, *_own_addresses(pod))) for pod in all_in)
-        is_unread = 1 < read < len(all_in) or (read == 1 and len(all_in) == 2)
+        # Where one of several pods is read, as ever in the last hour, it speaks for all, as the leader of a group does;
+        # where none is, something else counts their load, such as an ingress.
+        read, most = numbers[READ], numbers[READ] + lost_targets(after.targets, READ, numbers[READ])
+        is_unread = read < len(all_in) and (most > 1 or read < most or (read == 1 and len(all_in) == 2))
         is_unread = is_unread or lost > 0 or any(groups.in_service[pod.uid] >= began for pod in all_in)
         hold, bounds = HeldBy.MISSING if bound is None or is_unread else None, [Fraction(most, serving or 1)]
         is_whole = not is_unread and bound == value
@@ -252,11 +255,13 @@ class _Assessor:
         return {key: at for key, at in kept.items() if key in self.source.targets}
 
     def targets(self, own: Mapping[str, float]) -> Mapping[str, int]:
-        """How many scrape targets a total is of: those of each own pod by UID, and all others together."""
+        """How many scrape targets a total is of: those of each own pod by UID, all others, and of how many own pods."""
         assert isinstance(self.source, QuerySamples)
         counted = self.source.targets
         others = sum(number for key, number in counted.items() if key not in own)
-        return {pod.uid: counted[pod.name] for pod in self.all_in if pod.name in counted} | {OTHERS: others}
+        read = sum(not counted.keys().isdisjoint((pod.name, *_own_addresses(pod))) for pod in self.all_in)
+        by_pod = {pod.uid: counted[pod.name] for pod in self.all_in if pod.name in counted}
+        return by_pod | {OTHERS: others, READ: read}
 
     def range_of(
         self,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
 
-from adapter.load.memory import LAST_SAMPLE_SECONDS, NEW_METRIC, LastSample, MetricMemory, Numbers
+from adapter.load.memory import GAP_POLLS, LAST_SAMPLE_SECONDS, NEW_METRIC, LastSample, MetricMemory, Numbers
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
@@ -153,10 +153,10 @@ class MetricReader:
 
     def _bound(self, point: Point, remembered: LastSample | None) -> int | None:
         """The most that a pod may have used, which a window with a gap hides; None where nobody can tell."""
-        if point.count == UNCOUNTED:
-            gap_at = 0.0 if remembered is None else remembered.gap_before(point.at, self._source.interval)
-            return None if self._now - max(gap_at, self._started_at or 0.0) <= self._window else point.value
-        return bound_of(point, self._full)
+        if point.count != UNCOUNTED:
+            return bound_of(point, self._full)
+        assert self._query is not None
+        return point.value if is_gapless(point, remembered, self._query, self._now, self._started_at) else None
 
     def lasts(self, samples: Iterable[PodSample], serving: int) -> dict[str, LastSample]:
         """The newest samples that counted, by UID; of all but the first `serving` ones, the largest recent ones.
@@ -198,6 +198,21 @@ class MetricReader:
         if self._is_cpu and (own := _sizes(Capacity.LIMIT, self._metric, [whole])[0]):
             limit = own.larger
         return sizes, lack, limit
+
+
+def is_gapless(
+    point: Point, before: LastSample | None, source: QuerySamples, now: float, started_at: float | None
+) -> bool:
+    """Whether the window of a value has no gap, where nobody can count its samples. `before`: its last sample.
+
+    A gap lasts while answers have no newer sample, and a window reads it for its own length after that. A process
+    knows of none before its start.
+    """
+    asked_at = (now if source.fetched_at is None else source.fetched_at) - source.behind
+    if asked_at - point.at > GAP_POLLS * source.interval:
+        return False
+    gap_at = 0.0 if before is None else before.gap_before(point.at, source.interval)
+    return now - max(gap_at, started_at or 0.0) > source.window
 
 
 def lost_targets(remembered: Mapping[str, Numbers], key: str, number: int) -> int:

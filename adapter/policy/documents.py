@@ -62,6 +62,7 @@ def as_mapping(source: Source) -> Mapping[str, Any]:
 
 def type_fault(error: msgspec.ValidationError) -> Fault:
     """The fault of a value of a wrong type: msgspec's message ends with its path, and names a field that is missing."""
-    advice, _, place = str(error).rstrip("`").partition(" - at `$")
+    advice, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`")
     _, missing, key = advice.rstrip("`").partition("missing required field `")
     return Fault(f"{place}.{key}".strip(".") if missing else place.lstrip("."), None, advice)

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from adapter.runtime.faults import Fault, path_of
+from adapter.runtime.faults import Fault
 
 LARGEST_BYTES = 16 * 2**20
-MOST_YAML_VALUES = 500_000
+MOST_VALUES, DEEPEST = 500_000, 100
 
 _BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
 """libyaml's parser where PyYAML has it, with PyYAML's composer: libyaml's own crashes on deep nesting."""
@@ -22,16 +22,16 @@ _BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafe
 class TextError(Exception):
     """A text is not a usable document; `faults` say why. `document`: the number of the faulty one of several."""
 
-    def __init__(self, *faults: Fault, document: int | None = None) -> None:
-        self.faults, self.document = faults, document
-        super().__init__("; ".join(map(str, faults)))
+    def __init__(self, fault: str, document: int = 0) -> None:
+        self.faults, self.document = (Fault("", None, fault),), document
+        super().__init__(fault)
 
 
 def read_document(text: str) -> Any:
     """The data of a JSON or YAML text. Raises TextError."""
     documents = list(_parsed(text))
     if len(documents) > 1:
-        raise TextError(Fault("", None, "begins a second document (---); give one at a time"))
+        raise TextError("begins a second document (---); give one at a time")
     return documents[0] if documents else None
 
 
@@ -41,7 +41,7 @@ def read_documents(text: str) -> list[Any]:
     try:
         documents.extend(document for document in _parsed(text) if document is not None)
     except TextError as error:
-        raise TextError(*error.faults, document=len(documents)) from error
+        raise TextError(str(error), len(documents)) from error
     return documents
 
 
@@ -53,53 +53,50 @@ def too_large_fault() -> Fault:
 
 def _parsed(text: str) -> Iterator[Any]:
     if len(text) > LARGEST_BYTES:
-        raise TextError(too_large_fault())
+        raise TextError(too_large_fault().advice)
     text = text.removeprefix("\ufeff")
     kind, documents = "YAML", None
     try:
-        try:
-            if text.lstrip()[:1] in {"{", "["}:
-                documents = [json.loads(text, object_pairs_hook=_members)]
-        except ValueError as error:
-            kind = f"JSON ({error}) and no YAML"
+        if text.lstrip()[:1] in {"{", "["}:
+            try:
+                documents = [json.loads(text, object_pairs_hook=_mapping)]
+            except json.JSONDecodeError as error:
+                kind = f"JSON ({error}) and no YAML"
         for document in documents or _Loader(text):
-            json.dumps(document, ensure_ascii=False).encode()  # only what JSON can say; no half of a character
-            if faults := list(_repeated(document)):
-                raise TextError(*faults)
+            _check(document)
             yield document
     except RecursionError:
-        raise TextError(Fault("", None, "is nested more than 100 levels deep; write it flatter")) from None
+        raise TextError(f"is nested more than {DEEPEST} levels deep; write it flatter") from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise TextError(Fault("", None, f"is no {kind}: {' '.join(str(error).split())}")) from error
+        raise TextError(f"is no {kind}: {' '.join(str(error).split())}") from error
 
 
-class _Members(dict[str, Any]):
-    """A mapping that repeats this key."""
-
-    repeated = ""
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(members := dict(pairs)) == len(pairs):
-        return members
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping. Raises TextError for a repeated key."""
     keys = [key for key, _ in pairs]
-    members = _Members(members)
-    members.repeated = next(key for key in keys if keys.count(key) > 1)
-    return members
+    if len(mapping := dict(pairs)) < len(keys):
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise TextError(f"the key {repeated[:80]!r} stands in one mapping more than once; keep one of them")
+    return mapping
 
 
-def _repeated(value: object, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
-    if isinstance(value, _Members):
-        key = value.repeated
-        advice = "is a key that stands here more than once; keep one of them"
-        yield Fault(path_of((*path, key)), value[key], advice)
-    if isinstance(value, dict | list):
-        for place, member in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _repeated(member, (*path, place))
+def _check(document: Any) -> None:
+    """Raises ValueError and TypeError for too many values, and for what JSON cannot hold, as half of a character."""
+    count, rest = 0, [(document, 0)]
+    while rest:
+        value, depth = rest.pop()
+        count += 1
+        if count > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES} values, aliases counted as often as they are used")
+        if depth > DEEPEST:
+            raise RecursionError
+        if isinstance(value, dict | list):
+            rest.extend((each, depth + 1) for each in (value.values() if isinstance(value, dict) else value))
+    json.dumps(document, ensure_ascii=False).encode()
 
 
 class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
-    """PyYAML's safe loader with texts for keys and times, and a limit on values."""
+    """PyYAML's safe loader with texts for keys and times."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  as PyYAML declares it
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -109,24 +106,10 @@ class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
     def __init__(self, text: str) -> None:
         _BASES[-1].__init__(self, text)
         yaml.composer.Composer.__init__(self)
-        self._values = 0
 
     def __iter__(self) -> Iterator[Any]:
         while self.check_data():
             yield self.get_data()
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """The next node. Raises ValueError for too many values, each alias counted as all that it stands for."""
-        event: Any = self.peek_event()
-        before, is_alias = self._values, isinstance(event, yaml.AliasEvent)
-        # A node that is not complete has no size: an alias within it stands for an endless value.
-        self._values += getattr(self.anchors.get(event.anchor), "size", MOST_YAML_VALUES) if is_alias else 1
-        if self._values > MOST_YAML_VALUES and not (is_alias and event.anchor not in self.anchors):
-            raise ValueError(f"it holds more than {MOST_YAML_VALUES} values, aliases counted as often as they are used")
-        node = super().compose_node(parent, index)
-        if not is_alias:
-            node.size = self._values - before
-        return node
 
     def construct_undefined(self, node: Any) -> Any:
         """Nothing: raises ValueError."""
@@ -134,13 +117,12 @@ class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
         """The mapping, its keys as they are written; what `<<` brings repeats no key."""
-        own = [(key, value) for key, value in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        if not all(isinstance(key, yaml.ScalarNode) for key, _ in own):
+        own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        if not all(isinstance(key, yaml.ScalarNode) for key in own):
             raise ValueError(f"line {node.start_mark.line + 1}: a key must be a text, not a mapping or list")
+        _mapping([(key.value, None) for key in own])
         self.flatten_mapping(node)
-        merged = {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
-        repeats = len({key.value for key, _ in own}) < len(own)
-        return _members([(key.value, merged[key.value]) for key, _ in own]) if repeats else merged
+        return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 
 
 _Loader.add_constructor(None, _Loader.construct_undefined)

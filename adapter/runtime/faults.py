@@ -32,12 +32,7 @@ class Fault:
 
 
 class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and PolicyError, never raised itself
-    """A document cannot be used; `faults` lists all its faults.
-
-    FaultyDocument
-    ├── SettingsError   the adapter's own configuration file (adapter.settings)
-    └── PolicyError     a WatermarkPolicy or an HPA (adapter.policy)
-    """
+    """A document cannot be used; `faults` lists all its faults."""
 
     def __init__(self, faults: Iterable[Fault], title: str = "") -> None:
         self.faults = tuple(faults)

@@ -190,6 +190,10 @@ def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
         raise _unusable(str(error)) from error
 
 
+def _unusable(why: str) -> SourceUnreachable:
+    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
+
+
 def tls_context(access: Access) -> ssl.SSLContext:
     """The TLS context of an access. Reads files. Raises OSError (ssl.SSLError among them)."""
     context = ssl.create_default_context(cafile=access.ca_file or None, cadata=access.ca or None)
@@ -222,26 +226,15 @@ def credentials(access: Access) -> dict[str, str]:
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     elif access.bearer_token_file:
         headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
-    for name, file in access.secret_headers.items():
-        headers[name] = secret(file)
-    for name, file in access.header_files.items():
-        try:
-            headers[name] = value = secret(file)
-        except OSError as error:
-            raise ValueError(f"headerFiles, {name}: cannot use {file}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise ValueError(f"headerFiles, {name}: {error}") from error
+    for name, file in {**access.secret_headers, **access.header_files}.items():
+        headers[name] = value = secret(file)
         if not value or not value.isascii() or not value.isprintable():
             # The value is not shown: it may be a secret.
             fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
-            raise ValueError(f"headerFiles, {name}: {file} {fault}; write the header's value alone into it")
+            raise ValueError(f"header {name}: {file} {fault}; write the header's value alone into it")
     return headers
 
 
 def error_text(error: Exception) -> str:
     """The text of a connection's error, equal for equal errors; never empty."""
     return _TLS.sub("", str(error)) or type(error).__name__
-
-
-def _unusable(why: str) -> SourceUnreachable:
-    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)

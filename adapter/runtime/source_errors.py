@@ -1,17 +1,5 @@
 """The errors of load sources, registries and the API server: one tree, each error with two texts.
 
-SourceError                     any failure of a source; also the base of `adapter.kube.errors`
-├── SourceUnreachable           no answer, or not all of it: connection, TLS, deadline, files with credentials
-├── SourceFailing               the source reports trouble of its own (no leader, 5xx, 429), or a partial answer
-├── NotAuthenticated            the source rejects the credentials: wrong or expired password, token, signature
-├── NotAllowed                  the credentials are valid and lack the right to this answer
-├── QueryRejected               the source refuses this question: status error, 4xx, a redirect
-├── UnknownService              the registry answers, and has no service of that name
-├── WrongAnswer                 an answer that breaks the protocol: no JSON, another shape
-│   ├── WrongRegistryAnswer     the same from a registry
-│   └── AnswerTooLarge          an answer larger than its source's limit
-└── MissingExtra                the package that speaks the registry's protocol is not installed
-
 `str(error)` is for the log, `effective-load check` and readers of `/readyz`: it may name addresses and settings,
 and quote the server. `error.public` is for a policy's status, Events, notifications and answers of the metrics API: it
 names the kind of fault alone, and is written by this program, never by the server.
@@ -51,62 +39,55 @@ class SourceError(Exception):
 
 
 class SourceUnreachable(SourceError):
-    """The source gave no answer, or not all of it."""
+    """No answer, or not all of it: connection, TLS, deadline, files with credentials."""
 
-    reason = "unreachable"
-    summary = "cannot be reached"
+    reason, summary = "unreachable", "cannot be reached"
 
 
 class SourceFailing(SourceError):
-    """The source reports trouble of its own, or a partial answer."""
+    """The source reports trouble of its own (no leader, 5xx, 429), or a partial answer."""
 
-    reason = "failing"
-    summary = "is in trouble itself"
+    reason, summary = "failing", "is in trouble itself"
 
 
 class NotAuthenticated(SourceError):
-    """The source rejects the credentials."""
+    """The source rejects the credentials: wrong or expired password, token, signature."""
 
-    reason = "unauthenticated"
-    summary = "does not accept the adapter's credentials"
+    reason, summary = "unauthenticated", "does not accept the adapter's credentials"
 
 
 class NotAllowed(SourceError):
-    """The credentials lack the right to this answer."""
+    """The credentials are valid and lack the right to this answer."""
 
-    reason = "forbidden"
-    summary = "does not let the adapter read this service"
+    reason, summary = "forbidden", "does not let the adapter read this service"
 
 
 class QueryRejected(SourceError):
-    """The source refuses this question."""
+    """The source refuses this question: status error, 4xx, a redirect."""
 
-    reason = "rejected"
-    summary = "the query is rejected"
+    reason, summary = "rejected", "the query is rejected"
 
 
 class UnknownService(SourceError):
-    """The registry has no service of that name."""
+    """The registry answers, and has no service of that name."""
 
-    reason = "unknown"
-    summary = "knows no such service; check its name, namespace and group"
+    reason, summary = "unknown", "knows no such service; check its name, namespace and group"
 
 
 class WrongAnswer(SourceError):
-    """The answer breaks the protocol."""
+    """An answer that breaks the protocol: no JSON, another shape."""
 
-    reason = "malformed"
-    summary = "the answer is not what is expected of this source"
+    reason, summary = "malformed", "the answer is not what is expected of this source"
 
 
 class WrongRegistryAnswer(WrongAnswer):
-    """A registry's answer breaks the protocol."""
+    """The same from a registry."""
 
     summary = "the answer is not what is expected of this registry"
 
 
 class AnswerTooLarge(WrongAnswer):
-    """The answer is larger than its source's limit."""
+    """An answer larger than its source's limit."""
 
     summary = "the answer is larger than its limit"
 

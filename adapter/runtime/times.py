@@ -2,25 +2,21 @@
 
 from datetime import UTC, datetime
 
-_SAFE_YEARS = range(2, 9999)
-"""A moment in these years is in the years 1 to 9999 in UTC, whatever its offset."""
-
 
 def parse_time(text: object) -> float | None:
     """Epoch seconds of an RFC 3339 time with an offset; digits beyond microseconds are cut.
 
     None for anything else, including a time before the year 1 or after 9999 in UTC, which cannot be written back.
     """
-    if not isinstance(text, str):
-        return None
     try:
-        moment = datetime.fromisoformat(text)
-        seconds = moment.timestamp()
-        if moment.year not in _SAFE_YEARS:
-            datetime.fromtimestamp(seconds, UTC)
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+        if moment is None or moment.tzinfo is None:
+            return None
+        seconds = moment.astimezone(UTC).timestamp()
+        datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError):
         return None
-    return seconds if moment.tzinfo is not None else None
+    return seconds
 
 
 def format_time(seconds: float) -> str:

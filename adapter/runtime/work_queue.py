@@ -70,10 +70,10 @@ class DelayQueue(Generic[K]):
         self._clock = clock
         self._spacing = spacing
         self._heap: list[tuple[float, int, K]] = []
-        self._queued: dict[K, tuple[float, int]] = {}
-        """When each queued key is due, and the number of its heap item. Any other item of it was replaced."""
+        self._queued: dict[K, float] = {}
+        """When each queued key is due. Any heap item with another time was replaced."""
         self._popped_at: dict[K, float] = {}
-        self._added = 0
+        self._order = itertools.count()
         self._changed = asyncio.Event()
 
     def add(self, key: K, *, expedited: bool = False) -> None:
@@ -91,17 +91,15 @@ class DelayQueue(Generic[K]):
 
     def _add_at(self, key: K, at: float, spacing: float) -> None:
         due_at = max(at, self._popped_at.get(key, -math.inf) + spacing)
-        if key in self._queued and self._queued[key][0] <= due_at:
-            return
-        self._added += 1
-        self._queued[key] = due_at, self._added
-        heapq.heappush(self._heap, (due_at, self._added, key))
-        self._changed.set()
+        if due_at < self._queued.get(key, math.inf):
+            self._queued[key] = due_at
+            heapq.heappush(self._heap, (due_at, next(self._order), key))
+            self._changed.set()
 
     @property
     def ready(self) -> bool:
         """Whether a key is due."""
-        while self._heap and self._queued.get(self._heap[0][2]) != self._heap[0][:2]:
+        while self._heap and self._queued.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return bool(self._heap) and self._heap[0][0] <= self._clock()
 
@@ -109,7 +107,7 @@ class DelayQueue(Generic[K]):
         """Remove and return the key that is due for longest; None if none is due yet."""
         if not self.ready:
             return None
-        _, _, key = heapq.heappop(self._heap)
+        key = heapq.heappop(self._heap)[2]
         del self._queued[key]
         self._popped_at[key] = self._clock()
         return key

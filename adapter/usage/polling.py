@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
@@ -52,12 +52,10 @@ class AheadDates:
 
 
 class Result(Protocol):
-    """The answer to one poll, at `fetched_at` (epoch seconds)."""
+    """The answer to one poll, at `fetched_at` (epoch seconds). Equal ones say the same, whenever they were fetched."""
 
     @property
     def fetched_at(self) -> float: ...
-    def same(self, other: Any) -> bool:
-        """Whether another result says the same."""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -153,8 +151,7 @@ class Poller(Generic[K, R]):
             began, last = loop.time(), self.state(key)
             is_first = key not in self._states
             state = self._states[key] = await self._polled(key, last)
-            is_same = state.result is last.result or (state.result is not None and state.result.same(last.result))
-            if is_first or last.cause != state.cause or not is_same:
+            if is_first or last.cause != state.cause or last.result != state.result:
                 self._on_change(key)
             interval = self._interval(key)
             delay = interval * share

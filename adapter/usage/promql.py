@@ -7,14 +7,19 @@ inputs' newest samples, and for the number of samples in each window: one answer
 
 import bisect
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import promql_parser as ast
 
-INPUT_LABEL = "effective_load_input"
-"""The label of those series of `question` that are not values: `time` or `count`, and a number."""
+INPUT_PREFIX = "effective_load_"
+INPUT_LABEL = INPUT_PREFIX + secrets.token_hex(8)
+"""The label of those series of `question` that are not values: `time` or `count`, and a number.
+
+A tenant's exporter may write any label, and a query without an aggregation keeps it, so nobody can guess this one.
+"""
 
 TARGET_LABELS = ("job", "instance")
 """The labels that name a scrape target."""

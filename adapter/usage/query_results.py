@@ -173,22 +173,16 @@ class QueryResult:
     """
 
     by_pod: bool
-    fetched_at: float
+    fetched_at: float = field(compare=False)
     series: Mapping[str, SeriesList] = field(default_factory=dict)
-    pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict, compare=False)  # of `series`
     counted: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    ahead: float = 0.0
+    ahead: float = field(default=0.0, compare=False)
     agreed: bool = False
-
-    def same(self, other: "QueryResult | None") -> bool:
-        """Whether both have the same values, times, counts and faults."""
-        return other is not None and all(
-            getattr(self, name) == getattr(other, name) for name in ("faults", "unusable", "series", "held", "targets")
-        )
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
         """The samples for a service in this namespace, never those of another namespace."""
@@ -241,8 +235,11 @@ def build_result(
     series: defaultdict[str, list[Series]] = defaultdict(list)
     pods: defaultdict[str, dict[str, Point]] = defaultdict(dict)
     unusable: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    numbers = Counter(place for _, place, _ in answer.values)
     for text, place, value in answer.values:
         namespace, pod = place
+        if by_pod and all(place) and numbers[place] > 1:
+            unusable[namespace][pod] = f"several series ({_advice(query)})"
         try:
             nano = sample_nano(value)
         except QuantityError:
@@ -253,7 +250,7 @@ def build_result(
             count = answer.count(place) if agreed else UNCOUNTED
             point = Point(ahead.clamped(text, at), nano, count)
             series[namespace].append(Series(text, pod, point))
-            if by_pod and namespace and pod:
+            if by_pod and all(place) and numbers[place] == 1:
                 pods[namespace].setdefault(pod, point)
     return QueryResult(
         by_pod=by_pod,
@@ -293,16 +290,15 @@ def _described(value: str) -> str:
     return "NaN" if math.isnan(number) else "a negative value" if number < 0 else "a value that is too large"
 
 
+def _advice(query: InstantQuery) -> str:
+    return f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
+
+
 def _faults(query: InstantQuery, answer: Answer, *, by_pod: bool, are_undated: bool) -> dict[str, str]:
     """Why the result is unusable, by namespace."""
-    write = f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
-    faults: dict[str, str] = {}
+    write, faults = _advice(query), dict[str, str]()
     if by_pod:
-        seen: set[Place] = set()
-        for _, place, _ in answer.values:
-            if all(place) and place in seen:
-                faults[place[0]] = f"answers several series of pod {place[1]}; {write}"
-            seen.add(place)
+        seen = {place for _, place, _ in answer.values}
         # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
         namespaces = {namespace for namespace, _ in seen}
         for namespace in namespaces - {namespace for namespace, pod in seen if pod} - {""}:

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -155,16 +155,7 @@ class _NamespaceUsage:
     """The last samples of a namespace."""
 
     pods: Mapping[str, PodUsage]
-    fetched_at: float
-
-    def same(self, other: "_NamespaceUsage | None") -> bool:
-        """Whether both have samples of the same times."""
-        return other is not None and self.times == other.times
-
-    @property
-    def times(self) -> dict[str, float]:
-        """The time of each pod's sample."""
-        return {name: usage.at for name, usage in self.pods.items()}
+    fetched_at: float = field(compare=False)
 
 
 class ResourceMetrics:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adapter.usage.promql import INPUT_LABEL
+from adapter.usage.promql import INPUT_PREFIX
 from lab.chaos.proxies import Falsify, FalsifyingProxy
 from lab.chaos.scene import Scene, freeze, thaw
 from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
@@ -242,7 +242,8 @@ def _other(value: Callable[[float], str] = str, seconds: float = 0.0, step: int 
 
     def falsify(asked: str, answer: Any) -> Any:
         for series in list(_series(answer))[::step]:
-            former, asks = float(series["value"][1]), series["metric"].get(INPUT_LABEL, "")
+            former, labels = float(series["value"][1]), series["metric"].items()
+            asks = next((mark for label, mark in labels if label.startswith(INPUT_PREFIX)), "")
             if not asks.startswith("count"):
                 series["value"][1] = str(former + seconds) if asks else value(former)
         for pod in list(_pods(asked, answer))[::step]:

@@ -10,8 +10,7 @@ import msgspec
 from aiohttp import web
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-SECRETS = "/api/v1/namespaces/adapter/secrets"
-SECRET = f"{SECRETS}/effective-load-tls"
+SECRET = "/api/v1/namespaces/adapter/secrets/effective-load-tls"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -36,6 +35,7 @@ class Cluster:
         self.waiting = asyncio.Event()
         self._version = 0
         self._changed = asyncio.Condition()
+        self.put(SECRET, {"type": "Opaque", "metadata": {"labels": {"app": "x"}}})  # as the manifests make it
 
     def put(self, path: str, body: Object) -> None:
         self._version += 1
@@ -105,14 +105,9 @@ class Cluster:
 
     def _object(self, request: web.Request, body: bytes) -> web.Response:
         path = request.path
-        if request.method == "POST":
-            path = f"{path}/{msgspec.json.decode(body)['metadata']['name']}"
-            if path in self.objects:
-                return _status(409, "AlreadyExists", f"{path} already exists")
-            self.put(path, msgspec.json.decode(body))
-        elif path not in self.objects:
+        if path not in self.objects:
             return _status(404, "NotFound", f"{path} not found")
-        elif request.method == "PATCH":
+        if request.method == "PATCH":
             return self._patch(path, msgspec.json.decode(body), request.content_type)
         return web.json_response(self.objects[path])
 

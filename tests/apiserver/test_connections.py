@@ -63,7 +63,7 @@ async def test_files_given_are_served_and_reloaded_under_standing_connections(
         assert shown(other) == second
         assert (await asked(wire, REQUEST)).startswith(b"HTTP/1.1 200"), "it changes under standing connections"
         drop(wire, other)
-    assert SECRET not in cluster.objects
+    assert "data" not in cluster.objects[SECRET]
 
 
 async def test_no_connection_is_lost_while_certificates_change(service: Service, proxy: trustme.LeafCert) -> None:
@@ -86,7 +86,7 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     asking = [asyncio.create_task(keep_asking(stop)) for _ in range(4)]
     for _ in range(20):
         served = service.server.door.in_use
-        service.cluster.objects.pop(SECRET, None)
+        service.cluster.put(SECRET, {})
         await eventually(lambda served=served: service.server.door.in_use != served)  # type: ignore[misc]
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20

@@ -63,7 +63,7 @@ async def test_each_selected_series_has_its_labels_and_value(
 
 
 ILL = view("c", target="c", problem=Problem(404, "NotFound", "HPA c does not exist"))
-HOW = "selects no WatermarkPolicy in namespace shop; select one by its name: matchLabels: {policy: NAME}"
+HOW = "selects; select one by its name: matchLabels: {policy: NAME}"
 OLD = time_text(NOW - 91)
 LATE = f"query depth was last answered at {time_text(NOW - 95)}, the limit is 90 s"
 
@@ -78,13 +78,7 @@ LATE = f"query depth was last answered at {time_text(NOW - 95)}, the limit is 90
         (two(), "effective_cpu?labelSelector=policy%3Dc", 404, HOW),
         (snapshot(view("b", namespace="other")), "desired_replicas?labelSelector=policy%3Db", 404, HOW),
         (snapshot(view("a", target="a"), ILL), "effective_cpu", 404, "HPA c does not exist"),
-        (
-            snapshot(view(), queries=[query("depth", by_pod=False)]),
-            "nope",
-            404,
-            "there are depth, desired_replicas, effective_cpu, effective_pods, pulled_out_pods, raw_cpu",
-        ),
-        (snapshot(), "nope", 404, "no policy and no query"),
+        (snapshot(), "nope", 404, "no WatermarkPolicy in namespace shop has an external metric nope; select one"),
         (ONE_OLD, "depth", 503, f"a series that counts was sampled at {OLD}"),
         (QUEUES, "depth?labelSelector=queue%3Dz", 404, "of a series that 'queue=z' selects in namespace shop"),
         (depth(fetched_at=None), "depth", 503, "has not been answered yet"),

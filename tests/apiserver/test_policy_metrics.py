@@ -220,3 +220,9 @@ async def test_a_listing_has_what_the_label_selector_selects_and_leaves_out_what
     assert [(item["describedObject"]["name"], item["value"]) for item in found] == [("a", "1500m")]
     found = await items(several(), f"{EVERY_POLICY}/effective_cpu")
     assert [item["value"] for item in found] == ["1500m", "250m"]
+
+
+async def test_a_count_of_samples_that_have_become_too_old_is_refused_before_the_next_assessment() -> None:
+    """A process without processor time assesses late: a request must not serve what no longer counts."""
+    stale = snapshot(view(assessments=[measured(stale_at=NOW - 30)]))
+    await refused(stale, f"{POLICY}/desired_replicas")

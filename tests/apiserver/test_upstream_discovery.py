@@ -10,7 +10,6 @@ import pytest
 from adapter.apiserver.discovery import document
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
 from adapter.apiserver.upstream import Upstream, Upstreams
-from adapter.runtime.source_errors import SourceError
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import SnapshotIndex
 from adapter.telemetry.metrics import Metrics
@@ -32,56 +31,38 @@ SCOPES = {"requests": "Pods", "depth": "Service"}
 @pytest.fixture
 async def custom(upstream: FakeUpstream) -> AsyncIterator[Upstream]:
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
-    made = Upstream(CUSTOM, Metrics(), 30)
-    made.apply(upstream.settings("custom").custom, SCOPES)
+    given = upstream.settings("custom").custom
+    assert given is not None
+    made = Upstream(CUSTOM, given, SCOPES, Metrics())
     yield made
     await made.close()
 
 
-def listed(upstream: Upstream, version: str = "v1beta2") -> list[str]:
-    return list(upstream.names.get(version, {}))
-
-
-async def test_both_versions_are_asked_and_listed_apart_if_they_are_served(
-    custom: Upstream, upstream: FakeUpstream
-) -> None:
-    for listed_v2 in ([], ["pods/rps", "services/rps"]):
-        if listed_v2:
-            upstream.documents[V2] = names(CUSTOM, "v1beta2", *listed_v2)
-        upstream.documents[V1] = names(CUSTOM, "v1beta1", "pods/rps")
-        await custom.refresh()
-        assert (listed(custom), listed(custom, "v1beta1")) == (listed_v2, ["pods/rps"])
+async def test_names_are_those_of_the_first_version_that_answers(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents[V1] = names(CUSTOM, "v1beta1", "pods/rps")
+    assert await custom.read_names() is None
+    assert list(custom.names) == ["pods/rps"]
+    upstream.documents[V2] = names(CUSTOM, "v1beta2", "pods/depth", "services/rps")
+    assert await custom.read_names() is None
+    assert list(custom.names) == ["pods/depth", "services/rps"]
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
-async def test_upstream_removed_while_its_names_are_read_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
-    reading = asyncio.create_task(custom.refresh())
-    await asyncio.sleep(0)
-    custom.apply(None, SCOPES)
-    await reading
-    assert (listed(custom), listed(custom, "v1beta1")) == ([], [])
-
-
-async def test_a_version_that_is_not_answered_keeps_its_names(custom: Upstream, upstream: FakeUpstream) -> None:
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps"), V1: names(CUSTOM, "v1beta1", "pods/rps")}
-    await custom.refresh()
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/depth")}
-    await custom.refresh()
+async def test_names_of_an_upstream_that_is_down_stay(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
+    await custom.read_names()
     await upstream.refuse()
-    with pytest.raises(SourceError):
-        await custom.refresh()
-    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
+    assert "does not answer discovery" in (await custom.read_names() or "")
+    assert list(custom.names) == ["pods/rps"]
 
 
 async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
     ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
-    found = names(CUSTOM, "v1beta2", *ours, *none, *others)
-    upstream.documents = {V2: found}
-    await custom.refresh()
-    assert listed(custom) == sorted(others)
+    upstream.documents = {V2: names(CUSTOM, "v1beta2", *ours, *none, *others)}
+    await custom.read_names()
+    assert list(custom.names) == sorted(others)
 
 
 def merged(theirs: dict[str, bool]) -> list[dict[str, Any]]:
@@ -114,14 +95,11 @@ async def test_names_are_refreshed_in_the_background_and_follow_the_settings(ups
     running = asyncio.create_task(both.run())
     await eventually(lambda: "does not answer discovery" in (both.warning() or ""))
     upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
-    await eventually(lambda: list(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"])
-    both.apply_settings(upstream.settings("external", timeout_seconds=1), QUERIES)
-    assert list(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"], "another time-out leaves no gap"
-    both.apply_settings(upstream.settings("external"), ())
-    # `depth` is no query of ours any more.
-    await eventually(lambda: len(list(both.listed(EXTERNAL, "v1beta1"))) == 2)
+    await eventually(lambda: list(both.listed(EXTERNAL)) == ["externalmetrics"])
+    both.apply_settings(upstream.settings("external"), ())  # `depth` is no query of ours any more
+    await eventually(lambda: list(both.listed(EXTERNAL)) == ["depth", "externalmetrics"])
     both.apply_settings(UpstreamsSettings(), ())
-    assert (both.listed(EXTERNAL, "v1beta1"), both.warning()) == ({}, None)
+    assert (both.listed(EXTERNAL), both.warning()) == ({}, None)
     assert "effective_load_upstream_up{" not in (await metrics.exposition()).decode()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -1,5 +1,7 @@
 """Telling people over real connections, and again where that fails; never in anybody's way."""
 
+import asyncio
+import contextlib
 import html
 import importlib
 import io
@@ -14,6 +16,7 @@ from adapter.settings.companion import Severity
 from tests.companion.receivers import hook
 from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
 from tests.load.kit import NOW
+from tests.waiting import eventually
 
 # The library's own, at its import.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
@@ -31,6 +34,31 @@ async def test_a_redirect_is_refused_and_nothing_reaches_where_it_leads(stand: S
         notifier.add(telling())
         await stand.ended("failed")
         assert (len(receiver.taken), elsewhere.paths) == (1, [])
+
+
+@pytest.mark.integration
+async def test_an_answer_without_an_end_takes_neither_memory_nor_more_than_the_timeout(stand: Stand) -> None:
+    """Apprise reads the whole answer: one of 300 MiB would end a companion with the usual memory limit."""
+    sent = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while sent < 300:
+                writer.write(b"x" * (1 << 20))
+                await writer.drain()
+                sent += 1
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, notifying(stand) as notifier:
+        port = server.sockets[0].getsockname()[1]
+        stand.route(f"json://127.0.0.1:{port}/hook", attempts=1)
+        notifier.add(telling())
+        await eventually(lambda: stand.count("sent") + stand.count("failed"))
+    assert sent < 64
 
 
 @pytest.mark.integration

@@ -45,6 +45,7 @@ def faults_of(text: str) -> list[str]:
         (("pods", 2, "metadata", "name"), 5, "pods[2].metadata.name: Expected `str`, got `int`"),
         (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
         (("memory",), {"errorSince": "x"}, "memory.errorSince: Invalid RFC3339 encoded datetime"),
+        (("pods", 0), 5, "pods[0]: Expected `object`, got `int`"),
         (("memory",), {"errorSince": 5}, "memory.errorSince: Expected `datetime | null`, got `int`"),
         (("memory",), {"observed": {"rose_at": "x"}}, "memory.observed.rose_at: Expected `float | null`, got `str`"),
         (("usage", 9), vector()["usage"][1], "usage[9].metadata.name: is a duplicate of usage[1]"),
@@ -56,10 +57,16 @@ def test_a_wrong_value_is_named_with_its_path(path: tuple[str | int, ...], value
     assert any(fault.startswith(sentence) for fault in faults), faults
 
 
+def test_a_list_as_kubectl_prints_it_is_read_as_its_items() -> None:
+    given = vector()
+    given["pods"] = {"apiVersion": "v1", "kind": "List", "items": given["pods"]}
+    assert len(reader.read_document(json.dumps(given)).inputs.pods) == len(vector()["pods"])
+
+
 def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
     as_json = json.dumps(vector()).replace('"maxReplicas": 1000', '"maxReplicas": 1000, "maxReplicas": 2')
     as_yaml = VECTOR.read_text().replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
-    sentence = "hpa.spec.maxReplicas: 2: is a key that stands here more than once; keep one of them"
+    sentence = "the key 'maxReplicas' stands in one mapping more than once; keep one of them"
     assert faults_of(as_json) == faults_of(as_yaml) == [sentence]
 
 
@@ -72,7 +79,7 @@ def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
         (b"a: \x00", "is no YAML"),
         (b"", "must be a mapping with now, policy"),
         (b"a: 1\n---\nb: 2", "begins a second document"),
-        (b"\xff\xfe", "cannot be read"),
+        (b"\xff\xfe", "cannot be read: it is not UTF-8"),
     ],
 )  # fmt: skip
 def test_the_command_ends_with_2_and_a_sentence(

@@ -13,15 +13,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.decision_document import document, pod_object
+from adapter.apiserver.decision_document import document
 from adapter.commands.decide.decision import decided, decision_json
 from adapter.commands.decide.reader import DecisionCase, read_document
-from adapter.kube.pods import PodDecoder
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
-from adapter.load.pods import Container, Owner, Pod, PodCondition
-from adapter.load.quantity import nano_text
 from adapter.load.roster import Instance
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Bounds, HpaTolerance, Policy, Scale
@@ -149,50 +146,3 @@ def test_a_pod_that_no_endpoint_serves_and_one_pulled_out_by_hand_stay_so() -> N
     pods = [replace(one, labels=mine) for one in pods]
     case = case_of(policy(cpu("1", "500m")), pods=pods, samples=usage({"web-0": "1", "web-1": "2", "web-2": "1"}))
     assert told(read_again(case)) == told(case)
-
-
-TIMES = st.floats(NOW - 10**6, NOW).map(lambda at: round(at, 6))
-AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 10**15), max_size=2)
-NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
-STATES = st.sampled_from([(None, False), (True, False), (False, False), (False, True)])
-CONTAINERS = st.builds(
-    lambda state, **known: Container(running=state[0], crash_looping=state[1], **known),
-    STATES,
-    name=NAMES,
-    requests=AMOUNTS,
-    limits=AMOUNTS,
-    ports=st.lists(st.integers(1, 65535), max_size=2).map(tuple),
-)
-PODS = st.builds(
-    Pod,
-    namespace=st.just("shop"),
-    name=NAMES,
-    uid=NAMES,
-    created_at=TIMES,
-    started_at=st.none() | TIMES,
-    deleting=st.booleans(),
-    phase=st.sampled_from(["Running", "Pending", "Failed", "Succeeded"]),
-    ready=st.none() | st.builds(PodCondition, status=st.booleans(), since=st.none() | TIMES),
-    containers_ready=st.booleans(),
-    gates=st.dictionaries(st.sampled_from(["a.io/gate", "b.io/gate"]), st.booleans()),
-    pulled_out_annotation=st.booleans(),
-    deletion_cost=st.integers(-(2**31), 2**31 - 1),
-    ips=st.lists(st.ip_addresses().map(str), max_size=2).map(tuple),
-    host_ip=st.sampled_from(["", "192.0.2.1"]),
-    host_network=st.booleans(),
-    owner=st.none() | st.builds(Owner, kind=st.just("ReplicaSet"), name=NAMES, uid=NAMES),
-    labels=st.dictionaries(NAMES, NAMES, max_size=2),
-    containers=st.lists(CONTAINERS, max_size=3, unique_by=lambda one: one.name).map(tuple),
-    pod_requests=AMOUNTS,
-    pod_limits=AMOUNTS,
-)
-
-
-@given(PODS)
-def test_a_pod_is_read_as_it_was_written(one: Pod) -> None:
-    assert PodDecoder()(json.dumps(pod_object(one)).encode()) == one
-
-
-def test_quantities_are_written_to_the_nano_unit() -> None:
-    written = pod_object(replace(pod(), containers=(Container("app", limits={"cpu": 1_234_567_891}),)))
-    assert written["spec"]["containers"][0]["resources"]["limits"] == {"cpu": nano_text(1_234_567_891)}

@@ -11,7 +11,6 @@ import urllib.parse
 from types import TracebackType
 from typing import Any, Self
 
-from adapter.usage.promql import INPUT_LABEL
 from lab.harness.workloads import Workloads
 
 LOOPBACK = "127.0.0.1"
@@ -78,8 +77,8 @@ class Numbers:
         if named and (value := self._values.get(named[1])) is not None:
             result, given = [{"metric": {}, "value": [now, str(value)]}], (named[1], value)
             # The same question asks for the times of the samples that the query reads.
-            for mark in re.findall(r'"(time[0-9]+)", "", ""', expression):
-                result.append({"metric": {INPUT_LABEL: mark}, "value": [now, str(now)]})
+            for label, mark in re.findall(r'"(\w+)", "(time[0-9]+)", "", ""', expression):
+                result.append({"metric": {label: mark}, "value": [now, str(now)]})
         data = {"resultType": "vector", "result": result}
         return json.dumps({"status": "success", "data": data}).encode(), given
 

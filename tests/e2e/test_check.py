@@ -38,7 +38,11 @@ class Check:
         report = json.loads(printed[printed.index("{\n") :])  # log lines of sources that fail may stand before it
         assert (status == 0) is report["ok"]
         return {
-            one["about"]: [f"{found['level']}: {found['text']}" for found in one["findings"] if found["level"] != "ok"]
+            one["about"]: [
+                f"{found['level']}: {found['text']}{'; ' * ('remedy' in found)}{found.get('remedy', '')}"
+                for found in one["findings"]
+                if found["level"] != "ok"
+            ]
             for one in report["sections"]
         }
 
@@ -88,7 +92,7 @@ def test_a_stopped_adapter_is_the_one_error(adapter: AdapterProcess, workloads: 
         "APIService"
     }
     assert found["not checked yet"] == [
-        "skipped: sources, registries, policies and HPAs: fix the errors of installation first"
+        "skipped: sources, registries, policies and HPAs; fix the errors of installation first"
     ]
     assert "`effective-load check` finds the cause" in check.explain()
 
@@ -117,9 +121,9 @@ def test_a_missing_role_is_the_one_error(
     finally:
         control_plane.client.apply(binding)
     (lack,) = found[f"rights of service account {NAMESPACE}/{NAMESPACE}"]
-    assert lack.startswith("error: it may not get deployments/scale.apps; get statefulsets/scale.apps; ")
+    assert lack.startswith("error: it may not get deployments/scale.apps, get statefulsets/scale.apps, ")
     assert lack.endswith("apply effective-load-scales and its binding (manifests/base/rbac.yaml)")
-    assert "rights" not in found["not checked yet"][0].partition(":")[2].partition(":")[0]
+    assert "rights" not in found["not checked yet"][0].partition(";")[0]
 
 
 def test_a_prometheus_that_is_away_is_the_one_error(
@@ -171,9 +175,11 @@ def test_an_hpa_that_ignores_the_metric_is_the_one_error(
 
 
 def test_pods_that_match_no_instance_have_the_reason(
-    adapter: AdapterProcess, workloads: Workloads, check: Check, consul: Platform
+    make_adapter: MakeAdapter, workloads: Workloads, check: Check, consul: Platform
 ) -> None:
+    make_adapter({"registries": [consul.settings], "resourceMetrics": {"intervalSeconds": 2}})
     serve(workloads, registry={"name": "consul", "service": SERVICE}, pods=3)
+    workloads.wait_condition("web", "ScalingActive")
     pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
     out, well, lost = pods
     consul.register(SERVICE, {name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"})

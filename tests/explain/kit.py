@@ -10,7 +10,8 @@ import yaml
 from adapter.apiserver.decision_document import document as written_document
 from adapter.commands.decide.decision import decision_json
 from adapter.commands.decide.reader import read_document
-from adapter.commands.explain.read import Answer, Explained
+from adapter.commands.decisions import Answer
+from adapter.commands.explain.read import Explained
 from adapter.policy.behavior import count_metric
 from adapter.policy.hpa import parse_hpa
 from adapter.runtime.times import format_time

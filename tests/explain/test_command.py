@@ -129,6 +129,15 @@ async def test_why_there_is_no_decision_is_said(run: Run, code: int, message: st
     assert "Ready True (Decided): a count is decided" in run.out, "what the companion wrote"
 
 
+async def test_a_usage_in_nano_units_is_shown_rounded(run: Run) -> None:
+    answer: dict[str, Any] = answered()
+    answer["decision"]["pods"][0]["usage"] = {"cpu": "1090909091n"}
+    run.api.answers[DECISION] = text(json.dumps(answer))
+    assert await run("web") == OK
+    assert "1091m" in run.out
+    assert "1090909091n" not in run.out
+
+
 async def test_a_decision_that_is_an_error_exits_with_3(run: Run) -> None:
     given = document()
     del given["usage"]

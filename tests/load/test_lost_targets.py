@@ -10,7 +10,7 @@ from adapter.load.assessment import HeldBy
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
-from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples, Samples
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, nano, pod, policy, queue, same
 
 BROKERS = {"broker-0": 1, "broker-1": 1}
@@ -91,6 +91,34 @@ def test_a_total_over_two_targets_of_each_own_pod_holds_while_one_is_lost() -> N
     own = {one.name: 2 for one in service.pods}
     service.decides(total("4.8", own))
     assert service.decides(total("2.4", own | {"web-3": 1}, 30), 30) == (8, HeldBy.MISSING)
+
+
+def test_a_total_that_reads_one_pod_after_several_holds_and_a_leader_does_not() -> None:
+    several, leader = Service(6), Service(6)
+    own = {one.name: 1 for one in several.pods}
+    several.decides(total("2.7", own))
+    leader.decides(total("2.7", {"web-0": 1}))
+    assert several.decides(total("1.2", {"web-0": 1}, 30), 30) == (6, HeldBy.MISSING)
+    assert leader.decides(total("1.2", {"web-0": 1}, 30), 30) == (3, None)
+    assert several.decides(total("1.2", own, 60), 60) == (3, None)
+
+
+@pytest.mark.parametrize("is_total", [True, False], ids=["total", "by pod"])
+def test_uncounted_windows_hold_in_a_gap_and_for_a_window_after_it(is_total: bool) -> None:
+    service = Service(6)
+
+    def answer(value: str, at: float, later: float) -> QuerySamples:
+        point = Point(NOW + at, nano(value), UNCOUNTED)
+        pods = {} if is_total else {one.name: point for one in service.pods}
+        window = {"window": 20.0, "interval": 5.0, "by_pod": not is_total, "fetched_at": NOW + later}
+        return QuerySamples(total=point if is_total else None, pods=pods, **window)  # type: ignore[arg-type]
+
+    full, low = ("2.7", "1.2") if is_total else ("450m", "200m")
+    for later in range(0, 60, 5):
+        service.decides(answer(full, later - 2, later), later)
+    for at, later in ((55, 70), (55, 75), (77, 78), (82, 83), (87, 88), (92, 93)):  # two answers in the gap
+        assert service.decides(answer(low, at, later), later) == (6, HeldBy.MISSING), later
+    assert service.decides(answer(low, 97, 98), 98) == (3, None)
 
 
 def test_pods_that_lost_one_of_two_targets_count_as_full_on_the_way_down() -> None:

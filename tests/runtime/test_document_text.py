@@ -27,12 +27,12 @@ LAUGHS = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('{"a": {"b": 1, "b": 2}}', "a.b: 2: is a key that stands here more than once; keep one of them"),
-        ("a: [{b: 1, b: 2}]", "a[0].b: 2: is a key that stands here more than once; keep one of them"),
+        ('{"a": {"b": 1, "b": 2}}', "the key 'b' stands in one mapping more than once; keep one of them"),
+        ("a: [{b: 1, b: 2}]", "the key 'b' stands in one mapping more than once"),
         ("[" * 100_000, "is nested more than 100 levels deep"),
         ("{" * 3000 + "}" * 3000, "is nested more than 100 levels deep"),
         (LAUGHS, "more than 500000 values, aliases counted as often as they are used"),
-        ("&a [*a]", "more than 500000 values"),
+        ("&a [*a]", "is nested more than 100 levels deep"),
         ("a: *x", "undefined alias"),
         ("a: !!python/object:os.system x", "has the tag tag:yaml.org,2002:python/object:os.system"),
         ("a: !!binary aGk=", "is no YAML: "),

@@ -250,7 +250,7 @@ class TestFiles:
         (tmp_path / "value").write_bytes(content)
         with pytest.raises(ValueError, match=why) as caught:
             credentials(Access(header_files={"X-Api-Key": str(tmp_path / "value")}))
-        assert str(caught.value).startswith(f"headerFiles, X-Api-Key: {tmp_path / 'value'} ")
+        assert str(tmp_path / "value") in str(caught.value)
         assert "hush" not in str(caught.value)
 
 

@@ -142,7 +142,7 @@ prometheus:
         ),
         ("a: [", "", "is no YAML"),
         ("- server", "", "write a mapping of sections"),
-        ("server: {port: 1}\nserver: {port: 2}\n", "server", "more than once"),
+        ("server: {port: 1}\nserver: {port: 2}\n", "", "more than once"),
     ],
 )
 def test_a_fault_says_what_to_do(text: str, path: str, says: str) -> None:

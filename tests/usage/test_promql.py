@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.usage.promql import (
+    INPUT_LABEL,
     PromqlError,
     ended_question,
     parse_inputs,
@@ -268,11 +269,11 @@ class TestQuestion:
         assert question(text, parse_inputs(text), LABELS).splitlines() == [
             "(sum(rate(x[1m])) / y # load",
             ")",
-            f'or label_replace(max {BY_TARGET} (timestamp(x)), "effective_load_input", "time0", "", "")',
-            f'or label_replace(max {BY_TARGET} (timestamp(y)), "effective_load_input", "time1", "", "")',
+            f'or label_replace(max {BY_TARGET} (timestamp(x)), "{INPUT_LABEL}", "time0", "", "")',
+            f'or label_replace(max {BY_TARGET} (timestamp(y)), "{INPUT_LABEL}", "time1", "", "")',
             (
                 "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
-                '(count_over_time(x[60000ms]))), "effective_load_input", "count0", "", "")'
+                f'(count_over_time(x[60000ms]))), "{INPUT_LABEL}", "count0", "", "")'
             ),
         ]
 
@@ -293,7 +294,7 @@ class TestQuestion:
             "or label_replace(max by (namespace, pod, job, instance) (label_replace(label_replace("
             'max by (exported_namespace, exported_pod, job, instance) (timestamp(load{exported_namespace="shop"})), '
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")), '
-            '"effective_load_input", "time0", "", "")'
+            f'"{INPUT_LABEL}", "time0", "", "")'
         )
 
     def test_unusual_label_names_are_quoted(self) -> None:

@@ -1,6 +1,8 @@
 """From an answer to pods and services: labels, values, times, numbers of samples, and what is an error."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
@@ -106,7 +108,10 @@ class TestPods:
     @pytest.mark.parametrize(
         ("rows", "error"),
         [
-            ([row(1, **POD_A, q="1"), row(2, **POD_A)], "several series of pod a"),
+            (
+                [row(1, **POD_A, q="1"), row(2, **POD_A)],
+                "answers several series (write it as sum by (namespace, pod) (…)) for every pod",
+            ),
             ([row(1, **SHOP)], "lack the label 'pod'"),
         ],
     )
@@ -115,6 +120,10 @@ class TestPods:
         assert error in (found.of("shop", 90).error or "")
         assert found.of("shop", 90).pods == {}
         assert found.of("other", 90).error is None
+
+    def test_a_pod_with_several_series_costs_no_other_pod_its_value(self) -> None:
+        found = of(question(), [row(1, **POD_A, q="1"), row(2, **POD_A), row(3, **POD_B)])
+        assert (found.error, list(found.pods), list(found.unusable)) == (None, ["b"], ["a"])
 
     def test_no_namespace_label_anywhere_is_an_error_that_names_it(self) -> None:
         found = of(question(), [row(1, pod="a"), row(2, pod="b")])
@@ -289,6 +298,16 @@ class TestTimes:
         with pytest.raises(WrongAnswer, match="not what was asked for"):
             answer_of(question("x / y"), [PlainSample({INPUT_LABEL: mark}, NOW, value)])
 
+    def test_a_series_with_a_label_like_ours_costs_no_other_pod_its_value(self) -> None:
+        """A tenant's exporter may write any label, and a query without an aggregation keeps it."""
+        forged = row("1", namespace="other", pod="x", effective_load_input="time0")
+        assert of(question("x"), [row("2", **POD_A)], forged, time_of(0, NOW, **POD_A)).pods["a"].value == 2 * NANO
+
+    def test_our_label_is_another_one_in_each_process(self) -> None:
+        program = "from adapter.usage.promql import INPUT_LABEL; print(INPUT_LABEL)"
+        other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        assert other.strip() not in {"", INPUT_LABEL}
+
     @pytest.mark.parametrize(
         ("text", "times", "rows", "ended"),
         [
@@ -397,8 +416,7 @@ def test_results_are_the_same_that_have_the_same_values_and_times(
         return answered(question(), [row(n, namespace=namespace, pod=pod) for namespace, pod, n in rows], *times)
 
     first = result([("shop", "a", 1), ("shop", "b", 2)], NOW)
-    assert result(rows, NOW - ago).same(first) == same
-    assert not first.same(None)
+    assert (result(rows, NOW - ago) == first) == same
 
 
 @given(st.floats(width=32) | st.floats(0, 1e15) | st.integers(0, 10**18).map(float))

@@ -22,7 +22,7 @@ from adapter.commands.check.sources import check_prometheus, check_usage, remedy
 from adapter.commands.check.world import World, read_cluster, read_manifests
 from adapter.commands.cluster import Cluster
 from adapter.commands.decide.reader import DocumentError, read_document
-from adapter.commands.explain.read import Answer, ask, refusal_of
+from adapter.commands.decisions import Answer, ask, refusal_of
 from adapter.commands.files import read_files
 from adapter.kube.errors import KubeError, Unreachable
 from adapter.kube.session import Session

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from adapter.apiserver.decision_document import with_observed
 from adapter.kube.objects import EndpointSlice
 from adapter.kube.pods import PodDecoder
 from adapter.kube.scale import decode_scale
@@ -226,9 +227,23 @@ def read_document(text: str) -> DecisionCase:
 
 def read_data(data: Mapping[str, Any]) -> DecisionCase:
     """Read the data of one document. Raises DocumentError with every fault in it."""
+    given = dict(data)
+    observed = given.pop("observed", None)
+    if observed is None:
+        return _read(given)
+    case = _read({"pods": [], **given})  # a server wrote the document
+    try:
+        return case._replace(inputs=with_observed(case.inputs, observed))
+    except msgspec.ValidationError as error:
+        raise DocumentError([type_fault(error).within("observed")], _TITLE) from error
+
+
+def _read(given: Mapping[str, Any]) -> DecisionCase:
     known, read = [*_SINGLE, *_EACH], dict[str, Any]()
-    faults = [Fault(key, None, f"is required: {what}") for key, what in _REQUIRED.items() if data.get(key) is None]
-    for key, value in data.items():
+    faults = [Fault(key, None, f"is required: {what}") for key, what in _REQUIRED.items() if given.get(key) is None]
+    for key, value in given.items():
+        if key in _EACH and isinstance(value, Mapping) and isinstance(value.get("items"), list):
+            value = value["items"]  # noqa: PLW2901  a List, as kubectl prints it
         if key not in known:
             faults.append(Fault(str(key), value, f"is unknown here{closest(str(key), known)}"))
         elif key in _SINGLE and value is not None:
@@ -301,6 +316,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
         selector = parse_selector(watched.selector)
     except SelectorError as error:
         faults.append(Fault("scale.status.selector", watched.selector, str(error)))
+        return None
     faults += _cross_faults(read)
     if faults or selector is None:
         return None

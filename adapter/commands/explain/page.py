@@ -207,7 +207,7 @@ def _usage(pod: Mapping[str, Any], metric: str, *, is_share: bool) -> str:
     value = pod["usage"].get(metric)
     if value is None:
         return str(pod.get("missing", {}).get(metric, ""))
-    return value_text(Fraction(parse_nano(value)), as_percent=True) if is_share else str(value)
+    return value_text(Fraction(parse_nano(value)), as_percent=is_share)
 
 
 def freshness(explained: Explained) -> Iterator[tuple[str, str, str]]:
@@ -216,28 +216,27 @@ def freshness(explained: Explained) -> Iterator[tuple[str, str, str]]:
     if not inputs or explained.answer is None:
         return
     now = parse_time(inputs["now"]) or explained.at
-    assessed = parse_time(inputs["assessed"]["at"]) or now
-    yield "policy, HPA, pods (watches)", f"assessed {duration(now - assessed)} ago", ""
+    observed, spec = inputs["observed"], inputs["policy"]["spec"]
+    yield "policy, HPA, pods (watches)", f"assessed {duration(now - observed['now'])} ago", ""
     stale = {metric["name"]: parse_time(metric.get("staleAt")) for metric in explained.answer.decision["metrics"]}
-    sources = {f"query {name}": (one, stale.get(name)) for name, one in inputs["samples"].items()}
-    if "usageSource" in inputs:
-        resources = [at for name, at in stale.items() if name not in inputs["samples"] and at is not None]
-        sources["metrics.k8s.io"] = (inputs["usageSource"], min(resources, default=None))
+    queries = observed["samples"]["queries"]
+    sources = {f"query {name}": (one, stale.get(name)) for name, one in queries.items()}
+    if any("resource" in metric for metric in spec["metrics"]):
+        resources = [at for name, at in stale.items() if name not in queries and at is not None]
+        sources["metrics.k8s.io"] = (observed["samples"]["resources"], min(resources, default=None))
     for name, (source, until) in sources.items():
         left = "no sample counts" if until is None else f"the oldest sample counts {duration(until - now)} more"
-        yield name, f"{_answered(source.get('answeredAt'), now)}, {left}", str(source.get("error") or "")
-    registry = inputs["policy"]["spec"].get("registry")
-    if registry:
-        listed = inputs.get("instances") or {}
+        yield name, f"{_answered(source['fetched_at'], now)}, {left}", source["error"] or ""
+    if registry := spec.get("registry"):
+        listed = observed["roster"] or {}
         trouble = listed.get("error") or ("" if listed else "no list of the service yet")
         count = f", {len(listed.get('instances') or ())} instances" if listed else ""
         age = "no valid answer" if listed.get("valid") is False else f"{_answered(listed.get('at'), now)}{count}"
         yield f"registry {registry.get('name')}", age, str(trouble)
 
 
-def _answered(at: object, now: float) -> str:
-    seconds = parse_time(at)
-    return "never answered" if seconds is None else f"answered {duration(now - seconds)} ago"
+def _answered(at: float | None, now: float) -> str:
+    return "never answered" if at is None else f"answered {duration(now - at)} ago"
 
 
 def _table(head: tuple[str, ...], rows: Any) -> RenderableType:

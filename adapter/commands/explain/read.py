@@ -8,30 +8,16 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.api import HPAS, WATERMARK_POLICIES, path
-from adapter.kube.errors import ApiStatusError, Forbidden, KubeError, NotFound
+from adapter.commands.decisions import Answer, ask, read_object, refusal_of
+from adapter.kube.api import HPAS, WATERMARK_POLICIES
+from adapter.kube.errors import ApiStatusError, Forbidden, NotFound
 from adapter.kube.objects import AnyObject, Condition
 from adapter.kube.session import Session
 from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa, parse_hpa
-from adapter.runtime.decoding import decode
 from adapter.runtime.faults import FaultyDocument
 
-_API = ("apis", "custom.metrics.k8s.io", "v1beta2")
-_SECONDS = 15.0
 _READER_ROLE = "effective-load-metrics-reader"
 _CHECK = "`effective-load check` finds the cause"
-_OF_ADAPTER = frozenset({409, 422, 500, 503})
-"""The codes that a request for `desired_replicas` gets for want of a count."""
-_OF_OTHERS = ("service unavailable", "error trying to reach service", "the inputs of")
-"""Errors of these codes that are not answers for an HPA: the aggregator's, and one about the document alone."""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The server's decision as `decide -o json` has it, and the document with its inputs."""
-
-    decision: dict[str, Any]
-    document: msgspec.Raw
-    server: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +56,7 @@ class Explained:
 async def read(session: Session, namespace: str, name: str) -> Explained:
     """Read everything about one policy. What cannot be read is named, with what to do; raises nothing of the API."""
     answer, policy = await asyncio.gather(
-        ask(session, namespace, name), _get(session, WATERMARK_POLICIES.path(namespace, name), AnyObject)
+        ask(session, namespace, name), read_object(session, WATERMARK_POLICIES.path(namespace, name), AnyObject)
     )
     trouble: list[str] = []
     refusal, hpa_name = "", name
@@ -85,7 +71,7 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
         hpa_name = (policy.spec or {}).get("hpa") or name
         conditions = msgspec.convert((policy.status or {}).get("conditions") or (), tuple[Condition, ...], strict=False)
     hpa, status = None, dict[str, Any]()
-    found = await _get(session, HPAS.path(namespace, hpa_name), dict)
+    found = await read_object(session, HPAS.path(namespace, hpa_name), dict)
     try:
         if isinstance(found, dict):
             hpa, status = parse_hpa(found), found.get("status") or {}
@@ -101,28 +87,6 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
         namespace=namespace, name=name, at=session.now(), answer=answer if isinstance(answer, Answer) else None,
         inputs=inputs, hpa=hpa, hpa_status=status, trouble=tuple(trouble), refusal=refusal, conditions=conditions,
     )  # fmt: skip
-
-
-async def ask(session: Session, namespace: str, name: str) -> Answer | Exception:
-    """The server's decision on a policy, or the error why it cannot be read."""
-    target = path(*_API, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
-    answer: Answer | Exception = await _get(session, target, Answer)
-    return answer
-
-
-async def _get(session: Session, target: str, kind: Any) -> Any:
-    """An object, or the error why it cannot be read."""
-    try:
-        return decode(await session.get(target, timeout=_SECONDS), kind)
-    except (KubeError, msgspec.MsgspecError) as error:
-        return error
-
-
-def refusal_of(error: Exception) -> str:
-    """The error that HPAs get instead of a count, of a request for the decision; empty for an error of another kind."""
-    if not isinstance(error, ApiStatusError) or error.code not in _OF_ADAPTER or error.message.startswith(_OF_OTHERS):
-        return ""
-    return f"{error.code} {error.reason}: {error.message}"
 
 
 def _trouble(error: Exception, namespace: str) -> list[str]:

@@ -87,5 +87,6 @@ def read_text(file: str) -> str | None:
             raise FaultyDocument([document_text.too_large_fault()])
         return content.decode()
     except (OSError, ValueError) as error:
-        complain(f"{file}: cannot be read: {error}")
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        complain(f"{file}: cannot be read: {why}")
         return None
