@@ -332,3 +332,8 @@ def test_a_trigger_without_an_equivalent_is_lost_and_points_to_the_docs() -> Non
     said = everything(case("keda-recipes"))
     assert said.count("docs/migrate.md has it for many") == 4
     parse_policy(case("keda-recipes").pairs[0].objects[0])
+
+
+def test_rules_that_are_no_text_of_their_configmap_are_refused() -> None:
+    nested = changed(rules(), "data", "config.yaml", to={"rules": []})
+    assert "must be a text, which holds the YAML" in refusal(nested)

@@ -164,7 +164,8 @@ def test_a_changed_original_is_refused_or_becomes_a_valid_pair(low_percent: int 
     chance = data.draw(st.randoms(use_true_random=False))
     if any(places(root)):
         mutate(root, chance)
-    text = "\n---\n".join(json.dumps(one) for one in root.get("all") or [] if isinstance(one, dict) and "kind" in one)
+    changed_ones = root.get("all") if isinstance(root.get("all"), list) else []
+    text = "\n---\n".join(json.dumps(one) for one in changed_ones if isinstance(one, dict) and "kind" in one)
     try:
         migration = migrated_text(text, low_percent=low_percent)
     except AssertionError:

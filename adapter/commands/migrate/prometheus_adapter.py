@@ -255,13 +255,15 @@ def is_rules(one: ManifestObject) -> bool:
 def read_rules(one: ManifestObject) -> tuple[AdapterRules, list[Note]]:
     """Read a configuration, with the note on keys that were not read. Raises Refusal."""
     data: Any = one.data
-    if one.kind == "ConfigMap":
+    if one.kind == "ConfigMap" and isinstance(one.data["data"][CONFIG_KEY], str):
         try:
             data = yaml.safe_load(one.data["data"][CONFIG_KEY])
         except yaml.YAMLError as error:
             raise Refusal(f"data[{CONFIG_KEY}]: is not YAML: {error}") from None
+    elif one.kind == "ConfigMap":
+        raise Refusal(f"data[{CONFIG_KEY}]: must be a text, which holds the YAML (write {CONFIG_KEY}: |)")
     if not isinstance(data, Mapping):
-        raise Refusal(f"data[{CONFIG_KEY}]: must be a mapping")
+        raise Refusal(f"data[{CONFIG_KEY}]: must hold a mapping")
     if isinstance(data.get("rules"), Mapping):
         raise Refusal("rules: is a mapping, as in Helm values; give the ConfigMap that the chart makes of them")
     root = Fields.of(data)

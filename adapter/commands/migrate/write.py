@@ -18,7 +18,7 @@ from adapter.load.spec import Algorithm, Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Wiring, flaws
-from adapter.policy.documents import PolicyError
+from adapter.policy.documents import PolicyError, mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, parse_policy
 
@@ -91,6 +91,8 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
         except (Refusal, PolicyError) as error:
             reasons = "; ".join(map(str, error.faults)) if isinstance(error, PolicyError) else str(error)
             refused.append(f"{one.place()}: {named} is not migrated: {reasons}")
+        except (TypeError, ValueError, AttributeError, KeyError) as error:  # of a field that our readers trust
+            refused.append(f"{one.place()}: {named} is not migrated: the API server would not admit it ({error})")
     if not pairs and not refused:
         left_out = [note.sentence for note in notes if note.sentence.endswith("left out")]
         refused.append("; ".join(left_out) or f"there is nothing to migrate. Give {_KNOWN}")
@@ -146,12 +148,12 @@ def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str] | None]) -
 
 def _policy_of(one: ManifestObject) -> tuple[str, str] | None:
     """Namespace and name of the policy that an HPA follows."""
-    try:
-        metrics = parse_hpa(one.data, DEFAULT_TOLERANCE).desired_metrics
-    except PolicyError:
-        return None
-    described = metrics[0].described if metrics else None
-    return (one.namespace, described.name) if described else None
+    metrics = mapping_at(one.data, "spec").get("metrics")
+    for metric in metrics if isinstance(metrics, list) else ():
+        described = mapping_at(metric, "object", "describedObject")
+        if described.get("kind") == KIND:
+            return one.namespace, str(described.get("name"))
+    return None
 
 
 def _claimed(pair: Pair, one: ManifestObject, seen: dict[tuple[str, ...], str]) -> Pair:
