@@ -5,7 +5,7 @@ fault, and an alias counts with all that it stands for.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -71,12 +71,13 @@ def _parsed(text: str) -> Iterator[Any]:
         raise TextError(f"is no {kind}: {' '.join(str(error).split())}") from error
 
 
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping. Raises TextError for a repeated key."""
+def _mapping(pairs: list[tuple[str, Any]], lines: Sequence[int] = ()) -> dict[str, Any]:
+    """A mapping. Raises TextError for a repeated key. `lines`: those of the keys, where they are known."""
     keys = [key for key, _ in pairs]
     if len(mapping := dict(pairs)) < len(keys):
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise TextError(f"the key {repeated[:80]!r} stands in one mapping more than once; keep one of them")
+        last = next(index for index, key in enumerate(keys) if key in keys[:index])
+        where = f"line {lines[last]}: " if lines else ""
+        raise TextError(f"{where}the key {keys[last][:80]!r} stands in one mapping more than once; keep one of them")
     return mapping
 
 
@@ -120,7 +121,7 @@ class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
         own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         if not all(isinstance(key, yaml.ScalarNode) for key in own):
             raise ValueError(f"line {node.start_mark.line + 1}: a key must be a text, not a mapping or list")
-        _mapping([(key.value, None) for key in own])
+        _mapping([(key.value, None) for key in own], [key.start_mark.line + 1 for key in own])
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 

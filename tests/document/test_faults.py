@@ -67,7 +67,8 @@ def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
     as_json = json.dumps(vector()).replace('"maxReplicas": 1000', '"maxReplicas": 1000, "maxReplicas": 2')
     as_yaml = VECTOR.read_text().replace("maxReplicas: 1000", "maxReplicas: 1000\n    maxReplicas: 2")
     sentence = "the key 'maxReplicas' stands in one mapping more than once; keep one of them"
-    assert faults_of(as_json) == faults_of(as_yaml) == [sentence]
+    assert faults_of(as_json) == [sentence]
+    assert faults_of(as_yaml) == [f"line 19: {sentence}"]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,6 @@ prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
     assert named == [
         "10.9.8.7:8500",
         "nacos-0.nacos:8848",
-        "nacos-0.nacos:9848",
         "zk-0.zk.infra.svc.cluster.local:2181",
         "zk.infra.svc:1",
     ]

@@ -28,7 +28,7 @@ LAUGHS = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
     ("text", "fault"),
     [
         ('{"a": {"b": 1, "b": 2}}', "the key 'b' stands in one mapping more than once; keep one of them"),
-        ("a: [{b: 1, b: 2}]", "the key 'b' stands in one mapping more than once"),
+        ("a: [{b: 1, b: 2}]", "line 1: the key 'b' stands in one mapping more than once"),
         ("[" * 100_000, "is nested more than 100 levels deep"),
         ("{" * 3000 + "}" * 3000, "is nested more than 100 levels deep"),
         (LAUGHS, "more than 500000 values, aliases counted as often as they are used"),

@@ -51,7 +51,7 @@ def test_json_is_read_and_other_mappings_are_skipped() -> None:
         ("kind: Pod\nmetadata: {name: a}", "all.yaml:1: apiVersion is missing"),
         ("apiVersion: v1\nmetadata: {name: a}", "all.yaml:1: kind is missing"),
         ("a: {{ .Values.a }}", "check what `helm template` prints"),
-        ("apiVersion: v1\nkind: Pod\nspec:\n  a: 1\n  a: 2", "all.yaml:4: spec.a: 2: "),
+        ("apiVersion: v1\nkind: Pod\nspec:\n  a: 1\n  a: 2", "all.yaml: line 5: the key 'a' stands"),
     ],
 )
 def test_what_cannot_be_used_is_a_fault_with_its_place(text: str, sentence: str) -> None:
