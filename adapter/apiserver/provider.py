@@ -22,6 +22,8 @@ from adapter.snapshot import Key, PolicyView, SnapshotIndex, SnapshotStore
 _SCALE_READS = 16
 """Live scale reads of one listing at a time."""
 _MAX_ASSESSMENT_AGE = 90.0
+_LATE_SECONDS = 5.0
+"""A policy is assessed again once a sample stops counting; a process without processor time is later than that."""
 
 Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
 
@@ -40,7 +42,7 @@ class MetricsProvider:
 
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
     of the namespace. `unsynced_reason` says which caches are still being filled. `now` is this machine's time. An
-    assessment older than 90 s is not served.
+    assessment that is older than 90 s, or whose samples no longer count, is not served.
     """
 
     def __init__(
@@ -140,8 +142,13 @@ class MetricsProvider:
     def _check_fresh(self, view: PolicyView) -> None:
         if sentence := self._stale_reason(Key(view.policy.namespace, view.policy.name)):
             raise unavailable(sentence)
-        if view.assessment is not None and self._now() - view.assessment.at > _MAX_ASSESSMENT_AGE:
-            raise unavailable(f"{name_of(view)} was last assessed at {time_text(view.assessment.at)}")
+        if (assessment := view.assessment) is None:
+            return
+        too_old = assessment.at + _MAX_ASSESSMENT_AGE
+        if assessment.stale_at is not None:
+            too_old = min(too_old, assessment.stale_at + _LATE_SECONDS)
+        if self._now() > too_old:
+            raise unavailable(f"{name_of(view)} was last assessed at {time_text(assessment.at)}")
 
     async def _decision(self, view: PolicyView) -> LiveDecision:
         self._check_fresh(view)

@@ -11,6 +11,7 @@ import math
 import random
 import string
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -34,6 +35,8 @@ MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
+LONGEST_ANSWER = 64 * 1024
+"""Bytes of an answer that are read: services answer a few hundred, and one of 300 MiB took 600 MiB of memory."""
 _FAILURES = {
     "failed": "not every address of the route accepted it",
     "noAddress": "{file} cannot be read, or has no address",
@@ -61,8 +64,11 @@ Send = Callable[[str, Message, float], bool]
 def deliver(url: str, message: Message, seconds: float) -> bool:
     """Sends by Apprise. Blocks. Raises ModuleNotFoundError if that is not installed."""
     apprise: Any = importlib.import_module("apprise")
-    # Apprise sends by `requests`, which would take the text and its headers wherever a redirect leads.
-    importlib.import_module("requests.sessions").DEFAULT_REDIRECT_LIMIT = 0  # type: ignore[attr-defined]
+    # Apprise sends by `requests`, which would take the text and its headers wherever a redirect leads, and read an answer
+    # of any size.
+    sessions: Any = importlib.import_module("requests.sessions")
+    sessions.DEFAULT_REDIRECT_LIMIT = 0
+    sessions.HTTPAdapter = _bounded_adapter(seconds)
     for name in _SECRET_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     # Nothing on disk, no threads of its own, no attempts of its own, and no reading of markup out of what is sent.
@@ -86,6 +92,24 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
         body_format=apprise.NotifyFormat.TEXT,
     )
     return bool(sent)
+
+
+def _bounded_adapter(seconds: float) -> Any:
+    """A connection of `requests` that reads LONGEST_ANSWER bytes of an answer at most, and no longer than `seconds`."""
+    adapters: Any = importlib.import_module("requests.adapters")
+
+    class Bounded(adapters.HTTPAdapter):  # type: ignore[misc]
+        def build_response(self, request: Any, raw: Any) -> Any:
+            answer, body, end = super().build_response(request, raw), b"", time.monotonic() + seconds
+            while len(body) < LONGEST_ANSWER and time.monotonic() < end:
+                if not (part := raw.read1(LONGEST_ANSWER, decode_content=True)):
+                    break
+                body += part
+            answer._content, answer._content_consumed = body[:LONGEST_ANSWER], True  # noqa: SLF001
+            raw.close()
+            return answer
+
+    return Bounded
 
 
 class Notifier:
