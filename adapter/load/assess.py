@@ -32,7 +32,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     metrics = tuple(metric for metric, _ in assessed)
     zero_since = lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics))
     memory = replace(memory, metrics={metric.name: after for metric, after in assessed}, zero_since=zero_since)
-    inputs = replace(inputs, memory=memory)
     assessment = Assessment(
         policy=policy,
         target=f"{inputs.target.kind} {inputs.target.name}" if inputs.target else policy.hpa,
@@ -41,7 +40,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         counts=groups.counts,
         metrics=metrics,
         windows=schedule_windows(policy.schedules, now),
-        conditions=condition_sentences(inputs, groups, metrics),
+        conditions=condition_sentences(inputs, groups, metrics, zero_since),
         memory=memory,
     )
     error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))

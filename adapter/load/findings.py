@@ -7,11 +7,11 @@ from fractions import Fraction
 from adapter.load.assessment import AssessmentInputs, MetricAssessment
 from adapter.load.explanation import join_clauses, metric_errors
 from adapter.load.matching import Mismatch, match_registrations
-from adapter.load.pod_samples import MetricReader
-from adapter.load.pods import Pod, PodState
+from adapter.load.pod_samples import Sizes
+from adapter.load.pods import PodState
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.samples import time_text
-from adapter.load.spec import Algorithm, Policy
+from adapter.load.spec import Algorithm, Metric, Policy
 from adapter.load.states import ABSENCE_TRUSTED_SECONDS, PodGroups, service_registry
 
 
@@ -36,15 +36,18 @@ SILENCE_SECONDS = 30.0
 FIRST_SAMPLE_SECONDS = 120.0
 """How long after a metric's window a new pod may have no sample: of scrapes, polls and clocks."""
 NAMED_PODS = 5
-LONG_DOUBT_SECONDS = 900.0
+DOUBT_SECONDS = 900.0
 """Pods that have been doubtful for this long are a finding: the registry does not vouch for them."""
 
 
 def condition_sentences(
-    inputs: AssessmentInputs, groups: PodGroups, assessed: Sequence[MetricAssessment]
+    inputs: AssessmentInputs, groups: PodGroups, assessed: Sequence[MetricAssessment], zero_since: float | None
 ) -> dict[str, str]:
-    """The sentence of each condition with trouble; a condition without trouble is absent."""
-    policy, now, zero_since, zero = inputs.policy, inputs.now, inputs.memory.zero_since, ""
+    """The sentence of each condition with trouble; a condition without trouble is absent.
+
+    `zero_since`: since when usage is exactly 0 and ignored (seconds; None: it is not).
+    """
+    policy, now, serving, zero = inputs.policy, inputs.now, len(groups.serving), ""
     metrics = [metric for metric in assessed if not metric.floor]
     floors = metric_errors(metric for metric in assessed if metric.floor)
     late = join_clauses(
@@ -58,7 +61,12 @@ def condition_sentences(
         Finding.REGISTRY_DATA_VALID: _joined(_registry_trouble(inputs, groups), _long_doubt(inputs, groups)),
         Finding.INPUTS_FRESH: _joined(metric_errors(metrics), join_clauses(_overdue(metrics, now))),
         Finding.UNREADY_PODS_FILL_REPLICAS: _undersized(groups, metrics),
-        Finding.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
+        Finding.WATERMARK_AT_LIMIT: _joined(
+            *(
+                at_limit(policy, each.metric, [(one.sizes, one.limit) for one in each.samples[:serving]])
+                for each in metrics
+            )
+        ),
         Finding.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
         Finding.ZERO_USAGE_IGNORED: zero and f"{zero}: fix the source, or set acceptZeroUsage: true",
         Finding.QUERY_WINDOW_TOO_LONG: late and f"{late}: shorten the range of its query",
@@ -112,9 +120,9 @@ def _overdue(metrics: Iterable[MetricAssessment], now: float) -> Iterator[tuple[
 
 
 def _long_doubt(inputs: AssessmentInputs, groups: PodGroups) -> str:
-    """The pods that have been in doubt for LONG_DOUBT_SECONDS, why, and the field to look at."""
+    """The pods that have been in doubt for DOUBT_SECONDS, why, and the field to look at."""
     since = {pod.uid: inputs.memory.pod(pod.uid).since for pod in groups.doubtful}
-    is_long = {uid for uid, at in since.items() if inputs.now - at >= LONG_DOUBT_SECONDS}
+    is_long = {uid for uid, at in since.items() if inputs.now - at >= DOUBT_SECONDS}
     doubtful = sorted((each for each in groups.assessed if each.pod.uid in is_long), key=lambda each: each.pod.name)
     if service_registry(inputs.policy) is None or not doubtful:
         return ""
@@ -122,32 +130,27 @@ def _long_doubt(inputs: AssessmentInputs, groups: PodGroups) -> str:
     more = f" and {len(doubtful) - NAMED_PODS} more" if len(doubtful) > NAMED_PODS else ""
     return (
         f"{named}{more} {'are' if len(doubtful) > 1 else 'is'} kept in the count, in doubt for over "
-        f"{LONG_DOUBT_SECONDS / 60:.0f} min: {doubtful[0].reason}; check registry.service, register these pods again "
+        f"{DOUBT_SECONDS / 60:.0f} min: {doubtful[0].reason}; check registry.service, register these pods again "
         "or replace them"
     )
 
 
-def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
-    """By metric, why no pod passes its high watermark or target: CPU is throttled at the limit that each pod has."""
-    sentences = {}
-    for metric in policy.metrics:
-        beyond, is_share = policy.edges_of(metric).high, metric.relative_to is not None
-        is_cpu = metric.resource is not None and metric.resource.name == "cpu"
-        if not is_cpu or beyond is None or policy.algorithm is Algorithm.ABSOLUTE:
-            continue
-        reader, shown = MetricReader(metric), list[Fraction]()
-        for pod in pods:
-            sizes, _, limit = reader.basis(pod)
-            if sizes is None or not limit:
-                break
-            shown.append(Fraction(limit * (NANO if is_share else 1), sizes.smaller))
-        if pods and len(shown) == len(pods) and beyond >= max(shown):
-            show = (lambda nano: percent_text(nano / NANO)) if is_share else nano_text
-            sentences[metric.name] = (
-                f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(max(shown))}, "
-                "where its CPU limit throttles it; lower the watermark or target, or raise the limit"
-            )
-    return sentences
+def at_limit(policy: Policy, metric: Metric, pods: Sequence[tuple[Sizes | None, int]]) -> str:
+    """Why no pod passes the high watermark or target: CPU is throttled at the limit that each pod has.
+
+    `pods`: what the usage of each is divided by, and the limit that caps it (`MetricReader.basis`).
+    """
+    beyond, is_share = policy.edges_of(metric).high, metric.relative_to is not None
+    if beyond is None or not pods or policy.algorithm is Algorithm.ABSOLUTE or not all(limit for _, limit in pods):
+        return ""
+    most = max(Fraction(limit * (NANO if is_share else 1), sizes.smaller) if sizes else beyond for sizes, limit in pods)
+    if beyond < most or not all(sizes for sizes, _ in pods):
+        return ""
+    show = (lambda nano: percent_text(nano / NANO)) if is_share else nano_text
+    return (
+        f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, "
+        "where its CPU limit throttles it; lower the watermark or target, or raise the limit"
+    )
 
 
 def _undersized(groups: PodGroups, metrics: Sequence[MetricAssessment]) -> str:

@@ -1,7 +1,7 @@
 """The memory of one policy, carried from one assessment to the next. Times are seconds since the epoch.
 
 Only `away` outlives the process: in the status and in documents of `decide` it says since when pods are pulled out or
-doubtful. A fresh process holds on the way down until its own samples cover the rest (`bounds.hold`).
+doubtful. A fresh process holds on the way down until its own samples cover the rest (`metric`).
 """
 
 from collections.abc import Iterable, Mapping

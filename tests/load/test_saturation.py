@@ -19,7 +19,9 @@ def test_pods_at_97_percent_of_their_limit_are_above_whatever_the_watermark(load
     assert told is (desired == 13)
 
 
-def test_a_pod_without_a_sample_dilutes_it() -> None:
+@pytest.mark.parametrize("idle", ["100m", None])
+def test_a_lost_sample_of_an_idle_pod_saturates_nothing(idle: str | None) -> None:
+    """Nine at their limits and one at 100m ask for no more; nor may they once its sample is missing."""
     loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in PODS), "1500m")
-    _, decision = assess_and_decide(policy(cpu("2", "400m")), PODS, usage(loads | {"web-9": None}))
+    _, decision = assess_and_decide(policy(cpu("1500m", "400m")), PODS, usage(loads | {"web-9": idle}))
     assert (decision.desired, decision.verdict) == (10, Verdict.INSIDE)

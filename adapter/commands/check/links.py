@@ -133,13 +133,13 @@ def _catalog(settings: Settings) -> QueryCatalog:
 
 def _check_basis(read: Read[Policy], policy: Policy, workload: Workload) -> Iterator[Finding]:
     """What the workload's template lacks for the metrics, and watermarks that its limits keep out of reach."""
-    limits = at_limit(policy, [workload.pod])
     for index, metric in enumerate(policy.metrics):
         place = read.place(f"spec.metrics[{index}]")
         for text, remedy in _lacks(metric, workload):
             yield error(read.about, text, remedy, place)
-        if metric.name in limits:
-            yield error(read.about, limits[metric.name], place=place)
+        sizes, _, limit = MetricReader(metric).basis(workload.pod)
+        if sentence := at_limit(policy, metric, [(sizes, limit)]):
+            yield error(read.about, sentence, place=place)
 
 
 def _lacks(metric: Metric, workload: Workload) -> Iterator[tuple[str, str]]:
