@@ -6,6 +6,7 @@ Each check yields sentences about what is wrong; none is good news.
 """
 
 import argparse
+import ast
 import functools
 import os
 import re
@@ -45,6 +46,11 @@ _EVENT_ROW = re.compile(r"^\| `(\w+)` \| (?:debug|info|warning|error) \|", re.MU
 _IN_LOG = re.compile(r"`?([a-z]+(?:_[a-z0-9]+)+)`? in (?:its|the (?:\w+'s )?) ?log")
 _GREP = re.compile(r"grep (?:-E )?'([a-z_|]+)'")
 _OUR_COMMAND = re.compile(r"(?<!-n )(?<=[`/ ])effective-load ([a-z]+)(?= (?:--|[A-Z`])|`)")
+_HABIT = re.compile(
+    r"\b(?:told|tells|nobody|whoever|anew|mend(?:s|ed)?|swallow(?:s|ed)?)\b"
+    r"|(?<!there )(?<!There )\bis (?:no|none)\b(?! longer)",
+)
+"""Words that cost a second reading; CONTRIBUTING.md has plain ones in their place."""
 EVENTS = ROOT / "docs" / "logs.md"
 LIMITS = (
     ("docs/api.md", MAX_SELECTOR_REQUIREMENTS, r"(\d+) requirements"),
@@ -131,6 +137,26 @@ def commands() -> Iterator[str]:
             yield f"{path.relative_to(ROOT)} names the command effective-load {name}, which does not exist"
 
 
+def words() -> Iterator[str]:
+    """Documents, field texts, helps and errors use none of the words of `_HABIT`; the table that explains them may."""
+    texts = {path: path.read_text(encoding="utf-8") for path in _texts(".md") if path.name != "CONTRIBUTING.md"}
+    texts |= {path: path.read_text(encoding="utf-8") for path in sorted((MANIFESTS / "crd").glob("*.yaml"))}
+    texts |= {path: "\n".join(_strings(path)) for path in sorted((ROOT / "adapter").rglob("*.py"))}
+    for path, text in texts.items():
+        for line in text.splitlines():
+            if found := _HABIT.search(line):
+                yield f"{path.relative_to(ROOT)} says {found[0]!r} in {' '.join(line.split())[:100]!r}"
+
+
+def _strings(path: Path) -> Iterator[str]:
+    """The strings of a module that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
 def limits() -> Iterator[str]:
     """Limits that documents state are those of the code."""
     for name, value, pattern in LIMITS:
@@ -194,6 +220,7 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     log_events,
     commands,
     limits,
+    words,
     links,
     named_tests,
     rooms,

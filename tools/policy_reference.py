@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from adapter.policy.schema import is_former
+
 ROOT = Path(__file__).parents[1]
 CRD = ROOT / "manifests" / "crd" / "watermarkpolicies.yaml"
 EXAMPLES = ROOT / "docs" / "examples" / "policies.yaml"
@@ -90,7 +92,7 @@ def _section(path: str, schema: Schema, head: str) -> Iterator[str]:
     required = schema.get("required", ())
     yield head
     inner: list[tuple[str, Schema]] = []
-    for name, field in schema["properties"].items():
+    for name, field in _current(schema):
         key, within = _within(f"{path}.{name}", field)
         if "properties" in within:
             inner.append((key, within | {"description": field.get("description", within.get("description", ""))}))
@@ -118,8 +120,13 @@ def _within(key: str, field: Schema) -> tuple[str, Schema]:
     return (f"{key}[]", field["items"]) if field.get("type") == "array" else (key, field)
 
 
+def _current(schema: Schema) -> list[tuple[str, Schema]]:
+    """The fields of an object but those whose rule says their new name."""
+    return [(name, field) for name, field in schema.get("properties", {}).items() if not is_former(field)]
+
+
 def _paths(path: str, schema: Schema) -> Iterator[str]:
-    for name, field in schema.get("properties", {}).items():
+    for name, field in _current(schema):
         key, within = _within(f"{path}.{name}", field)
         yield key
         yield from _paths(key, within)

@@ -57,7 +57,7 @@ def parse_config_map(data: Mapping[str, str]) -> RequestheaderConfig:
         try:
             return msgspec.json.decode(data.get(key, "").strip() or "[]", type=list[str])
         except msgspec.MsgspecError as error:
-            raise CertificateError(f"{key} is no JSON list of names: {error}") from None
+            raise CertificateError(f"{key} is not a JSON list of names: {error}") from None
 
     def headers(kind: str) -> tuple[str, ...]:
         return tuple(name.lower() for name in listed(f"requestheader-{kind}") if name)

@@ -262,7 +262,7 @@ def _document(reply: Reply, kind: str, version: str) -> _Document:
     if reply.status == HTTPStatus.OK:
         if (found.kind, found.group_version or found.api_version) == (kind, version):
             return found
-        raise WrongAnswer(f"no {kind} of {version}: {text}", public=f"the answer is no readable {kind}")
+        raise WrongAnswer(f"no {kind} of {version}: {text}", public=f"the answer is not a readable {kind}")
     # Codes and reasons are labels of metrics, so the upstream does not choose them.
     if found.kind == "Status" and reply.status in REASONS:
         message = found.message[:_LONGEST_MESSAGE] or f"HTTP {reply.status}"

@@ -174,7 +174,7 @@ def parse_version(text: str) -> tuple[int, int] | None:
 async def server_version(session: Session) -> str:
     """The API server's version as it gives it. Raises KubeError."""
     body = await session.get("/version")
-    return decode_answer(Decoder(_ServerVersion).decode, body, "the answer is no version").git_version
+    return decode_answer(Decoder(_ServerVersion).decode, body, "the answer is not a version").git_version
 
 
 async def has_tolerance(session: Session, version: str) -> bool | None:

@@ -64,8 +64,7 @@ Send = Callable[[str, Message, float], bool]
 def deliver(url: str, message: Message, seconds: float) -> bool:
     """Sends by Apprise. Blocks. Raises ModuleNotFoundError if that is not installed."""
     apprise: Any = importlib.import_module("apprise")
-    # Apprise sends by `requests`, which would take the text and its headers wherever a redirect leads, and read an answer
-    # of any size.
+    # Apprise sends by `requests`, which would take the text wherever a redirect leads, and read all of an answer.
     sessions: Any = importlib.import_module("requests.sessions")
     sessions.DEFAULT_REDIRECT_LIMIT = 0
     sessions.HTTPAdapter = _bounded_adapter(seconds)

@@ -91,7 +91,7 @@ class Writer:
             case RaiseScale():
                 # The update carries the version that was read, so that a scaling in between wins.
                 answer = await self._session.get(action.path, timeout=WRITE_SECONDS / 2)
-                scale = decode_answer(_OBJECT.decode, answer, "the answer is no scale")
+                scale = decode_answer(_OBJECT.decode, answer, "the answer is not a scale")
                 current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
                 if current != (action.target, action.current) or not self._leads():
                     raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")

@@ -126,7 +126,7 @@ def from_label_selector(
     requirements = {Requirement(key, Operator.IN, (value,)) for key, value in (match_labels or {}).items()}
     for key, operator, values in match_expressions:
         if operator not in _EXPRESSIONS:
-            raise SelectorError(f"{operator!r} is no operator of matchExpressions; {', '.join(_EXPRESSIONS)} are")
+            raise SelectorError(f"{operator!r} is not an operator of matchExpressions; {', '.join(_EXPRESSIONS)} are")
         requirements.add(Requirement(key, _EXPRESSIONS[operator], tuple(sorted(set(values)))))
     return LabelSelector(tuple(sorted(requirements)))
 
@@ -157,9 +157,9 @@ def _requirement(found: re.Match[str], refusal: Callable[[str], SelectorError]) 
     key = found["absent"] or found["key"]
     prefix, slash, name = key.rpartition("/")
     if _NAME.fullmatch(name) is None:
-        raise refusal(f"{key[:80]!r} is no label key (letters, digits, '-', '_', '.'; at most 63)")
+        raise refusal(f"{key[:80]!r} is not a label key (letters, digits, '-', '_', '.'; at most 63)")
     if slash and (len(prefix) > 253 or _DNS.fullmatch(prefix) is None):
-        raise refusal(f"{prefix[:80]!r} is no DNS name, which the part of a label key before '/' has to be")
+        raise refusal(f"{prefix[:80]!r} is not a DNS name, which the part of a label key before '/' has to be")
     if found["absent"]:
         return Requirement(key, Operator.ABSENT)
     if found["compares"]:
@@ -170,9 +170,9 @@ def _requirement(found: re.Match[str], refusal: Callable[[str], SelectorError]) 
         return Requirement(key, Operator.EXISTS)
     for value in values:
         if value and _NAME.fullmatch(value) is None:
-            raise refusal(f"{value[:80]!r} is no label value (letters, digits, '-', '_', '.'; at most 63)")
+            raise refusal(f"{value[:80]!r} is not a label value (letters, digits, '-', '_', '.'; at most 63)")
         if operator in {Operator.GREATER, Operator.LESS} and _integer(value) is None:
-            raise refusal(f"{value!r} is no integer, which > and < compare with")
+            raise refusal(f"{value!r} is not an integer, which > and < compare with")
     return Requirement(key, operator, tuple(sorted(values)))
 
 

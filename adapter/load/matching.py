@@ -18,10 +18,10 @@ CLOCK_SLACK_SECONDS = 30.0
 class Mismatch(StrEnum):
     """Why a registration is no evidence about any pod."""
 
-    UID = "its pod UID is no pod's of the target"
-    NAME = "its pod name is no pod's of the target"
+    UID = "no pod of the target has its pod UID"
+    NAME = "no pod of the target has its pod name"
     NAMESPACE = "its pod is of another namespace"
-    ADDRESS = "its address is no pod's of the target"
+    ADDRESS = "no pod of the target has its address"
     OTHER_ADDRESS = "it names a pod that has another address"
     OTHER_PORT = "its port is not the one that the policy names"
     UNDECLARED_PORT = "its address is not one pod's own, and no pod there declares its port"

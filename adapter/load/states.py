@@ -104,7 +104,7 @@ def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
 def _by_registry(
     pod: Pod, inputs: AssessmentInputs, registry: Registry, instances: Sequence[Instance], doubt: str
 ) -> PodAssessment:
-    """The state of a Ready pod by its registry. `doubt`: why absence is no evidence now; empty where it is."""
+    """The state of a Ready pod by its registry. `doubt`: why absence does not count now; empty where it is."""
     roster, remembered, source = inputs.roster, inputs.memory.pod(pod.uid), f"registry {registry.name}"
     if roster is None or not roster.valid:
         return PodAssessment(pod, PodState.DOUBTFUL, f"{source} has not given a valid answer yet")

@@ -37,12 +37,22 @@ def conform(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fa
         return None
     if value is not None and len(faults) == before:
         written = schema.get("x-kubernetes-validations", ())
-        for rule, holds in zip(written, rules.get(_INDEX.sub("[]", path), ()), strict=True):
+        tried = (_is_never_right,) if is_former(schema) else rules.get(_INDEX.sub("[]", path), ())
+        for rule, holds in zip(written, tried, strict=True):
             if not holds(value):
                 is_part = isinstance(value, dict | list)
                 place = f"{path}{rule.get('fieldPath', '')}"
                 faults.append(Fault(place, None if is_part else value, rule["message"]))
     return value
+
+
+def is_former(schema: Schema) -> bool:
+    """Whether a field has another name now: its only rule refuses any value, and says the new name."""
+    return [rule["rule"] for rule in schema.get("x-kubernetes-validations", ())] == ["false"]
+
+
+def _is_never_right(_: object) -> bool:
+    return False
 
 
 def _mapping(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fault]) -> dict[str, Any] | None:
@@ -56,7 +66,8 @@ def _mapping(schema: Schema, value: Any, path: str, rules: Rules, faults: list[F
             continue
         guesses += 1  # a suggestion takes time to find; further ones would not be read
         meant = closest(str(key), fields) if guesses <= _MOST_GUESSES else ""
-        faults.append(Fault(f"{path}.{key}", item, f"unknown field{meant}; known are {', '.join(sorted(fields))}"))
+        known = ", ".join(sorted(name for name, field in fields.items() if not is_former(field)))
+        faults.append(Fault(f"{path}.{key}", item, f"unknown field{meant}; known are {known}"))
     for key in schema.get("required", ()):
         if found.get(key) is None:
             needed = fields[key]["description"].partition(". ")[0]

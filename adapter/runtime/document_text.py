@@ -61,14 +61,14 @@ def _parsed(text: str) -> Iterator[Any]:
             try:
                 documents = [json.loads(text, object_pairs_hook=_mapping)]
             except json.JSONDecodeError as error:
-                kind = f"JSON ({error}) and no YAML"
+                kind = f"JSON ({error}) and not YAML"
         for document in documents or _Loader(text):
             _check(document)
             yield document
     except RecursionError:
         raise TextError(f"is nested more than {DEEPEST} levels deep; write it flatter") from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise TextError(f"is no {kind}: {' '.join(str(error).split())}") from error
+        raise TextError(f"is not {kind}: {' '.join(str(error).split())}") from error
 
 
 def _mapping(pairs: list[tuple[str, Any]], lines: Sequence[int] = ()) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
 def first_faults(faults: Sequence[Fault]) -> list[Fault]:
     """The first faults, up to a readable number, and the count of the rest."""
     omitted = len(faults) - _MOST
-    rest = [Fault("", None, f"and {omitted} more faults; mend these first")] if omitted > 0 else []
+    rest = [Fault("", None, f"and {omitted} more faults; fix these first")] if omitted > 0 else []
     return [*faults[:_MOST], *rest]
 
 

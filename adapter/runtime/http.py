@@ -215,7 +215,7 @@ def secret(file: str) -> str:
     try:
         return content.decode().strip()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no UTF-8 text; write the value alone into it") from error
+        raise ValueError(f"{file} is not UTF-8 text; write the value alone into it") from error
 
 
 def credentials(access: Access) -> dict[str, str]:

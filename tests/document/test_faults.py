@@ -76,8 +76,8 @@ def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
     [
         (b"[" * 5000 + b"]" * 5000, "nested more than"),
         (b"a: !!python/object:os.system x", "has the tag"),
-        (b'{"a": 1,, "b": 2]', "is no JSON"),
-        (b"a: \x00", "is no YAML"),
+        (b'{"a": 1,, "b": 2]', "is not JSON"),
+        (b"a: \x00", "is not YAML"),
         (b"", "must be a mapping with now, policy"),
         (b"a: 1\n---\nb: 2", "begins a second document"),
         (b"\xff\xfe", "cannot be read: it is not UTF-8"),

@@ -187,7 +187,7 @@ def test_pods_that_match_no_instance_have_the_reason(
     wanted = {
         f"warning: pod {out} is out: MAINTENANCE",
         f"error: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
-        "warning: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
+        "warning: instance 10.99.0.1:8080 counts for no pod: no pod of the target has its address",
     }
     until(lambda: wanted <= {*check(registries=[consul.settings]).get(about, ())}, 60, adapter.logs)
 

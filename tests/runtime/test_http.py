@@ -238,7 +238,7 @@ class TestFiles:
         [
             (b"hush\r\nX-Remote-User: admin", "more than one line"),
             (b"hush\x00", "more than one line"),
-            (b"hush\xff", "no UTF-8 text"),
+            (b"hush\xff", "not UTF-8 text"),
             ("hüsh".encode(), "printable ASCII"),
             (b"\n", "is empty"),
             (b"hush" * LARGEST_SECRET, "is larger than 16 KiB"),

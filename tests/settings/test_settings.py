@@ -140,7 +140,7 @@ prometheus:
             "prometheus.queries[0].maxAgeSeconds",
             "more than intervalSeconds (15)",
         ),
-        ("a: [", "", "is no YAML"),
+        ("a: [", "", "is not YAML"),
         ("- server", "", "write a mapping of sections"),
         ("server: {port: 1}\nserver: {port: 2}\n", "", "more than once"),
     ],

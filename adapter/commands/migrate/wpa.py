@@ -76,7 +76,7 @@ def _pacing(spec: Fields, draft: Draft) -> None:
         percent = Fraction(default) if given is None else given
         whole = math.floor(percent) if percent >= 1 else math.ceil(percent)
         if whole > _MOST_PERCENT:
-            spec.differs(key, "it is no limit in practice, and none is written")
+            spec.differs(key, "it limits nothing in practice, and none is written")
             continue
         if percent != whole:
             spec.differs(key, f"a velocity is a whole percentage: {whole} %")

@@ -73,7 +73,7 @@ def whole_number(most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if text.isascii() and text.isdecimal() and 0 < int(text[:11]) <= most:
             return int(text)
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {most}")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {most}")
 
     return parse
 
