@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -
     parsed = parser.parse_args(given)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of another encoding lacks some characters
+    if sys.stdout is None:  # closed by `>&-`
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     try:
         status: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -45,8 +47,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -
     except FaultyDocument as error:
         output.print_faults(error)
         return INVALID
-    except BrokenPipeError:  # such as of `| head`
+    except OSError as error:  # of the output: a full disk, or `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more
+        if not isinstance(error, BrokenPipeError):
+            output.complain(f"{prog} {given[0]}: {error.strerror or error}")
         return FAILED
     return status
 

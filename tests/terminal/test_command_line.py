@@ -42,6 +42,16 @@ def test_help_needs_none_of_the_heavy_packages(arguments: list[str]) -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize(("output", "status", "said"), [(">/dev/full", 1, "No space left on device"), (">&-", 0, "")])
+def test_an_output_that_cannot_be_written_is_one_sentence(output: str, status: int, said: str) -> None:
+    vector = Path(__file__).parents[1] / "vectors" / "08-overloaded-and-out.yaml"
+    command = f"{sys.executable} -m adapter.cli decide {vector} {output}"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == status
+    assert done.stderr.count("\n") == bool(said)
+    assert said in done.stderr
+
+
 def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
     """Against an API server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -103,9 +103,7 @@ def check_service(
         yield error(about, text, "check service, namespace and group")
         return
     if roster.protected:
-        text = (
-            "the registry protects itself: it calls unhealthy instances healthy, so health does not count"
-        )
+        text = "the registry protects itself: it calls unhealthy instances healthy, so health does not count"
         yield warning(about, text)
     yield from _matches(about, registry, pods, roster)
 
