@@ -126,9 +126,9 @@ async def test_nobody_on_the_way_may_keep_it(service: Service, ask: Ask) -> None
     seen = view(500)
     assert seen.assessment is not None
     # Else it would be too old to be served.
-    service.snapshot_store.swap(
-        snapshots.snapshot(replace(seen, assessment=replace(seen.assessment, at=service.session.now())))
-    )
+    metrics = tuple(metric._replace(stale_at=None) for metric in seen.assessment.metrics)
+    fresh = replace(seen.assessment, at=service.session.now(), metrics=metrics)
+    service.snapshot_store.swap(snapshots.snapshot(replace(seen, assessment=fresh)))
     got = await ask(PATH, "amy")
     assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
     assert len(got.body) > 2**18
