@@ -182,7 +182,10 @@ def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(
     workloads.wait_replicas("web", 3)
     workloads.wait_replicas("shop", 3)
     # A name of ours stays ours, though the upstream could be asked; the upstream's own error says whose it is.
-    for metric, says in (("effective_orders", "effective_orders has no value on pods"), ("absent", "upstream adapter: ")):
+    for metric, says in (
+        ("effective_orders", "effective_orders has no value on pods"),
+        ("absent", "upstream adapter: "),
+    ):
         answer = workloads.client.raw(f"{CUSTOM}/v1beta2/namespaces/{workloads.namespace}/pods/%2A/{metric}")
         assert (answer.status, says in answer.json()["message"]) == (404, True)
 
