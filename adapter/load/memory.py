@@ -38,9 +38,9 @@ class LastSample(NamedTuple):
     bound: int
     gap_at: float = 0.0
 
-    def gap_before(self, at: float, interval: float) -> float:
-        """When samples came again after the last gap before a sample of `at`, by their dates."""
-        return at if at - self.at > GAP_POLLS * interval else self.gap_at
+    def followed_by(self, at: float, bound: int, interval: float) -> "LastSample":
+        """The next sample, which may end a gap by its date; `interval`: that of the polls (seconds)."""
+        return LastSample(at, bound, at if at - self.at > GAP_POLLS * interval else self.gap_at)
 
 
 class PodMemory(NamedTuple):

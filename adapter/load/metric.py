@@ -7,7 +7,7 @@ from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, HeldBy, MetricAssessment, Total, Verdict
 from adapter.load.bounds import Loads, Sums, band_of, reading_of, step_down, sums_of, upper_of
-from adapter.load.memory import OTHERS, READ, TARGETS_SECONDS, LastSample, MetricMemory, lasting
+from adapter.load.memory import OTHERS, READ, TARGETS_SECONDS, MetricMemory, lasting
 from adapter.load.pod_samples import (
     MetricReader,
     PodSample,
@@ -18,6 +18,7 @@ from adapter.load.pod_samples import (
     is_service_total,
     lost_targets,
     no_capacity_sentence,
+    sample_after,
     source_error,
     source_name,
     source_of,
@@ -200,10 +201,9 @@ class _Assessor:
         if is_fresh:
             error = NO_POD_SERVES if groups.running and not all_in and not metric.floor else None
         if point.count == UNCOUNTED:
-            last = self.before.last.get(OTHERS)
-            bound = point.value if is_gapless(point, last, source, self.now, self.memory.started_at) else None
-            gap_at = 0.0 if last is None else last.gap_before(point.at, source.interval)
-            after = replace(after, last={OTHERS: LastSample(point.at, point.value, gap_at)})
+            latest = sample_after(self.before.last.get(OTHERS), point, source)
+            bound = point.value if is_gapless(latest, source, self.now, self.memory.started_at) else None
+            after = replace(after, last={OTHERS: latest})
         elif point.count is None or point.count > 1:
             bound = bound_of(point, max((median for _, median in after.medians), default=0))
         serving, doubtful, value = len(groups.serving), len(groups.doubtful), point.value

@@ -156,7 +156,8 @@ class MetricReader:
         if point.count != UNCOUNTED:
             return bound_of(point, self._full)
         assert self._query is not None
-        return point.value if is_gapless(point, remembered, self._query, self._now, self._started_at) else None
+        latest = sample_after(remembered, point, self._query)
+        return point.value if is_gapless(latest, self._query, self._now, self._started_at) else None
 
     def lasts(self, samples: Iterable[PodSample], serving: int) -> dict[str, LastSample]:
         """The newest samples that counted, by UID; of all but the first `serving` ones, the largest recent ones.
@@ -172,8 +173,8 @@ class MetricReader:
             elif remembered is not None:
                 is_newer = sample.usage is not None and sample.at >= remembered.at
                 if is_newer and (index < serving or sample.last == bound):
-                    gap_at = remembered.gap_before(sample.at, self._source.interval)
-                    lasts[uid] = LastSample(sample.at, remembered.bound if bound is None else bound, gap_at)
+                    latest = remembered.bound if bound is None else bound
+                    lasts[uid] = remembered.followed_by(sample.at, latest, self._source.interval)
                 else:
                     lasts[uid] = remembered
         return lasts
@@ -200,19 +201,22 @@ class MetricReader:
         return sizes, lack, limit
 
 
-def is_gapless(
-    point: Point, before: LastSample | None, source: QuerySamples, now: float, started_at: float | None
-) -> bool:
-    """Whether the window of a value has no gap, where nobody can count its samples. `before`: its last sample.
+def sample_after(before: LastSample | None, point: Point, source: QuerySamples) -> LastSample:
+    """A value as the newest sample after the last one."""
+    first = LastSample(point.at, point.value)
+    return first if before is None else before.followed_by(point.at, point.value, source.interval)
+
+
+def is_gapless(latest: LastSample, source: QuerySamples, now: float, started_at: float | None) -> bool:
+    """Whether the window that ends at the newest sample has no gap, where nobody can count its samples.
 
     A gap lasts while answers have no newer sample, and a window reads it for its own length after that. A process
     knows of none before its start.
     """
     asked_at = (now if source.fetched_at is None else source.fetched_at) - source.behind
-    if asked_at - point.at > GAP_POLLS * source.interval:
+    if asked_at - latest.at > GAP_POLLS * source.interval:
         return False
-    gap_at = 0.0 if before is None else before.gap_before(point.at, source.interval)
-    return now - max(gap_at, started_at or 0.0) > source.window
+    return now - max(latest.gap_at, started_at or 0.0) > source.window
 
 
 def lost_targets(remembered: Mapping[str, Numbers], key: str, number: int) -> int:
