@@ -4,6 +4,7 @@ Addresses hold secrets, so they are never logged or shown.
 """
 
 import asyncio
+import functools
 import importlib
 import itertools
 import logging
@@ -67,7 +68,7 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     # Apprise sends by `requests`, which would take the text wherever a redirect leads, and read all of an answer.
     sessions: Any = importlib.import_module("requests.sessions")
     sessions.DEFAULT_REDIRECT_LIMIT = 0
-    sessions.HTTPAdapter = _bounded_adapter(seconds)
+    sessions.HTTPAdapter = _bounded_adapter()
     for name in _SECRET_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     # Nothing on disk, no threads of its own, no attempts of its own, and no reading of markup out of what is sent.
@@ -93,13 +94,18 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     return bool(sent)
 
 
-def _bounded_adapter(seconds: float) -> Any:
-    """A connection of `requests` that reads LONGEST_ANSWER bytes of an answer at most, and no longer than `seconds`."""
+@functools.cache
+def _bounded_adapter() -> Any:
+    """Connections of `requests` that read LONGEST_ANSWER bytes of an answer at most, no longer than their timeout."""
     adapters: Any = importlib.import_module("requests.adapters")
 
     class Bounded(adapters.HTTPAdapter):  # type: ignore[misc]
+        def send(self, request: Any, **options: Any) -> Any:
+            _, self.read_timeout = options["timeout"]
+            return super().send(request, **options)
+
         def build_response(self, request: Any, raw: Any) -> Any:
-            answer, body, end = super().build_response(request, raw), b"", time.monotonic() + seconds
+            answer, body, end = super().build_response(request, raw), b"", time.monotonic() + self.read_timeout
             while len(body) < LONGEST_ANSWER and time.monotonic() < end:
                 if not (part := raw.read1(LONGEST_ANSWER, decode_content=True)):
                     break

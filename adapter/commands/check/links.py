@@ -110,9 +110,10 @@ def _check_settings(world: World, read: Read[Policy], policy: Policy) -> Iterato
     if all(namespaces and policy.namespace not in namespaces for namespaces in watched):
         text = f"the settings leave namespace {policy.namespace} out (kubernetes.namespaces)"
         yield error(read.about, text, place=read.place())
+    catalogs = [_catalog(one) for one in known] if queries else []
     for index, metric, query in queries:
         asked = WorkloadQuery(query, policy.namespace, policy.name)
-        resolved = [_catalog(one).resolve(asked) for one in known]
+        resolved = [catalog.resolve(asked) for catalog in catalogs]
         if all(isinstance(one, str) for one in resolved):
             text, place = f"metric {metric.name}: {resolved[0]}", read.place(f"spec.metrics[{index}].query")
             yield error(read.about, text, place=place)
@@ -135,21 +136,20 @@ def _check_basis(read: Read[Policy], policy: Policy, workload: Workload) -> Iter
     """What the workload's template lacks for the metrics, and watermarks that its limits keep out of reach."""
     for index, metric in enumerate(policy.metrics):
         place = read.place(f"spec.metrics[{index}]")
-        for text, remedy in _lacks(metric, workload):
+        sizes, lack, limit = MetricReader(metric).basis(workload.pod)
+        for text, remedy in _lacks(metric, workload, lack):
             yield error(read.about, text, remedy, place)
-        sizes, _, limit = MetricReader(metric).basis(workload.pod)
         if sentence := at_limit(policy, metric, [(sizes, limit)]):
             yield error(read.about, sentence, place=place)
 
 
-def _lacks(metric: Metric, workload: Workload) -> Iterator[tuple[str, str]]:
-    """What a pod lacks for a metric: the named containers, their requests or limits; and what to do."""
+def _lacks(metric: Metric, workload: Workload, lack: str) -> Iterator[tuple[str, str]]:
+    """What a pod lacks for a metric: the named containers, else its `lack` of requests or limits; and what to do."""
     source, names = metric.resource or metric.query, [container.name for container in workload.pod.containers]
     missing = [name for name in (source.containers if source else ()) if name not in names]
     for name in missing:
         yield f"{workload} has no container {name}{closest(name, names)}", f"there are {', '.join(names)}"
-    lack = "" if missing else MetricReader(metric).basis(workload.pod)[1]
-    if lack:
+    if lack and not missing:
         where = workload.at.place("spec.template.spec.containers")
         remedy = "set it, name the containers that have one in `containers`, or drop `relativeTo`"
         yield f"{lack} in {workload} ({where}), and the metric is a share of it", remedy
