@@ -44,6 +44,14 @@ def query_watermarks(name: str, high: str | None = None, low: str | None = None,
     return {"name": name, "query": {"name": name, **query}} | {key: mark for key, mark in marks.items() if mark}
 
 
+def scaled(workloads: Workloads, replicas: int, syncs: int = 1) -> None:
+    """Scales web by its load per pod, 400m to 1200m, and waits until the HPA acts and keeps this many pods."""
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive")
+    workloads.hold_replicas("web", replicas, syncs=syncs)
+
+
 class Load:
     """Sets the load series of each pod of some workloads; pods without a load have no series."""
 

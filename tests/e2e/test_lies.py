@@ -9,7 +9,7 @@ from lab.chaos.scene import freeze, thaw
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks, scaled
 
 
 def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
@@ -19,10 +19,7 @@ def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 10)
     load.each("web", 1.19)
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
-    workloads.hpa("web")
-    workloads.wait_condition("web", "ScalingActive")
-    workloads.hold_replicas("web", 10, syncs=1)
+    scaled(workloads, 10)
     broken = workloads.pod_names("web")[:9]
     load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))
     workloads.hold_replicas("web", 10, 8)
@@ -65,10 +62,7 @@ def test_bad_answers_of_prometheus_shrink_nothing_and_a_fall_is_followed(
         make_adapter(settings)
         workloads.deployment("web", 6)
         load.each("web", 0.45)
-        workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
-        workloads.hpa("web")
-        workloads.wait_condition("web", "ScalingActive")
-        workloads.hold_replicas("web", 6, syncs=1)
+        scaled(workloads, 6)
         for fault in FAULTS.values():
             proxy.falsify = lambda _, answer, lie=fault: lie(answer)  # type: ignore[misc]
             workloads.hold_replicas("web", 6, 3)
@@ -109,10 +103,7 @@ def test_a_prometheus_that_is_killed_wiped_or_frozen_shrinks_nothing(
         make_adapter(prometheus_settings(server))
         workloads.deployment("web", 6)
         load.each("web", 0.45)
-        workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
-        workloads.hpa("web")
-        workloads.wait_condition("web", "ScalingActive")
-        workloads.hold_replicas("web", 6, syncs=1)
+        scaled(workloads, 6)
         server.kill()
         workloads.wait_condition("web", "ScalingActive", status="False", contains="Prometheus main: connection refused")
         shutil.rmtree(server.folder / "data")

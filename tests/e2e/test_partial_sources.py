@@ -9,7 +9,7 @@ import pytest
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import prometheus_settings, query_watermarks
+from tests.e2e.kit import prometheus_settings, scaled
 
 POD = "sum by (namespace, pod) (load)"
 TWO_WINDOWS = "sum by (namespace, pod) (rate(work_total[20s])) + 0 * sum by (namespace, pod) (rate(work_total[10s]))"
@@ -23,13 +23,6 @@ def _settings(server: Prometheus, text: str, *, scope: str = "Pods") -> dict[str
     return settings
 
 
-def _scaled(workloads: Workloads, low: str = "400m") -> None:
-    workloads.policy("web", [query_watermarks("load", "1200m", low)])
-    workloads.hpa("web")
-    workloads.wait_condition("web", "ScalingActive")
-    workloads.hold_replicas("web", 6, syncs=2)
-
-
 def test_a_total_that_has_lost_all_but_one_of_its_pods_shrinks_nothing(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
@@ -38,7 +31,7 @@ def test_a_total_that_has_lost_all_but_one_of_its_pods_shrinks_nothing(
     workloads.deployment("web", 6)
     names = workloads.pod_names("web")
     exporter.pods("load", workloads.namespace, dict.fromkeys(names, 0.45))
-    _scaled(workloads)
+    scaled(workloads, 6, syncs=2)
     exporter.pods("load", workloads.namespace, dict.fromkeys(names[:1], 0.45))
     workloads.hold_replicas("web", 6, 8)
 
@@ -52,7 +45,7 @@ def test_a_pod_that_has_lost_one_of_its_two_targets_shrinks_nothing(
         workloads.deployment("web", 6)
         for target in (one, other):
             target.pods("load", workloads.namespace, dict.fromkeys(workloads.pod_names("web"), 0.225))
-        _scaled(workloads)
+        scaled(workloads, 6, syncs=2)
         other.failing = True
         workloads.hold_replicas("web", 6, 8)
 
@@ -74,7 +67,7 @@ def test_missed_scrapes_of_windows_that_nobody_counts_shrink_nothing(
     make_adapter(_settings(prometheus, text, scope=scope))
     workloads.deployment("web", 6)
     ticking(workloads.namespace, workloads.pod_names("web"), 0.41)
-    _scaled(workloads)
+    scaled(workloads, 6, syncs=2)
     workloads.hold_replicas("web", 6, 25)  # the windows are full, and the adapter is no newcomer
     exporter.failing = True
     workloads.hold_replicas("web", 6, 6)
