@@ -14,7 +14,6 @@ from adapter.load.pod_samples import (
     absent_container_sentence,
     bound_of,
     counted_total,
-    is_gapless,
     is_service_total,
     lost_targets,
     no_capacity_sentence,
@@ -22,6 +21,7 @@ from adapter.load.pod_samples import (
     source_error,
     source_name,
     source_of,
+    uncounted_bound,
 )
 from adapter.load.pods import Pod
 from adapter.load.samples import UNCOUNTED, QuerySamples
@@ -202,7 +202,7 @@ class _Assessor:
             error = NO_POD_SERVES if groups.running and not all_in and not metric.floor else None
         if point.count == UNCOUNTED:
             latest = sample_after(self.before.last.get(OTHERS), point, source)
-            bound = point.value if is_gapless(latest, source, self.now, self.memory.started_at) else None
+            bound = uncounted_bound(latest, source, self.now, self.memory.started_at)
             after = replace(after, last={OTHERS: latest})
         elif point.count is None or point.count > 1:
             bound = bound_of(point, max((median for _, median in after.medians), default=0))

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil
 from statistics import median_low
 from typing import NamedTuple
 
@@ -157,7 +159,7 @@ class MetricReader:
             return bound_of(point, self._full)
         assert self._query is not None
         latest = sample_after(remembered, point, self._query)
-        return point.value if is_gapless(latest, self._query, self._now, self._started_at) else None
+        return uncounted_bound(latest, self._query, self._now, self._started_at)
 
     def lasts(self, samples: Iterable[PodSample], serving: int) -> dict[str, LastSample]:
         """The newest samples that counted, by UID; of all but the first `serving` ones, the largest recent ones.
@@ -207,16 +209,19 @@ def sample_after(before: LastSample | None, point: Point, source: QuerySamples) 
     return first if before is None else before.followed_by(point.at, point.value, source.interval)
 
 
-def is_gapless(latest: LastSample, source: QuerySamples, now: float, started_at: float | None) -> bool:
-    """Whether the window that ends at the newest sample has no gap, where nobody can count its samples.
+def uncounted_bound(latest: LastSample, source: QuerySamples, now: float, started_at: float | None) -> int | None:
+    """The most that a value may be where nobody can count the samples in its windows; None where nobody can tell.
 
-    A gap lasts while answers have no newer sample, and a window reads it for its own length after that. A process
-    knows of none before its start.
+    A gap lasts while answers have no newer sample, and the longest window reads it for its own length after that; a
+    process knows of none before its start. What has not come yet may be the begin of one: the shortest window lacks
+    as much of the load.
     """
-    asked_at = (now if source.fetched_at is None else source.fetched_at) - source.behind
-    if asked_at - latest.at > GAP_POLLS * source.interval:
-        return False
-    return now - max(latest.gap_at, started_at or 0.0) > source.window
+    silent = max(0.0, (now if source.fetched_at is None else source.fetched_at) - source.behind - latest.at)
+    length = source.shortest or source.window
+    is_gapless = now - max(latest.gap_at, started_at or 0.0) > source.window
+    if silent > GAP_POLLS * source.interval or silent >= length or not is_gapless:
+        return None
+    return ceil(latest.bound * Fraction(length) / Fraction(length - silent))
 
 
 def lost_targets(remembered: Mapping[str, Numbers], key: str, number: int) -> int:

@@ -85,9 +85,10 @@ class ResourceSamples(SourceState):
 class QuerySamples(SourceState):
     """The answer of a query for one workload: values by pod name, or one total (then `pods` is empty).
 
-    `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
-    asks for the past, such as last week's same hour (`offset`). `by_pod`: whether the query answers by pod; None
-    where only an answer can tell. `unusable` says by pod what the query answers in place of a number that counts.
+    `window`: how far back (seconds) a value reaches from its time, `shortest` the shortest of its ranges (0: none).
+    `behind`: how long ago its samples are because it asks for the past, such as last week's same hour (`offset`).
+    `by_pod`: whether the query answers by pod; None where only an answer can tell. `unusable` says by pod what the
+    query answers in place of a number that counts.
     `counts`: how many samples of each pod the windows of a total hold. `targets`: how many scrape targets have samples
     that it reads, by the name of the pod in the series (else by the host of their address); of a query by pod only
     those of pods with several.
@@ -98,6 +99,7 @@ class QuerySamples(SourceState):
     pods: Mapping[str, Point] = field(default_factory=dict)
     total: Point | None = None
     window: float = 0.0
+    shortest: float = 0.0
     behind: float = 0.0
     by_pod: bool | None = None
     unusable: Mapping[str, str] = field(default_factory=dict)

@@ -97,6 +97,7 @@ class Prometheus:
         return replace(
             samples,
             window=resolved.window,
+            shortest=resolved.inputs.shortest,
             behind=resolved.inputs.behind,
             interval=resolved.interval,
             by_pod=by_pod,

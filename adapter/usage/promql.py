@@ -96,7 +96,8 @@ class QueryInputs:
     the time of its newest samples: the longest sum of a range, the ranges of the subqueries around it, and the offsets.
     `behind`: the longest `offset` (seconds) if every selector has one, else 0; the times of its samples are that long
     ago although its series live. `windows` are those whose samples can be counted. `uncounted`: they cannot, for it
-    has subqueries or windows of different lengths. `is_scalar`: it is a number without labels.
+    has subqueries or windows of different lengths. `shortest`: the length (seconds) of the shortest one, 0 without any.
+    `is_scalar`: it is a number without labels.
     """
 
     selectors: tuple[Selector, ...] = ()
@@ -105,6 +106,7 @@ class QueryInputs:
     behind: float = 0.0
     windows: tuple[Selector, ...] = ()
     uncounted: bool = False
+    shortest: float = 0.0
     is_scalar: bool = False
 
 
@@ -261,6 +263,7 @@ def _inputs(tree: ast.Expr, sources: Sources) -> QueryInputs:
     selectors = [selector for selector, _, _ in reads]
     offsets = [offset for _, _, offset in reads]
     windows = tuple(dict.fromkeys(selector for selector in selectors if selector.seconds is not None))
+    lengths = {selector.seconds for selector in windows if selector.seconds}
     has_subquery = any(isinstance(node, ast.SubqueryExpr) for node, _ in nodes)
     dating = [each for each in selectors if not each.shift] or selectors
     return QueryInputs(
@@ -269,7 +272,8 @@ def _inputs(tree: ast.Expr, sources: Sources) -> QueryInputs:
         window=max((reach for _, reach, _ in reads), default=0.0),
         behind=max(offsets, default=0.0) if all(offsets) else 0.0,
         windows=() if has_subquery else windows,
-        uncounted=has_subquery or len({selector.seconds for selector in windows}) > 1,
+        uncounted=has_subquery or len(lengths) > 1,
+        shortest=min(lengths, default=0.0),
         is_scalar=_is_scalar(tree),
     )
 

@@ -103,22 +103,39 @@ def test_a_total_that_reads_one_pod_after_several_holds_and_a_leader_does_not() 
     assert several.decides(total("1.2", own, 60), 60) == (3, None)
 
 
+class Uncounted(Service):
+    """Six pods with a query whose windows (20 s, 10 s) nobody can count, asked every 5 s."""
+
+    def __init__(self, *, is_total: bool) -> None:
+        super().__init__(6)
+        self.is_total = is_total
+
+    def answers(self, load: str, at: float, later: float) -> tuple[int | None, HeldBy | None]:
+        """What follows where a pod's load, or a sixth of the total, has this value and this date."""
+        point = Point(NOW + at, nano(load) * (6 if self.is_total else 1), UNCOUNTED)
+        pods = {} if self.is_total else {one.name: point for one in self.pods}
+        times = {"window": 20.0, "shortest": 10.0, "interval": 5.0, "fetched_at": NOW + later}
+        samples = QuerySamples(total=point if self.is_total else None, pods=pods, by_pod=not self.is_total, **times)  # type: ignore[arg-type]
+        return self.decides(samples, later)
+
+
 @pytest.mark.parametrize("is_total", [True, False], ids=["total", "by pod"])
 def test_uncounted_windows_hold_in_a_gap_and_for_a_window_after_it(is_total: bool) -> None:
-    service = Service(6)
-
-    def answer(value: str, at: float, later: float) -> QuerySamples:
-        point = Point(NOW + at, nano(value), UNCOUNTED)
-        pods = {} if is_total else {one.name: point for one in service.pods}
-        window = {"window": 20.0, "interval": 5.0, "by_pod": not is_total, "fetched_at": NOW + later}
-        return QuerySamples(total=point if is_total else None, pods=pods, **window)  # type: ignore[arg-type]
-
-    full, low = ("2.7", "1.2") if is_total else ("450m", "200m")
+    service = Uncounted(is_total=is_total)
     for later in range(0, 60, 5):
-        service.decides(answer(full, later - 2, later), later)
+        service.answers("450m", later - 2, later)
     for at, later in ((55, 70), (55, 75), (77, 78), (82, 83), (87, 88), (92, 93)):  # two answers in the gap
-        assert service.decides(answer(low, at, later), later) == (6, HeldBy.MISSING), later
-    assert service.decides(answer(low, 97, 98), 98) == (3, None)
+        assert service.answers("200m", at, later) == (6, HeldBy.MISSING), later
+    assert service.answers("200m", 97, 98) == (3, None)
+
+
+@pytest.mark.parametrize("is_total", [True, False], ids=["total", "by pod"])
+def test_uncounted_windows_that_drain_before_a_gap_shows_shrink_nothing(is_total: bool) -> None:
+    service = Uncounted(is_total=is_total)
+    service.answers("410m", -2, 0)
+    for silent in range(10):  # until two polls have brought nothing new, it may be a late one
+        assert service.answers(f"{41 * (10 - silent)}m", 0, silent)[0] == 6, silent
+    assert service.answers("240m", 10, 12)[0] == 4, "two of ten seconds may be missing: 300m"
 
 
 def test_pods_that_lost_one_of_two_targets_count_as_full_on_the_way_down() -> None:

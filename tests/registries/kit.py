@@ -140,10 +140,10 @@ class FollowedService:
         self._follower.follow(keys)
 
     def confirm(self) -> None:
-        """Records the last list of each service as confirmed now."""
+        """Records the last list of each service as confirmed now, but for those about which the registry errs."""
         for key in self.cache.keys:
             listed = self.cache.instances(key)
-            if listed is not None and listed.valid:
+            if listed is not None and listed.valid and listed.error is None:
                 answer = Answer(listed.instances, listed.protected, listed.absence_counts)
                 self.cache.put(key, answer)
 

@@ -114,7 +114,7 @@ class TestSamples:
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps(max_age_seconds=60)])
         world.source.set_queries([SHOP])
-        assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True, interval=0.01)
+        assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, shortest=60.0, by_pod=True, interval=0.01)
 
     async def test_values_times_and_numbers_of_samples_are_one_question(self, fake: FakePrometheus) -> None:
         await polled(fake, rps(interval_seconds=60))
@@ -143,7 +143,7 @@ class TestSamples:
         fake.rows = {}
         world = await polled(fake, rps())
         assert {values_of(form["query"]) for form in fake.asked} == {RPS}
-        assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, by_pod=True, interval=0.01)
+        assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, shortest=60.0, by_pod=True, interval=0.01)
 
     async def test_an_expression_without_selectors_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {"vector(3)": [({}, "3")]}

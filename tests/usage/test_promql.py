@@ -162,6 +162,14 @@ def test_a_public_expression_has_its_windows(text: str, window: float, counted: 
         assert [each.seconds for each in found.windows] == [seconds_of(each) for each in counted]
 
 
+@pytest.mark.parametrize(
+    ("text", "shortest"),
+    [("rate(a[5m]) / rate(a[1h])", 300), ("max_over_time(rate(a[1m])[10m:30s])", 60), ("max_over_time(a[5m:])", 0)],
+)
+def test_the_shortest_window_is_that_of_a_range(text: str, shortest: float) -> None:
+    assert parse_inputs(text).shortest == shortest
+
+
 REFUSED = [
     ("sum(rate(x[5m])", 4, "unclosed left parenthesis"),
     ('x{a="b"', 2, "unexpected end of input inside braces"),

@@ -36,7 +36,7 @@ from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, closest, first_faults, path_of
 from adapter.runtime.times import parse_time
-from adapter.usage.promql import PromqlError, parse_inputs
+from adapter.usage.promql import NO_INPUTS, PromqlError, parse_inputs
 from adapter.usage.resource_metrics import decode_usage
 
 _TITLE = "the document cannot be decided on"
@@ -350,9 +350,9 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
 
 def _query(given: _Query, query: Query, now: float) -> QuerySamples:
     """The samples of one query."""
-    window = 0.0  # of a named query, and of PromQL that cannot be read
+    inputs = NO_INPUTS  # of a named query, and of PromQL that cannot be read
     with contextlib.suppress(PromqlError):
-        window = parse_inputs(query.prom_ql).window
+        inputs = parse_inputs(query.prom_ql)
     points, fewest = given.pods or {}, min(given.counts.values(), default=None)
     total = None if given.total is None else _point(given.total, given.at, fewest)
     pods = {name: _point(point, given.at, given.counts.get(name)) for name, point in points.items()}
@@ -362,7 +362,8 @@ def _query(given: _Query, query: Query, now: float) -> QuerySamples:
     return QuerySamples(
         pods={name: point for name, point in pods.items() if point is not None},
         total=total,
-        window=window if given.window_seconds is None else given.window_seconds,
+        window=inputs.window if given.window_seconds is None else given.window_seconds,
+        shortest=inputs.shortest,
         behind=given.offset_seconds,
         by_pod=by_pod,
         counts={} if total is None else given.counts,
