@@ -172,7 +172,7 @@ class Evaluator:
         key, target, policy = Key(decoded.namespace, decoded.name), inputs.target, inputs.policy
         assert target is not None
         pods = tuple(map(self._with_endpoints, target_pods(inputs.pods, selector, target)))
-        inputs = replace(inputs, pods=pods, memory=self._memory(key, decoded, policy, inputs.now))
+        inputs = replace(inputs, pods=pods, memory=self._memory(key, decoded, inputs))
         assessment = assess(inputs)
         self._memories[key] = (policy, assessment.memory)
         return replace(view, assessment=assessment, inputs=inputs)
@@ -185,22 +185,22 @@ class Evaluator:
             return pod
         return replace(pod, endpoint_serving=serving, endpoints_silent=silent)
 
-    def _memory(self, key: Key, decoded: DecodedPolicy, policy: Policy, now: float) -> Memory:
+    def _memory(self, key: Key, decoded: DecodedPolicy, inputs: AssessmentInputs) -> Memory:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status.
 
         Another replica wrote that. Of one that is unreadable the memory is empty.
         """
-        before, memory = self._memories.get(key, (None, Memory()))
+        policy, (before, memory) = inputs.policy, self._memories.get(key, (None, Memory()))
         if before is not None and before.uid == policy.uid:
             # Another registry, or another service, knows nothing of what the pods were registered as before.
             return memory if service_of(before) == service_of(policy) else replace(memory, pods={})
         memory = Memory()
         if decoded.memory:
             try:
-                memory = status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+                memory = status_memory.from_status(decode(decoded.memory, dict[str, Any])).of(inputs.pods)
             except (msgspec.MsgspecError, status_memory.MemoryDecodeError) as error:
                 _log.warning("policy_memory_rejected", namespace=key.namespace, policy=key.name, error=str(error))
-        return replace(memory, started_at=now)
+        return replace(memory, started_at=inputs.now)
 
     def _candidates(self, ref: TargetRef) -> tuple[Pod, ...]:
         if owns_its_pods(ref.kind):

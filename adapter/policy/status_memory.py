@@ -2,22 +2,31 @@
 
 Since when pods are pulled out or doubtful (at most 200 of them), and since when nothing could be decided. With it an
 absent pod still counts as registered before, and an old doubt as old. Everything else a process observes itself.
+
+Pods that turned at the same moment share a line, `pulledOut 2026-01-01T12:00:00.000000Z 0a1b2c3d 4e5f6a7b`, which has
+the first eight characters of their UIDs: less than 4 KB in all, whatever the times are.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import AWAY, PodState
+from adapter.load.pods import AWAY, Pod, PodState
 from adapter.policy.documents import type_fault
 from adapter.runtime.faults import Fault
-from adapter.runtime.times import format_micro_time
+from adapter.runtime.times import format_micro_time, parse_time
 
 MOST_AWAY = 200
+MOST_LINES = 40
+"""The times that are told apart. The pods that have been away longest share the earliest time where there are more."""
+_UUID = re.compile(r"[0-9a-f]{8}-[-0-9a-f]+")
+_LINE = re.compile(r"(pulledOut|doubtful) (\S+) (\S.*)")
 
 
 class MemoryDecodeError(ValueError):
@@ -28,47 +37,75 @@ class MemoryDecodeError(ValueError):
         super().__init__(str(fault))
 
 
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+class _Written(msgspec.Struct, rename="camel"):
+    away: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_LINES)] = ()
+    error_since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
-class _Away(msgspec.Struct):
-    since: _Time
-    state: Literal["pulledOut", "doubtful"]
+@dataclass(frozen=True, slots=True)
+class StatusMemory:
+    """The memory in a status: the state and its time (seconds) by the short UID of a pod."""
 
+    away: Mapping[str, tuple[PodState, float]]
+    error_since: float | None
 
-class _StatusMemory(msgspec.Struct, rename="camel"):
-    away: Annotated[dict[str, _Away], msgspec.Meta(max_length=MOST_AWAY)] = {}
-    error_since: _Time | None = None
+    def of(self, pods: Iterable[Pod]) -> Memory:
+        """The memory of these pods. What began before a pod was last Ready counts from then, as while it was seen."""
+        found = {}
+        for pod in pods:
+            if (away := self.away.get(_short(pod.uid))) is not None:
+                state, since = away
+                is_out = state is PodState.PULLED_OUT
+                found[pod.uid] = PodMemory(
+                    state,
+                    since,
+                    registered=is_out,  # so its absence stays confirmed
+                    absent_since=max(since, pod.ready_since) if is_out else None,
+                    was_out=is_out,
+                    turned_at=since,
+                )
+        return Memory(pods=found, error_since=self.error_since)
 
 
 def to_status(memory: Memory) -> dict[str, Any]:
-    """The memory as JSON data for the status; the longest away where there are too many."""
+    """The memory as JSON data for the status; the longest away where there are too many.
+
+    A pod whose time is not told apart looks away for longer than it is: it is replaced sooner, and its absence stays
+    confirmed. Away for a shorter time, it might no longer keep the count.
+    """
     away = {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
     kept = nsmallest(MOST_AWAY, away, key=lambda uid: (away[uid].since, uid))
     states = {uid: PodState.PULLED_OUT if away[uid].was_out else PodState.DOUBTFUL for uid in kept}
+    moments = sorted({(away[uid].since, states[uid]) for uid in kept})
+    merged = set(moments[: max(0, len(moments) - MOST_LINES + len(AWAY))])
+    lines: dict[tuple[float, PodState], list[str]] = {}
+    for uid in kept:
+        moment = away[uid].since, states[uid]
+        lines.setdefault((moments[0][0], states[uid]) if moment in merged else moment, []).append(_short(uid))
     data: dict[str, Any] = {}
-    if kept:
-        data["away"] = {uid: {"since": format_micro_time(away[uid].since), "state": str(states[uid])} for uid in kept}
+    if lines:
+        data["away"] = [f"{state} {format_micro_time(at)} {' '.join(uids)}" for (at, state), uids in lines.items()]
     if memory.error_since is not None:
         data["errorSince"] = format_micro_time(memory.error_since)
     return data
 
 
-def from_status(data: Mapping[str, Any]) -> Memory:
+def from_status(data: Mapping[str, Any]) -> StatusMemory:
     """The memory from a status or a document. Raises MemoryDecodeError with the path of the first fault."""
     try:
-        memory = msgspec.convert(data, _StatusMemory)
+        written = msgspec.convert(data, _Written)
     except msgspec.ValidationError as error:
         raise MemoryDecodeError(type_fault(error)) from error
-    pods = {}
-    for uid, pod in memory.away.items():
-        since, is_out = pod.since.timestamp(), pod.state == "pulledOut"
-        pods[uid] = PodMemory(
-            PodState(pod.state),
-            since,
-            registered=is_out,  # so its absence stays confirmed
-            absent_since=since if is_out else None,
-            was_out=is_out,
-            turned_at=since,
-        )
-    return Memory(pods=pods, error_since=None if memory.error_since is None else memory.error_since.timestamp())
+    away: dict[str, tuple[PodState, float]] = {}
+    for index, line in enumerate(written.away):
+        read = _LINE.fullmatch(line)
+        if read is None or (since := parse_time(read[2])) is None:
+            advice = "write `pulledOut` or `doubtful`, the time, and the first eight characters of the UIDs"
+            raise MemoryDecodeError(Fault(f"away[{index}]", line, advice))
+        away |= dict.fromkeys(read[3].split(), (PodState(read[1]), since))
+    return StatusMemory(away, None if written.error_since is None else written.error_since.timestamp())
+
+
+def _short(uid: str) -> str:
+    """The first eight characters of a UUID; another UID whole, as documents may have it."""
+    return uid[:8] if _UUID.fullmatch(uid) else uid

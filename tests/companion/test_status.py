@@ -63,7 +63,7 @@ def test_a_status_says_what_was_found_and_decided() -> None:
     }  # fmt: skip
     assert found["decision"].startswith("asks for 8, now 6: cpu: 5 pods use 1500m on average")
     assert (found["lowerBound"], "upperBound" in found) == (8, False)
-    assert found["memory"] == {"away": {"uid-o": {"since": "2026-01-01T12:00:00.000000Z", "state": "pulledOut"}}}
+    assert found["memory"] == {"away": ["pulledOut 2026-01-01T12:00:00.000000Z uid-o"]}
     assert conditions(found)["Ready"] == ("True", "Decided")
 
 

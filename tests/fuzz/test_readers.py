@@ -127,7 +127,7 @@ SLICE = {
 }
 SCALE = {"metadata": METADATA, "spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=web,tier in (a,b)"}}
 LEASE = {"metadata": METADATA, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": TIME}}
-MEMORY = {"away": {"u-1": {"since": TIME, "state": "pulledOut"}}, "errorSince": TIME}
+MEMORY = {"away": [f"pulledOut {TIME} u-1"], "errorSince": TIME}
 PROMETHEUS = {
     "status": "success",
     "data": {

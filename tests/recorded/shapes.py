@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-_NAMED = re.compile(r"(memory\.away|instances\[\]\.metadata|pods\[\]\.(usage|missing))$")
+_NAMED = re.compile(r"(instances\[\]\.metadata|pods\[\]\.(usage|missing))$")
 """Mappings whose keys are names of pods and metrics, not keys of ours."""
 
 

@@ -299,7 +299,8 @@ async def test_a_registry_wiped_while_no_process_looked_takes_none_out_and_shrin
     async with world.following() as followed:
         pods = Pods(followed.cache, followed.key, followed.clock, pods=10)
         pods.loads, pods.pods = loads, first.pods
-        pods.memory = status_memory.from_status(json.loads(msgspec.json.encode(status_memory.to_status(first.memory))))
+        status = json.loads(msgspec.json.encode(status_memory.to_status(first.memory)))
+        pods.memory = status_memory.from_status(status).of(first.pods)
         await world.heard(followed, back)
         for _ in range(30):
             followed.clock.jump(10)

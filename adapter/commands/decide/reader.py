@@ -6,7 +6,7 @@ Names every fault of a document at once, with its path.
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
@@ -111,13 +111,16 @@ def _pod(body: bytes) -> Pod:
     return pod if pod.uid else replace(pod, uid=pod.name)
 
 
-def _memory(value: Mapping[str, Any]) -> Memory:
-    """That of the status, or all that a process observed where a server wrote the document."""
-    memory = from_status({key: one for key, one in value.items() if key != "observed"})
+def _memory(value: Mapping[str, Any]) -> Callable[[Iterable[Pod]], Memory]:
+    """That of the status, for these pods, or all that a process observed where a server wrote the document."""
+    status = from_status({key: one for key, one in value.items() if key != "observed"})
+    if value.get("observed") is None:
+        return status.of
     try:
-        return msgspec.convert(value["observed"], Memory) if value.get("observed") is not None else memory
+        memory = msgspec.convert(value["observed"], Memory)
     except msgspec.ValidationError as error:
         raise DocumentError([type_fault(error).within("observed")]) from error
+    return lambda _: memory
 
 
 def _samples(value: Mapping[str, Any]) -> "_Query":
@@ -343,7 +346,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
     )
     inputs = AssessmentInputs(
         policy=policy, pods=pods, samples=samples, roster=read.get("instances"), scale=watched, bounds=hpa.bounds,
-        target=target, memory=read.get("memory") or Memory(), now=at,
+        target=target, memory=read["memory"](pods) if read.get("memory") else Memory(), now=at,
     )  # fmt: skip
     return DecisionCase(inputs, read["scale"], now)
 
