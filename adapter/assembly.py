@@ -15,8 +15,7 @@ import structlog
 from adapter.engine import Engine
 from adapter.kube.session import Session
 from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.garbage import collect_at_set_times
-from adapter.runtime.sockets import raise_file_limit
+from adapter.runtime.process import collect_at_set_times, raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from adapter.apiserver.certificates import KeyPair, load_pair
 from adapter.apiserver.status import CertificateError
-from adapter.runtime.sockets import listening
+from adapter.runtime.process import listening
 
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""

@@ -24,10 +24,9 @@ from adapter.policy.linking import (
     target_ref,
 )
 from adapter.policy.watermark_policy import parse_policy
-from adapter.registries.source import ServiceKey, service_of
+from adapter.registries.source import Claim, ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
-from adapter.runtime.slots import Claim
 from adapter.snapshot import Key, PodsMetricTarget, PodStore, TargetKey
 
 
@@ -230,7 +229,7 @@ class ObjectIndex:
         """API version and kind of all targets of policies."""
         return set(self._by_kind)
 
-    def service_claims(self) -> Iterable[Claim[ServiceKey]]:
+    def service_claims(self) -> Iterable[Claim]:
         """The services that policies name, each with the policy's namespace and age."""
         return [
             Claim(key.namespace, (self.policies[key].created, key.name), service)

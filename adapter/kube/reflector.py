@@ -20,7 +20,7 @@ from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.garbage import freeze_live_objects
+from adapter.runtime.process import freeze_live_objects
 from adapter.telemetry.metrics import Metrics
 
 T = TypeVar("T")

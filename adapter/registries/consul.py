@@ -20,7 +20,7 @@ from adapter.registries.servers import Servers, digest, path_segment, refusal
 from adapter.registries.source import Answer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
-from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongAnswer
 from adapter.settings.registries import ConsulRegistry
 
 GAP_SECONDS = 0.2
@@ -140,7 +140,7 @@ class ConsulSource:
             reply = await self._list(server, key)
         index, listed, answer = _index(reply), digest(reply.body), last.answer
         if index < 1:
-            raise WrongRegistryAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
+            raise WrongAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
         if reply.headers.get("X-Consul-Results-Filtered-By-ACLs") == "true":
             raise NotAllowed(f"the token may not see all of {key}; {_RIGHTS}")
         if listed != last.listed:
@@ -196,7 +196,7 @@ def _refused(reply: Reply) -> SourceError:
 
 
 def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:
-    """The instances of an answer of the health endpoint. Raises WrongRegistryAnswer."""
+    """The instances of an answer of the health endpoint. Raises WrongAnswer."""
     entries = decoded(_ENTRIES, body, "not an answer of Consul's health endpoint")
     return Answer(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
 

@@ -27,7 +27,7 @@ from adapter.runtime.source_errors import (
     SourceError,
     SourceFailing,
     UnknownService,
-    WrongRegistryAnswer,
+    WrongAnswer,
 )
 from adapter.settings.registries import EurekaRegistry
 
@@ -92,10 +92,10 @@ class EurekaSource(PolledSource[EurekaRegistry]):
 
 
 def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
-    """The instances of this application, by id. Raises WrongRegistryAnswer."""
+    """The instances of this application, by id. Raises WrongAnswer."""
     application = decoded(_DOCUMENT, body, "not the JSON of Eureka; check the address").application
     if application.name.upper() != name.upper():
-        raise WrongRegistryAnswer(f"the answer is of {application.name!r}, not of {name!r}")
+        raise WrongAnswer(f"the answer is of {application.name!r}, not of {name!r}")
     listed = application.instance or []
     infos = listed if isinstance(listed, list) else [listed]
     infos = sorted(infos, key=lambda each: each.instance_id or each.host_name or "")
@@ -140,7 +140,7 @@ def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:
 
 def _refused(reply: Reply) -> SourceError:
     """The error of an answer without a list: a cause instead of the server's long HTML page."""
-    kind, why = _CAUSES.get(reply.status, (WrongRegistryAnswer, "this is not an answer of Eureka; check the address"))
+    kind, why = _CAUSES.get(reply.status, (WrongAnswer, "this is not an answer of Eureka; check the address"))
     if reply.status == 429 or reply.status >= 500:
         kind, why = SourceFailing, "the server is in trouble itself; see its log"
     where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""

@@ -15,10 +15,9 @@ import structlog
 from adapter.load.roster import Roster
 from adapter.registries.cache import InstanceCache, OnChange
 from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
-from adapter.registries.source import Answer, ServiceKey, Source
+from adapter.registries.source import Answer, Claim, ServiceKey, Source
 from adapter.runtime.backoff import LONGEST_SECONDS, Backoff
-from adapter.runtime.slots import Claim
-from adapter.runtime.source_errors import MissingExtra, SourceError
+from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import RegistryRow
@@ -107,7 +106,7 @@ class RegistryManager:
         self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
-        self._claims: tuple[Claim[ServiceKey], ...] = ()
+        self._claims: tuple[Claim, ...] = ()
         self._choice = ServiceChoice({}, frozenset())
         self._connections: dict[str, _Connection] = {}
         self._changed = asyncio.Event()
@@ -119,7 +118,7 @@ class RegistryManager:
         self._allowlist = ServiceAllowlist(self._settings.values())
         self._choose()
 
-    def watch(self, claims: Iterable[Claim[ServiceKey]]) -> None:
+    def watch(self, claims: Iterable[Claim]) -> None:
         """Follow the claimed services that the settings allow, and no others.
 
         A registry without a followed service is not connected to.
@@ -188,19 +187,24 @@ _SOURCES = {
 
 
 def open_source(settings: Registry) -> Source:
-    """The source of a registry; one that raises MissingExtra for each service if its extra is not installed."""
+    """The source of a registry; one that fails for each service if its extra is not installed."""
     module, name = _SOURCES[settings.type]
     try:
         opener: Callable[[Registry], Source] = getattr(importlib.import_module(f"adapter.registries.{module}"), name)
     except ImportError as error:
-        return _Missing(MissingExtra(settings.type.lower(), error))
+        extra = settings.type.lower()
+        sentence = (
+            f"needs the extra {extra}, which is not installed ({error}): name it in EXTRAS when the image is built, or "
+            f"install effective-load[{extra}]"
+        )
+        return _Missing(SourceError(sentence, public=sentence))
     return opener(settings)
 
 
 class _Missing:
     """Stands in for a source whose extra is not installed."""
 
-    def __init__(self, error: MissingExtra) -> None:
+    def __init__(self, error: SourceError) -> None:
         self._error = error
 
     async def instances(self, _key: ServiceKey) -> AsyncGenerator[Answer, None]:

@@ -14,7 +14,7 @@ from adapter.load.roster import Instance
 from adapter.registries.servers import Polled, PolledSource, refusal
 from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.source_errors import UnknownService, WrongRegistryAnswer
+from adapter.runtime.source_errors import UnknownService, WrongAnswer
 from adapter.settings.registries import HttpRegistry
 
 OUT = "OUT_OF_SERVICE"
@@ -59,7 +59,7 @@ class HttpSource(PolledSource[HttpRegistry]):
         if reply.status == HTTPStatus.NOT_MODIFIED and tag:
             # A proxy that compresses adds the mark of weakness to some answers and not to others.
             if found and found.removeprefix("W/") != tag.removeprefix("W/"):
-                raise WrongRegistryAnswer(f"HTTP 304 confirms ETag {found}, not {tag}, which was sent")
+                raise WrongAnswer(f"HTTP 304 confirms ETag {found}, not {tag}, which was sent")
             return None
         if reply.status == HTTPStatus.NOT_FOUND:
             unknown = "HTTP 404: the platform knows no such service; check its name"
@@ -70,14 +70,12 @@ class HttpSource(PolledSource[HttpRegistry]):
 
 
 def read_document(body: bytes, service: str) -> Answer:
-    """The answer of a document about this service. Raises WrongRegistryAnswer that names the fault and its place."""
+    """The answer of a document about this service. Raises WrongAnswer that names the fault and its place."""
     document = decoded(_DOCUMENT, body, "the document does not follow docs/registries-http.md")
     if not document.service:
-        raise WrongRegistryAnswer(
-            f'the document does not name its service: write "service": "{service}" into it, as requested'
-        )
+        raise WrongAnswer(f'the document does not name its service: write "service": "{service}" into it, as requested')
     if document.service != service:
-        raise WrongRegistryAnswer(f"the document is of service {document.service!r}, not of {service!r}")
+        raise WrongAnswer(f"the document is of service {document.service!r}, not of {service!r}")
     if not document.complete:
         raise PartialAnswer(PartialAnswer.summary)
     instances = [_instance(pod, f"the document's instances[{place}]") for place, pod in enumerate(document.instances)]
@@ -87,7 +85,7 @@ def read_document(body: bytes, service: str) -> Answer:
 
 
 def _instance(pod: _StatedPod, place: str) -> Instance:
-    """The instance, with its address in the form of pod IPs. Raises WrongRegistryAnswer if it can match no pod."""
+    """The instance, with its address in the form of pod IPs. Raises WrongAnswer if it can match no pod."""
     ip = pod.ip
     try:
         address = ipaddress.ip_address(ip.strip().strip("[]").partition("%")[0])
@@ -99,7 +97,7 @@ def _instance(pod: _StatedPod, place: str) -> Instance:
                 f".ip {ip!r} is not an IP address and matches no pod: write the address alone, its port under port, a "
                 "pod's name under pod"
             )
-            raise WrongRegistryAnswer(place + (fault if ip else " names no pod: give ip, pod or uid")) from None
+            raise WrongAnswer(place + (fault if ip else " names no pod: give ip, pod or uid")) from None
     return Instance(
         ip=ip,
         port=pod.port,

@@ -23,7 +23,7 @@ from adapter.registries.servers import Polled, PolledSource, Servers, digest, re
 from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
-from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, WrongRegistryAnswer
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, WrongAnswer
 from adapter.settings.registries import NacosRegistry
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ class NacosSource(PolledSource[NacosRegistry]):
         hosts = [host for listed, _ in lists for host in listed]
         # A proxy or a broken connection may answer with another service's list.
         if strange := {host.service_name or service.name for host in hosts} - {service.name, service.grouped_name}:
-            raise WrongRegistryAnswer(f"the answer is about another service: {min(strange)}")
+            raise WrongAnswer(f"the answer is about another service: {min(strange)}")
         chosen = self.settings.clusters
         selected = [host for host in hosts if not chosen or host.cluster_name in chosen]
         # Sorted, because some servers change the order with every answer.
@@ -201,9 +201,7 @@ class NacosSource(PolledSource[NacosRegistry]):
                 return call, body
         paths = " or ".join(call.path for call in self._calls)
         advice = "does the address end with Nacos' context path (/nacos)?"
-        raise WrongRegistryAnswer(
-            f"it has no {paths}; {'set `admin: false`, or: ' if self.settings.admin else ''}{advice}"
-        )
+        raise WrongAnswer(f"it has no {paths}; {'set `admin: false`, or: ' if self.settings.admin else ''}{advice}")
 
     async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
         params = {**params, **credentials.params}
@@ -217,7 +215,7 @@ class NacosSource(PolledSource[NacosRegistry]):
 
 
 def listed_in(call: ListCall, body: bytes) -> tuple[list[Host], bool]:
-    """The hosts in an answer to this call, and whether health is not reliable. Raises WrongRegistryAnswer."""
+    """The hosts in an answer to this call, and whether health is not reliable. Raises WrongAnswer."""
     if body == _NO_SERVICE:
         return [], False
     if call is CLIENT_1:
@@ -268,7 +266,7 @@ def _empty(reply: Reply, service: NacosService) -> bytes | None:
 def _data(decoder: Decoder[_Result[T]], body: bytes) -> T:
     result = decoded(decoder, body, _UNEXPECTED)
     if result.code != 0 or result.data is None:
-        raise WrongRegistryAnswer(f"code {result.code}: {result.message}")
+        raise WrongAnswer(f"code {result.code}: {result.message}")
     return result.data
 
 
@@ -335,7 +333,7 @@ class Login:
             if reply.status not in NO_SUCH_CALL:
                 break
         else:
-            raise WrongRegistryAnswer(
+            raise WrongAnswer(
                 "it has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
             )
         # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
@@ -345,7 +343,7 @@ class Login:
             raise refusal(reply).with_context("login")
         token = decoded(_TOKEN, reply.body, "login: not what Nacos answers there").access_token
         if not token:
-            raise WrongRegistryAnswer("login: no token in the answer; leave `username` empty for this server")
+            raise WrongAnswer("login: no token in the answer; leave `username` empty for this server")
         return token
 
 

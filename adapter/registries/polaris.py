@@ -16,7 +16,7 @@ from adapter.runtime.source_errors import (
     SourceError,
     SourceFailing,
     UnknownService,
-    WrongRegistryAnswer,
+    WrongAnswer,
 )
 from adapter.settings.registries import PolarisRegistry
 
@@ -66,7 +66,7 @@ class PolarisSource(PolledSource[PolarisRegistry]):
         reply = await self.servers.send("POST", server, "/v1/Discover", json=question)
         polled = read_answer(reply, key.service, named["namespace"], self.settings.pod_name_key)
         if polled is None and not tag:
-            raise WrongRegistryAnswer("it answers 'no change' to a request for the whole list")
+            raise WrongAnswer("it answers 'no change' to a request for the whole list")
         return polled
 
 
@@ -77,12 +77,12 @@ def read_answer(reply: Reply, service: str, namespace: str, pod_name_key: str) -
     except msgspec.MsgspecError as error:
         if reply.status != 200:
             raise refusal(reply) from None
-        raise WrongRegistryAnswer(f"not an answer of Polaris' discovery API: {error}") from None
+        raise WrongAnswer(f"not an answer of Polaris' discovery API: {error}") from None
     # For an alias Polaris names its target. An answer may also name no service.
     about = [each for each in (answer.service, answer.alias_for) if each is not None and each.name]
     if about and not any(each.name == service and each.namespace in {namespace, None, ""} for each in about):
         other = f"{about[0].name!r} in {about[0].namespace!r}"
-        raise WrongRegistryAnswer(f"the answer is of {other}, not of {service!r} in {namespace!r}")
+        raise WrongAnswer(f"the answer is of {other}, not of {service!r} in {namespace!r}")
     if answer.code == NO_CHANGE:
         return None
     if answer.code != SUCCESS or answer.service is None or answer.instances is None:
@@ -118,4 +118,4 @@ def _refused(answer: _Answer) -> SourceError:
         return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service", public=public)
     if status == 403:
         return NotAllowed(f"{info}; give the adapter's token the right to read this service", public=public)
-    return WrongRegistryAnswer(info, public=public)
+    return WrongAnswer(info, public=public)

@@ -18,7 +18,7 @@ from adapter.runtime.source_errors import (
     SourceError,
     SourceFailing,
     SourceUnreachable,
-    WrongRegistryAnswer,
+    WrongAnswer,
 )
 from adapter.settings.registries import HttpAsked, PolledRegistry
 
@@ -105,7 +105,7 @@ def refusal(reply: Reply) -> SourceError:
     if status == 429 or status >= 500:
         kind: type[SourceError] = SourceFailing
     else:
-        kind = {401: NotAuthenticated, 403: NotAllowed}.get(status, WrongRegistryAnswer)
+        kind = {401: NotAuthenticated, 403: NotAllowed}.get(status, WrongAnswer)
     return kind(text, public=f"HTTP {status}: {kind.summary}")
 
 

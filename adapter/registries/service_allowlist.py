@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from adapter.registries.source import ServiceKey
-from adapter.runtime.slots import Claim, grant_slots
+from adapter.registries.source import Claim, ServiceKey
 from adapter.settings.registries import Registry
 
 
@@ -57,18 +56,21 @@ class ServiceAllowlist:
             "servicesPerNamespace in the adapter's settings (registries)"
         )
 
-    def choose(self, claims: Iterable[Claim[ServiceKey]]) -> ServiceChoice:
+    def choose(self, claims: Iterable[Claim]) -> ServiceChoice:
         """The services to follow: of each namespace the oldest allowed claims."""
-        allowed: dict[str, list[Claim[ServiceKey]]] = {}
+        allowed: dict[str, list[Claim]] = {}
         for claim in claims:
-            if not self.refusal(claim.item, claim.namespace):
-                allowed.setdefault(claim.item.registry, []).append(claim)
+            if not self.refusal(claim.key, claim.namespace):
+                allowed.setdefault(claim.key.registry, []).append(claim)
         followed: dict[str, frozenset[ServiceKey]] = {}
         left_out: set[ServiceKey] = set()
         for name, of_one in allowed.items():
-            granted = grant_slots(of_one, self._settings[name].services_per_namespace)
-            followed[name] = frozenset(key for _, key in granted)
-            left_out |= {claim.item for claim in of_one} - followed[name]
+            held: dict[str, dict[ServiceKey, None]] = {}
+            for claim in sorted(of_one, key=lambda claim: claim.since):
+                held.setdefault(claim.namespace, {})[claim.key] = None
+            most = self._settings[name].services_per_namespace
+            followed[name] = frozenset(key for keys in held.values() for key in list(keys)[:most])
+            left_out |= {claim.key for claim in of_one} - followed[name]
         return ServiceChoice(followed, frozenset(left_out))
 
 

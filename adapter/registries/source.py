@@ -10,7 +10,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy
 from adapter.load.states import service_registry
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.source_errors import WrongRegistryAnswer
+from adapter.runtime.source_errors import WrongAnswer
 
 T = TypeVar("T")
 
@@ -25,6 +25,14 @@ class ServiceKey(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.service, self.namespace, self.group)))
+
+
+class Claim(NamedTuple):
+    """A Kubernetes namespace's claim to follow a service. `since` orders the claims of one namespace, oldest first."""
+
+    namespace: str
+    since: tuple[str, ...]
+    key: ServiceKey
 
 
 def service_of(policy: Policy) -> ServiceKey | None:
@@ -60,7 +68,7 @@ class Answer:
         )
 
 
-class UnreadableRegistrations(WrongRegistryAnswer):
+class UnreadableRegistrations(WrongAnswer):
     """Some registrations of a service are not understood. The others count."""
 
     def __init__(self, unreadable: Sequence[str]) -> None:
@@ -70,7 +78,7 @@ class UnreadableRegistrations(WrongRegistryAnswer):
         super().__init__(f"{sentence}: {unreadable[0]}", public=sentence)
 
 
-class PartialAnswer(WrongRegistryAnswer):
+class PartialAnswer(WrongAnswer):
     """Part of the instance list is missing."""
 
     reason = "partial"
@@ -96,8 +104,8 @@ class Source(Protocol):
 
 
 def decoded(decoder: Decoder[T], body: bytes, otherwise: str) -> T:
-    """The value in an answer. Raises WrongRegistryAnswer with the sentence `otherwise` for one of another shape."""
+    """The value in an answer. Raises WrongAnswer with the sentence `otherwise` for one of another shape."""
     try:
         return decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"{otherwise}: {error}") from error
+        raise WrongAnswer(f"{otherwise}: {error}") from error

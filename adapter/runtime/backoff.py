@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
@@ -35,47 +35,33 @@ class Backoff:
         self.failures = 0
 
 
-class _Failure(NamedTuple):
-    """The last failure, the number of failures in a row, and when to try again (epoch seconds)."""
-
-    reason: str
-    times: int
-    until: float
-
-
 class KeyedBackoff(Generic[K]):
     """Back-off of failed actions by key and kind: each failure in a row doubles the wait, from 2 s to 5 min."""
 
     def __init__(self) -> None:
-        self._failures: dict[tuple[K, str], _Failure] = {}
+        self._failures: dict[K, dict[str, tuple[str, int, float]]] = {}
+        """By key and kind the last reason, the failures in a row, and when to try again (epoch seconds)."""
 
     def is_ready(self, key: K, kind: str, now: float) -> bool:
         """Whether an action of this kind may be tried."""
-        failure = self._failures.get((key, kind))
+        _, _, until = self._failures.get(key, {}).get(kind, ("", 0, 0.0))
         # No wait is longer than that: the clock was put back since.
-        return failure is None or not 0 < failure.until - now <= KEYED_LONGEST_SECONDS
+        return not 0 < until - now <= KEYED_LONGEST_SECONDS
 
     def failed(self, key: K, kind: str, reason: str, now: float) -> bool:
         """Records a failure; returns whether its reason is a new one, so that it is logged once."""
-        before = self._failures.get((key, kind))
-        times = before.times + 1 if before is not None else 1
-        wait = exponential(times - 1, KEYED_FIRST_SECONDS, KEYED_LONGEST_SECONDS)
-        self._failures[key, kind] = _Failure(reason, times, now + wait)
-        return before is None or before.reason != reason
+        before, retries, _ = self._failures.setdefault(key, {}).get(kind, ("", 0, 0.0))
+        wait = exponential(retries, KEYED_FIRST_SECONDS, KEYED_LONGEST_SECONDS)
+        self._failures[key][kind] = (reason, retries + 1, now + wait)
+        return before != reason
 
     def reset(self, key: K, kind: str) -> None:
         """After a success."""
-        self._failures.pop((key, kind), None)
-
-    def reason(self, key: K, kind: str) -> str | None:
-        """The reason of the last failure; None after a success or before the first attempt."""
-        failure = self._failures.get((key, kind))
-        return failure.reason if failure is not None else None
+        self._failures.get(key, {}).pop(kind, None)
 
     def forget(self, key: K) -> None:
         """Drops all kinds of a key."""
-        for failed in [failed for failed in self._failures if failed[0] == key]:
-            del self._failures[failed]
+        self._failures.pop(key, None)
 
 
 class LogOnce:

@@ -1,12 +1,10 @@
-"""Coroutines on one event loop: tasks whose first error ends all, single flight, long work in slices."""
+"""Coroutines on one event loop: waiting for an event, single flight, long work in slices."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-AT_ONCE = 8
-"""Items that `for_each` works on at a time."""
 SLICE_SECONDS = 0.002
 """How long work may keep the event loop before it yields."""
 PASSES = 3
@@ -14,27 +12,6 @@ PASSES = 3
 
 T = TypeVar("T")
 K = TypeVar("K")
-
-
-async def run_all(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Waits for all coroutines; the first error cancels the others and is raised itself, not in an ExceptionGroup."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for coroutine in coroutines:
-                group.create_task(coroutine)
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-
-
-async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -> None:
-    """Runs the action for every item, `AT_ONCE` at a time; an error is raised, and the remaining items are skipped."""
-    remaining = iter(items)
-
-    async def worker() -> None:
-        for item in remaining:
-            await action(item)
-
-    await run_all(*(worker() for _ in range(AT_ONCE)))
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
@@ -82,14 +59,9 @@ class Slices:
         self._seconds = seconds
         self._until = 0.0
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the current slice is used up; true before the first one."""
-        return time.perf_counter() >= self._until
-
     async def breathe(self) -> None:
-        """Yields the loop and begins the next slice where this one is over."""
-        if self.is_over:
+        """Yields the loop and begins the next slice where this one is over, as it is before the first."""
+        if time.perf_counter() >= self._until:
             await turn()
             self._until = time.perf_counter() + self._seconds
 

@@ -4,6 +4,7 @@ Keys are texts, as in JSON, and so are times. Some texts are written by others, 
 fault, and an alias counts with all that it stands for.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from adapter.runtime.faults import Fault
 
 LARGEST_BYTES = 16 * 2**20
+TOO_LARGE = Fault("", None, "the document is larger than 16 MiB; leave out what has no bearing (managedFields)")
 MOST_VALUES, DEEPEST = 500_000, 100
 
 _BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
@@ -29,10 +31,10 @@ class TextError(Exception):
 
 def read_document(text: str) -> Any:
     """The data of a JSON or YAML text. Raises TextError."""
-    documents = list(_parsed(text))
-    if len(documents) > 1:
+    document, *others = [*_parsed(text)] or [None]
+    if others:
         raise TextError("begins a second document (---); give one at a time")
-    return documents[0] if documents else None
+    return document
 
 
 def read_documents(text: str) -> list[Any]:
@@ -45,15 +47,9 @@ def read_documents(text: str) -> list[Any]:
     return documents
 
 
-def too_large_fault() -> Fault:
-    """The fault of a document of more than LARGEST_BYTES."""
-    most = LARGEST_BYTES // 2**20
-    return Fault("", None, f"the document is larger than {most} MiB; leave out what has no bearing (managedFields)")
-
-
 def _parsed(text: str) -> Iterator[Any]:
     if len(text) > LARGEST_BYTES:
-        raise TextError(too_large_fault().advice)
+        raise TextError(TOO_LARGE.advice)
     text = text.removeprefix("\ufeff")
     kind, documents = "YAML", None
     try:
@@ -73,8 +69,8 @@ def _parsed(text: str) -> Iterator[Any]:
 
 def _mapping(pairs: list[tuple[str, Any]], lines: Sequence[int] = ()) -> dict[str, Any]:
     """A mapping. Raises TextError for a repeated key. `lines`: those of the keys, where they are known."""
-    keys = [key for key, _ in pairs]
-    if len(mapping := dict(pairs)) < len(keys):
+    if len(mapping := dict(pairs)) < len(pairs):
+        keys = [key for key, _ in pairs]
         last = next(index for index, key in enumerate(keys) if key in keys[:index])
         where = f"line {lines[last]}: " if lines else ""
         raise TextError(f"{where}the key {keys[last][:80]!r} stands in one mapping more than once; keep one of them")
@@ -83,16 +79,15 @@ def _mapping(pairs: list[tuple[str, Any]], lines: Sequence[int] = ()) -> dict[st
 
 def _check(document: Any) -> None:
     """Raises ValueError and TypeError for too many values, and for what JSON cannot hold, as half of a character."""
-    count, rest = 0, [(document, 0)]
-    while rest:
-        value, depth = rest.pop()
-        count += 1
+    count, depth, level = 0, 0, [document]
+    while level:
+        count, depth = count + len(level), depth + 1
         if count > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values, aliases counted as often as they are used")
         if depth > DEEPEST:
             raise RecursionError
-        if isinstance(value, dict | list):
-            rest.extend((each, depth + 1) for each in (value.values() if isinstance(value, dict) else value))
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = list(itertools.islice(itertools.chain.from_iterable(inner), MOST_VALUES))  # as many are too many
     json.dumps(document, ensure_ascii=False).encode()
 
 

@@ -35,8 +35,7 @@ _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
 class Access:
     """Credentials and TLS of a client. Files are read again when they change; empty: not used.
 
-    `secret_headers` and `header_files` map header names to the files with their values: headers of the protocol, and
-    those under `headerFiles` in the settings. `ca` is the PEM text of CAs, instead of `ca_file`.
+    `header_files` map header names to the files with their values. `ca` is the PEM text of CAs, instead of `ca_file`.
     """
 
     username: str = ""
@@ -48,7 +47,6 @@ class Access:
     key_file: str = ""
     insecure_skip_verify: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secret_headers: Mapping[str, str] = field(default_factory=dict)
     header_files: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -130,9 +128,8 @@ class Client:
                     headers={**opened.headers, **(headers or {})},
                     **content,
                 ) as answer:
-                    return Reply(
-                        answer.status, answer.headers, await read_body(answer, self._max_bytes, self._limit_name)
-                    )
+                    body = await read_body(answer, self._max_bytes, self._limit_name)
+                    return Reply(answer.status, answer.headers, body)
         except TimeoutError as error:
             raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -162,10 +159,9 @@ async def read_body(answer: aiohttp.ClientResponse, max_bytes: int, limit_name: 
     async for chunk in answer.content.iter_any():
         size += len(chunk)
         if size > max_bytes:
-            limit = f"{max_bytes / MIB:g}"
-            if not limit_name:
-                raise AnswerTooLarge(f"the answer is larger than {limit} MiB")
-            raise AnswerTooLarge(f"the answer is larger than {limit_name} ({limit}): ask for less, or raise that limit")
+            most = f"{max_bytes / MIB:g}"
+            named = f"{limit_name} ({most}): ask for less, or raise that limit" if limit_name else f"{most} MiB"
+            raise AnswerTooLarge(f"the answer is larger than {named}")
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -176,22 +172,17 @@ def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
     Reads files. Raises SourceUnreachable.
     """
     files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
-    values = (*access.secret_headers.values(), *access.header_files.values())
     try:
-        states = [os.stat(file) for file in (*files, *values) if file]  # noqa: PTH116  follows a Secret's symlinks
+        states = [os.stat(file) for file in (*files, *access.header_files.values()) if file]  # noqa: PTH116  follows a Secret's symlinks
         stamp = tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
         if opened is not None and opened.stamp == stamp and (opened.tls is not None or not secure):
             return opened
         return Opened(stamp, credentials(access), tls_context(access) if secure else None)
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise _unusable(str(error)) from error
-
-
-def _unusable(why: str) -> SourceUnreachable:
-    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
+    except (OSError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, OSError):
+            why = f"cannot use {error.filename or 'its files'}: {error.strerror or error}"
+        raise SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS) from error
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
@@ -226,7 +217,7 @@ def credentials(access: Access) -> dict[str, str]:
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     elif access.bearer_token_file:
         headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
-    for name, file in {**access.secret_headers, **access.header_files}.items():
+    for name, file in access.header_files.items():
         headers[name] = value = secret(file)
         if not value or not value.isascii() or not value.isprintable():
             # The value is not shown: it may be a secret.

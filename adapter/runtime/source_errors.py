@@ -77,13 +77,7 @@ class UnknownService(SourceError):
 class WrongAnswer(SourceError):
     """An answer that breaks the protocol: no JSON, another shape."""
 
-    reason, summary = "malformed", "the answer is not what is expected of this source"
-
-
-class WrongRegistryAnswer(WrongAnswer):
-    """The same from a registry."""
-
-    summary = "the answer is not what is expected of this registry"
+    reason, summary = "malformed", "the answer is not what is expected"
 
 
 class AnswerTooLarge(WrongAnswer):
@@ -92,39 +86,26 @@ class AnswerTooLarge(WrongAnswer):
     summary = "the answer is larger than its limit"
 
 
-class MissingExtra(SourceError):
-    """A registry needs an extra of this package that is not installed."""
-
-    def __init__(self, extra: str, error: ImportError) -> None:
-        """`extra` as pyproject.toml names it; `error` names the module."""
-        sentence = (
-            f"needs the extra {extra}, which is not installed ({error}): name it in EXTRAS when the image is built, or "
-            f"install effective-load[{extra}]"
-        )
-        super().__init__(sentence, public=sentence)
-
-
 def without_user(text: str) -> str:
     """The text without user and password in its URLs."""
     return _USER.sub("", text) if "@" in text else text
 
 
-def connection_fault(error: BaseException) -> str:
+def connection_fault(error: BaseException | None) -> str:
     """The public name of a connection fault; empty for an unusual one."""
-    chain: BaseException | None = error
-    while chain is not None:
-        for kind, name in _FAULTS:
-            if isinstance(chain, kind):
+    while error is not None:
+        for kind, name in _FAULTS.items():
+            if isinstance(error, kind):
                 return name
-        chain = getattr(chain, "os_error", None) or chain.__cause__
+        error = getattr(error, "os_error", None) or error.__cause__
     return ""
 
 
-_FAULTS: tuple[tuple[type[BaseException], str], ...] = (
-    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
-    (ssl.SSLError, "TLS failed"),
-    (ConnectionRefusedError, "connection refused"),
-    (ConnectionResetError, "the connection was cut off"),
-    (socket.gaierror, "its name cannot be resolved"),
-    (TimeoutError, "timed out"),
-)
+_FAULTS: dict[type[BaseException], str] = {
+    ssl.SSLCertVerificationError: "its certificate is not trusted",
+    ssl.SSLError: "TLS failed",
+    ConnectionRefusedError: "connection refused",
+    ConnectionResetError: "the connection was cut off",
+    socket.gaierror: "its name cannot be resolved",
+    TimeoutError: "timed out",
+}

@@ -79,10 +79,10 @@ Url = Annotated[str, refuse(url_faults)]
 
 
 def access_of(*sections: BaseModel, **more: Any) -> Access:
-    """Credentials and TLS of an HTTP client: those fields of an Access that the sections have, and more of them."""
+    """Credentials and TLS of an HTTP client: the fields that the sections have, and `more`, which wins."""
     names = Access.__dataclass_fields__.keys()
     given = {name: getattr(each, name) for each in sections for name in names & type(each).model_fields.keys()}
-    return Access(**given, **more)
+    return Access(**given | more)
 
 
 class Credentials(Section):
@@ -97,9 +97,10 @@ class Credentials(Section):
     def access(self) -> Access:
         """Credentials and TLS of an HTTP client."""
         tokens = {self.credential_header: getattr(self, "token_file", "")}
-        secrets = {header: file for header, file in tokens.items() if header and file}
+        files = {header: file for header, file in tokens.items() if header and file}
+        files |= getattr(self, "header_files", {})
         tls, bundle = getattr(self, "tls", self), getattr(self, "ca_bundle", "")
-        return access_of(tls, self, ca=bundle, secret_headers=secrets)
+        return access_of(tls, self, ca=bundle, header_files=files)
 
     @property
     def has_credentials(self) -> bool:

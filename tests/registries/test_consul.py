@@ -13,7 +13,7 @@ from blockbuster import blockbuster_ctx
 
 from adapter.load.roster import Instance
 from adapter.registries.consul import read_entries
-from adapter.runtime.source_errors import WrongRegistryAnswer
+from adapter.runtime.source_errors import WrongAnswer
 from tests.registries.consul_kit import Followed, following
 
 Document = dict[str, Any]
@@ -117,7 +117,7 @@ class TestEntries:
         "body", [b"", b"null", b"{}", b"[1]", b"no service here", b"\xff\xfe", b'[{"Node": {}}]', b'{"Nodes": []}']
     )
     def test_body_that_is_not_a_list_of_entries_is_an_error(self, body: bytes) -> None:
-        with pytest.raises(WrongRegistryAnswer, match="not an answer of Consul's health endpoint"):
+        with pytest.raises(WrongAnswer, match="not an answer of Consul's health endpoint"):
             read(body)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adapter.load.roster import Instance
 from adapter.registries.eureka import read_application
-from adapter.runtime.source_errors import WrongRegistryAnswer
+from adapter.runtime.source_errors import WrongAnswer
 from tests.registries.eureka_kit import FakeEureka, application, following, instance, raw
 
 NOW = 1_767_268_800.0
@@ -183,7 +183,7 @@ class TestJson:
     @given(document=ANYTHING)
     def test_any_document_is_read_or_refused(self, document: object) -> None:
         for body in (document, {"application": {"name": "WEB", "instance": document}}):
-            with contextlib.suppress(WrongRegistryAnswer):
+            with contextlib.suppress(WrongAnswer):
                 read_application(json.dumps(body).encode(), "web", "")
 
 

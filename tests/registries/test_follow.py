@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from adapter.load.roster import Instance
 from adapter.registries.cache import InstanceCache
 from adapter.registries.follow import Follower, RegistryManager, open_source
-from adapter.registries.source import Answer, ServiceKey
-from adapter.runtime.slots import Claim
+from adapter.registries.source import Answer, Claim, ServiceKey
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
@@ -27,7 +26,7 @@ TWO = ConsulRegistry(name="two", type="Consul", servers=("http://two:8500",))
 LISTED = Answer((Instance(ip="10.0.0.1", port=8080),))
 
 
-def claims(*keys: ServiceKey, namespace: str = "shop") -> list[Claim[ServiceKey]]:
+def claims(*keys: ServiceKey, namespace: str = "shop") -> list[Claim]:
     """A policy of this namespace names each of them, the first one is the oldest."""
     return [Claim(namespace, (f"{age:03}",), key) for age, key in enumerate(keys)]
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from adapter.registries.http import read_document
 from adapter.registries.source import ServiceKey
-from adapter.runtime.source_errors import WrongRegistryAnswer
+from adapter.runtime.source_errors import WrongAnswer
 from tests.registries.http_kit import ByteServer, Followed, Platform, out, reply, said
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -262,7 +262,7 @@ class TestSchema:
     async def test_document_that_it_forbids_is_refused(self, bad: object) -> None:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(bad, SCHEMA)
-        with pytest.raises(WrongRegistryAnswer):
+        with pytest.raises(WrongAnswer):
             read_document(json.dumps(bad).encode(), "shop")
 
     @pytest.mark.parametrize("page", ["registries.md", "registries-http.md"])

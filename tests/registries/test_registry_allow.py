@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import pytest
 
 from adapter.registries.service_allowlist import ServiceAllowlist
-from adapter.registries.source import ServiceKey
+from adapter.registries.source import Claim, ServiceKey
 from adapter.registries.zookeeper.source import invalid_key_reason
-from adapter.runtime.slots import Claim
 from adapter.settings.registries import (
     AllowedServices,
     HttpRegistry,
@@ -30,7 +29,7 @@ def rule(**more: Iterable[str]) -> AllowedServices:
     return AllowedServices.model_validate({name: tuple(value) for name, value in given.items()})
 
 
-def named(namespace: str, *services: str, registry: str = "one") -> list[Claim[ServiceKey]]:
+def named(namespace: str, *services: str, registry: str = "one") -> list[Claim]:
     """Policies of a namespace that name these services, the oldest first."""
     return [Claim(namespace, (f"{age:03}", one), ServiceKey(registry, one)) for age, one in enumerate(services)]
 
@@ -119,7 +118,7 @@ async def test_namespace_beyond_its_limit_has_its_oldest_services_followed() -> 
     async with stand.running():
         stand.manager.watch([*reversed(evil), *other])
         await stand.until_followed(*(keys[service] for service in ("web", "w1", "api", "db")))
-        refused = [claim.item.service for claim in evil if stand.manager.over_limit_message(claim.item, "evil")]
+        refused = [claim.key.service for claim in evil if stand.manager.over_limit_message(claim.key, "evil")]
         assert refused == ["w2", "w3"]
         assert "name more than 2 of its services" in stand.manager.over_limit_message(keys["w2"], "evil")
         stand.changes.received.clear()

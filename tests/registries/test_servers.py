@@ -13,7 +13,7 @@ from adapter.runtime.source_errors import (
     SourceError,
     SourceFailing,
     SourceUnreachable,
-    WrongRegistryAnswer,
+    WrongAnswer,
 )
 from adapter.settings.registries import ConsulRegistry
 
@@ -70,7 +70,7 @@ async def test_server_that_fails_is_left_for_the_next_one_for_good(make: Make, e
     assert await asked.ask() == B
 
 
-@pytest.mark.parametrize("error", [NotAuthenticated("401"), NotAllowed("403"), WrongRegistryAnswer("no JSON")])
+@pytest.mark.parametrize("error", [NotAuthenticated("401"), NotAllowed("403"), WrongAnswer("no JSON")])
 async def test_refusal_is_not_asked_of_another_server(make: Make, error: SourceError) -> None:
     asked = make(A, B)
     asked.faults = {A: error}
@@ -101,9 +101,9 @@ async def test_concurrent_questions_leave_a_server_once(make: Make) -> None:
         (429, SourceFailing),
         (500, SourceFailing),
         (503, SourceFailing),
-        (302, WrongRegistryAnswer),
-        (404, WrongRegistryAnswer),
-        (410, WrongRegistryAnswer),
+        (302, WrongAnswer),
+        (404, WrongAnswer),
+        (410, WrongAnswer),
     ],
 )
 def test_status_without_a_list_is_an_error_that_quotes_the_registry(status: int, kind: type[SourceError]) -> None:

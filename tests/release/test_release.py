@@ -19,8 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from adapter.registries.follow import RegistryManager, open_source
-from adapter.registries.source import ServiceKey
-from adapter.runtime.slots import Claim
+from adapter.registries.source import Claim, ServiceKey
 from adapter.settings.registries import ConsulRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries

@@ -62,7 +62,6 @@ def test_other_keys_and_kinds_do_not_wait() -> None:
     assert backoff.is_ready("b", "x", 0)
     backoff.forget("a")
     assert backoff.is_ready("a", "x", 0)
-    assert backoff.reason("a", "x") is None
 
 
 def test_cause_is_logged_once_until_it_changes_or_clears() -> None:

@@ -1,13 +1,11 @@
-"""Long work gives way to others, and garbage is collected while it does."""
+"""Long work gives way to others, and one question at a time is asked for a key."""
 
 import asyncio
 import gc
-import weakref
 
 import pytest
 
-from adapter.runtime.concurrency import Slices, run_all
-from adapter.runtime.garbage import collect_at_set_times
+from adapter.runtime.concurrency import SingleFlight, Slices
 
 
 async def test_used_up_slice_lets_a_request_be_answered() -> None:
@@ -32,32 +30,77 @@ async def test_slice_that_is_not_used_up_keeps_the_loop() -> None:
     assert not others.is_set()
 
 
-async def test_first_error_ends_all_and_is_raised_itself() -> None:
-    async def fails() -> None:
-        raise LookupError("no")
+class Question:
+    """Something to ask once: counts how often it is asked, and answers when told."""
 
-    async def hangs() -> None:
-        await asyncio.Event().wait()
+    def __init__(self) -> None:
+        self.asked = 0
+        self.started = asyncio.Event()
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    with pytest.raises(LookupError, match="no"):
-        await run_all(hangs(), fails())
+    async def __call__(self) -> str:
+        self.asked += 1
+        self.started.set()
+        return await self.answer
 
 
-async def test_cycles_are_collected_while_python_does_not() -> None:
-    class Node:
-        own: "Node"
+@pytest.fixture
+def flights() -> SingleFlight[str, str]:
+    return SingleFlight()
 
-    collecting = asyncio.create_task(collect_at_set_times())
-    await asyncio.sleep(0)
-    try:
-        assert not gc.isenabled()
-        node = Node()
-        node.own, gone = node, weakref.ref(node)
-        del node
-        async with asyncio.timeout(10):
-            while gone() is not None:  # noqa: ASYNC110  it has no event
-                await asyncio.sleep(0.01)
-    finally:
-        collecting.cancel()
-        gc.enable()
-        gc.unfreeze()
+
+async def test_concurrent_callers_share_one_flight(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    callers = [asyncio.create_task(flights.join("a", question)) for _ in range(5)]
+    await question.started.wait()
+    question.answer.set_result("yes")
+    assert await asyncio.gather(*callers) == ["yes"] * 5
+    assert question.asked == 1
+
+
+async def test_cancelled_waiter_does_not_cancel_the_flight(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    first = asyncio.create_task(flights.join("a", question))
+    second = asyncio.create_task(flights.join("a", question))
+    await question.started.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    question.answer.set_result("yes")
+    assert await second == "yes"
+
+
+async def test_error_reaches_every_waiter_and_is_not_kept(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    callers = [asyncio.create_task(flights.join("a", question)) for _ in range(2)]
+    await question.started.wait()
+    question.answer.set_exception(LookupError("no"))
+    assert [type(answer) for answer in await asyncio.gather(*callers, return_exceptions=True)] == [LookupError] * 2
+    again = Question()
+    again.answer.set_result("yes")
+    assert await flights.join("a", again) == "yes"
+
+
+async def test_error_without_a_waiter_is_not_reported(flights: SingleFlight[str, str]) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    question = Question()
+    waiter = asyncio.create_task(flights.join("a", question))
+    await question.started.wait()
+    waiter.cancel()
+    await asyncio.wait([waiter])
+    question.answer.set_exception(LookupError("no"))
+    for _ in range(3):
+        await asyncio.sleep(0)  # until the flight has landed
+    del question
+    gc.collect()
+    assert complaints == []
+
+
+async def test_close_cancels_the_flights(flights: SingleFlight[str, str]) -> None:
+    question = Question()
+    waiter = asyncio.create_task(flights.join("a", question))
+    await question.started.wait()
+    await flights.close()
+    await asyncio.wait([waiter])
+    assert waiter.cancelled()

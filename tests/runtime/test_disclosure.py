@@ -15,8 +15,7 @@ from adapter.kube.scale import ScaleReader
 from adapter.load.spec import Query
 from adapter.registries.follow import RegistryManager
 from adapter.registries.probe import probe
-from adapter.registries.source import ServiceKey
-from adapter.runtime.slots import Claim
+from adapter.registries.source import Claim, ServiceKey
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse_settings

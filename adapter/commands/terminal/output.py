@@ -84,7 +84,7 @@ def read_text(file: str) -> str | None:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
             content = opened.read(document_text.LARGEST_BYTES + 1)
         if len(content) > document_text.LARGEST_BYTES:
-            raise FaultyDocument([document_text.too_large_fault()])
+            raise FaultyDocument([document_text.TOO_LARGE])
         return content.decode()
     except (OSError, ValueError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error

@@ -26,7 +26,7 @@ from adapter.registries.zookeeper.dubbo import (
 from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongRegistryAnswer
+from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 DUBBO_RULES = "/dubbo/config/dubbo"
@@ -53,7 +53,7 @@ class ZooKeeperSource:
     async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
         """The lists of a service, as `Source` describes."""
         if reason := invalid_key_reason(key, self._settings):
-            raise WrongRegistryAnswer(reason)
+            raise WrongAnswer(reason)
         if self._keeping is None:
             self._keeping = asyncio.create_task(self._keep_session(), name=f"registry {key.registry}")
         reader = _Reader(self._settings, key)
@@ -194,7 +194,7 @@ class _Reader:
         names = await session.children(self._folder, self._on_event)
         if names is None and not await session.exists(self._root, self._on_event):
             # A wrong path, and a server that lost its data, look like a service without instances.
-            raise WrongRegistryAnswer(
+            raise WrongAnswer(
                 f"ZooKeeper has no node {self._root}; check chroot and root, or whether the server lost its data"
             )
         paths = [f"{self._folder}/{name}" for name in sorted(names or ())]
