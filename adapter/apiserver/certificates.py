@@ -29,7 +29,7 @@ from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.status import CertificateError
 from adapter.kube.api import API_SERVICES, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Conflict, NotFound
-from adapter.kube.objects import ApiService, ObjectMeta, Secret, ServiceReference
+from adapter.kube.objects import ApiService, ConfigMap, ObjectMeta, ServiceReference
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
@@ -149,7 +149,7 @@ class CertificateManager:
         namespace, name = self._tls.namespace, self._tls.secret
         path = SECRETS.path(namespace, name)
         try:
-            before = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=Secret)
+            before = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ConfigMap)
         except NotFound:
             missing = f"Secret {name} of namespace {namespace}, which keeps the serving certificate, does not exist"
             raise CertificateError(f"{missing}, and the server may not create it: apply the manifests again") from None

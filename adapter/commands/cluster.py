@@ -14,9 +14,9 @@ from adapter.kube.errors import KubeError, NotFound, decode_answer
 from adapter.kube.objects import Condition, EndpointSlice, KubeObject, ObjectList
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
+from adapter.kube.scale import target_decoder
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.session import Session
-from adapter.kube.targets import target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.documents import PolicyObject

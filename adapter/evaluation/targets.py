@@ -11,8 +11,8 @@ from adapter.evaluation.freshness import KindKey, KindWatches, silence_of
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.rest_mapper import RestMapper, RestMapping
+from adapter.kube.scale import TargetObject, target_decoder
 from adapter.kube.session import Session
-from adapter.kube.targets import TargetObject, target_decoder
 from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
 from adapter.telemetry.metrics import Metrics
@@ -85,7 +85,6 @@ class KindWatcher:
             _log.info("target_kind_changed", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
-            self._resources.forget(self._key.api_version, self._key.kind)
             self._on_change(self._key)
             if not served:
                 await asyncio.sleep(self._backoff.next())
@@ -109,7 +108,6 @@ class KindWatcher:
         """Raise _KindChanged once discovery returns another resource for the kind; a failed lookup changes nothing."""
         while True:
             await asyncio.sleep(REDISCOVERY_SECONDS)
-            self._resources.forget(self._key.api_version, self._key.kind)
             try:
                 latest = await self._resources.find(self._key.api_version, self._key.kind)
             except KubeError:
@@ -125,7 +123,7 @@ class KindWatcher:
         """Wait until discovery finds the kind; meanwhile `fault` says why it does not."""
         while True:
             try:
-                resource = await self._resources.scalable(self._key.api_version, self._key.kind, anew=True)
+                resource = await self._resources.scalable(self._key.api_version, self._key.kind)
             except KubeError as error:
                 self._fail(error.public, str(error))
             else:
@@ -176,7 +174,6 @@ class Targets:
         wanted = {KindKey(*kind) for kind in kinds if not any(kind_faults(*kind))}
         for key in self._kinds.keys() - wanted:
             self._kinds.pop(key)
-            self._resources.forget(*key)
             if (task := self._running.pop(key, None)) is not None:
                 task.cancel()
             self._on_kind(key)

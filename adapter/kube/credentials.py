@@ -111,9 +111,10 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
 
     def load() -> ClusterAccess:
         nonlocal opened
-        if context or not _is_in_cluster(kubeconfig):
-            return _kubeconfig(_paths(kubeconfig), context)
-        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "")
+        host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+        if context or kubeconfig is not None or not host or not TOKEN_FILE.is_file():
+            default = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+            return _kubeconfig(kubeconfig or default, context)
         if not port:
             raise CredentialsError("in-cluster credentials: KUBERNETES_SERVICE_PORT is not set; every pod has it")
         try:
@@ -128,14 +129,6 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
         return ClusterAccess(server=server, authorization=authorization, tls=opened.tls, lifetime=IN_CLUSTER_SECONDS)
 
     return lambda: asyncio.to_thread(load)
-
-
-def _paths(kubeconfig: str | None) -> str:
-    return kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-
-
-def _is_in_cluster(kubeconfig: str | None) -> bool:
-    return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and TOKEN_FILE.is_file()
 
 
 def _kubeconfig(paths: str, context: str) -> ClusterAccess:
@@ -153,22 +146,15 @@ def _kubeconfig(paths: str, context: str) -> ClusterAccess:
         )
         # The loader is async but blocks on files: it runs in a loop of its own in this thread.
         asyncio.run(loader.load_and_set(config))
-        tls = None
-        if config.host.startswith("https"):
-            tls = tls_context(
-                Access(
-                    ca_file=config.ssl_ca_cert or "",
-                    cert_file=config.cert_file or "",
-                    key_file=config.key_file or "",
-                    insecure_skip_verify=not config.verify_ssl,
-                )
-            )
+        files = {"ca_file": config.ssl_ca_cert, "cert_file": config.cert_file, "key_file": config.key_file}
+        given = {name: file for name, file in files.items() if file}
+        access = Access(**given, insecure_skip_verify=not config.verify_ssl)
         # The header's value: `Bearer` capitalised as in the RFC, without the line end of the token's file.
         scheme, _, secret = config.api_key.get("BearerToken", "").strip().partition(" ")
         return ClusterAccess(
             server=config.host.rstrip("/"),
             authorization=f"{scheme.capitalize()} {secret.strip()}" if secret else "",
-            tls=tls,
+            tls=tls_context(access) if config.host.startswith("https") else None,
             server_name=config.tls_server_name,
             proxy=config.proxy,
             namespace=str(loader.current_context["context"].get("namespace") or "default"),

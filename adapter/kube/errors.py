@@ -9,11 +9,12 @@ from typing import TypeVar
 import msgspec
 
 from adapter.kube.objects import Status
-from adapter.runtime.decoding import decode
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import SourceError, without_user
 
 T = TypeVar("T")
 
+_STATUS = Decoder(Status)
 _LONGEST_MESSAGE = 300
 _REASON = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 
@@ -52,10 +53,6 @@ class TooLarge(MalformedAnswer):
     summary = "the answer is larger than its limit"
 
 
-class ScaleUnread(KubeError):
-    """The replica count of a target can neither be read nor is a watched one recent enough."""
-
-
 class UnknownKind(KubeError):
     """The API server serves no such kind, or the kind cannot be scaled."""
 
@@ -76,11 +73,8 @@ class ApiStatusError(KubeError):
         self, code: int, reason: str, message: str, *, request: str = "", retry_after: float | None = None
     ) -> None:
         super().__init__()
-        self.code = code
-        self.reason = reason
-        self.message = without_user(message)
-        self.request = request
-        self.retry_after = retry_after
+        self.code, self.reason, self.message = code, reason, without_user(message)
+        self.request, self.retry_after = request, retry_after
 
     @property
     def public(self) -> str:
@@ -88,8 +82,7 @@ class ApiStatusError(KubeError):
         return f"{self.code} {self.reason}" if _REASON.fullmatch(self.reason) else f"HTTP {self.code}"
 
     def __str__(self) -> str:
-        request = f"{self.request}: " if self.request else ""
-        return f"{request}{self.code} {self.reason}: {self.message}"
+        return f"{f'{self.request}: ' if self.request else ''}{self.code} {self.reason}: {self.message}"
 
 
 class Unauthorized(ApiStatusError):
@@ -132,7 +125,7 @@ def error_from_answer(
 ) -> ApiStatusError:
     """The error for an answer outside 2xx; a body that is no Status is quoted. `retry_after` is the header."""
     try:
-        status = decode(body, Status)
+        status = _STATUS.decode(body)
     except msgspec.MsgspecError:
         status = Status()
     if status.kind != "Status":

@@ -59,8 +59,7 @@ class LeaderElector:
         self._name, self._identity, self._duration = name, identity, seconds
         self._held: Lease | None = None
         self._believed_until = 0.0
-        self._version, self._since = "", 0.0
-        """The last version of the lease, and when this process first saw it (monotonic seconds)."""
+        self._version, self._since = "", 0.0  # the last one seen, and when it first was (monotonic seconds)
         self._log_once = LogOnce()
 
     @property

@@ -84,18 +84,14 @@ class Status(KubeObject, frozen=True):
 
 
 class ObjectMeta(KubeObject, frozen=True):
-    """The metadata of any object; kinds of which there are many have a narrower one. Times are RFC 3339 texts."""
+    """The metadata of any object; kinds of which there are many have a narrower one."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
 
 
 class ObjectReference(KubeObject, frozen=True):
@@ -108,26 +104,17 @@ class ObjectReference(KubeObject, frozen=True):
     uid: str = ""
 
 
-class EndpointConditions(KubeObject, frozen=True):
-    """None is unknown, which the API defines as ready."""
-
-    ready: bool | None = None
-    serving: bool | None = None
-
-
 class Endpoint(KubeObject, frozen=True):
-    """One endpoint: its addresses, its conditions and the pod behind it."""
+    """One endpoint: its conditions and the pod behind it."""
 
-    addresses: tuple[str, ...] | None = None
-    conditions: EndpointConditions = EndpointConditions()
+    conditions: dict[str, bool | None] | None = None
     target_ref: ObjectReference | None = None
 
     @property
     def is_serving(self) -> bool:
-        """Whether it serves; `ready` counts where `serving` is absent."""
-        conditions = self.conditions
-        serving = conditions.serving if conditions.serving is not None else conditions.ready
-        return serving is not False
+        """Whether it serves; `ready` counts where `serving` is absent, and unknown is ready as the API defines it."""
+        known = [state for name in ("serving", "ready") if (state := (self.conditions or {}).get(name)) is not None]
+        return not known or known[0]
 
 
 class EndpointSlice(KubeObject, frozen=True):
@@ -275,13 +262,7 @@ class ApiService(KubeObject, frozen=True):
 
 
 class ConfigMap(KubeObject, frozen=True):
-    """A ConfigMap without its metadata."""
-
-    data: dict[str, str] | None = None
-
-
-class Secret(KubeObject, frozen=True):
-    """A Secret; its values are in base64."""
+    """A ConfigMap, or a Secret, whose values are in base64."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -114,16 +114,8 @@ class PodDecoder:
         )
 
 
-class _RawContainer(NamedTuple):
-    """The decoded parts of a container; `resources`, those `in_force` and `ports` are still JSON."""
-
-    name: str
-    image: str
-    resources: bytes
-    in_force: bytes
-    ports: bytes
-    running: bool | None
-    crash_looping: bool
+_RawContainer = tuple[str, str, bytes, bytes, bytes, bool | None, bool]
+"""Name and image; resources, those in force and ports as JSON; whether it runs, and whether it crashes in a loop."""
 
 
 def _once(make: Callable[[K], V], length: Callable[[K], int]) -> Callable[[K], V]:
@@ -150,7 +142,7 @@ def _owner(body: bytes) -> Owner | None:
 def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ...]:
     """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
     sidecars = [container for container in spec.init_containers or () if container.restart_policy == "Always"]
-    raws = []
+    raws: list[_RawContainer] = []
     for containers, statuses in (
         ((spec.containers or [])[: _MOST + 1], status.container_statuses),
         (sidecars, status.init_container_statuses),
@@ -160,40 +152,33 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
             known = by_name.get(container.name)
             state = (known.state or ContainerState()) if known is not None else None
             waiting = (state.waiting or {}) if state is not None else {}
-            raws.append(
-                _RawContainer(
-                    name=container.name,
-                    image=container.image,
-                    resources=_bounded(container.resources),
-                    in_force=_bounded(known.resources) if known is not None else b"null",
-                    ports=_bounded(container.ports),
-                    running=None if state is None else state.running is not None,
-                    crash_looping=waiting.get("reason") == "CrashLoopBackOff",
-                )
-            )
+            in_force = _bounded(known.resources) if known is not None else b"null"
+            parts = (_bounded(container.resources), in_force, _bounded(container.ports))
+            running = None if state is None else state.running is not None
+            raws.append((container.name, container.image, *parts, running, waiting.get("reason") == "CrashLoopBackOff"))
     return tuple(raws) if len(raws) <= _MOST else ()
 
 
 def _length(raws: tuple[_RawContainer, ...]) -> int:
-    return sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.in_force) + len(raw.ports) for raw in raws)
+    return sum(len(part) for *parts, _, _ in raws for part in parts)
 
 
 def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
     containers = []
-    for raw in raws:
-        resources, in_force = _RESOURCES.decode(raw.resources), _RESOURCES.decode(raw.in_force)
-        ports = (port.get("containerPort") for port in _PORTS.decode(raw.ports) or ())
+    for name, image, *parts, listed, running, crash_looping in raws:
+        resources, in_force = map(_RESOURCES.decode, parts)
+        ports = (port.get("containerPort") for port in _PORTS.decode(listed) or ())
         containers.append(
             Container(
-                name=shared(raw.name),
+                name=shared(name),
                 requests=resource_amounts(resources.requests if resources else None),
                 limits=resource_amounts(resources.limits if resources else None),
                 requests_in_force=resource_amounts(in_force.requests) if in_force else None,
                 limits_in_force=resource_amounts(in_force.limits) if in_force else None,
-                running=raw.running,
-                crash_looping=raw.crash_looping,
+                running=running,
+                crash_looping=crash_looping,
                 ports=tuple(port for port in ports if isinstance(port, int) and port),
-                image=shared(raw.image),
+                image=shared(image),
             )
         )
     return tuple(containers)

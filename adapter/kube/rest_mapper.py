@@ -1,29 +1,22 @@
 """Maps a kind to its resource by discovery, and a custom resource to the paths of its scale."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from cachetools import TLRUCache, TTLCache
+from cachetools import TTLCache
 
 from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, NotFound, UnknownKind, decode_answer
 from adapter.kube.objects import AnyObject, ApiGroupList, ApiResourceList
+from adapter.kube.scale import BUILT_IN, ScalePaths
 from adapter.kube.session import Session
-from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
 from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import Decoder
 
-MISS_SECONDS = 30.0
-"""A kind that was not found is looked up again after this."""
-HIT_SECONDS = 600.0
-"""A kind that was found is looked up again after this."""
-
 LISTING_SECONDS = 10.0
 """Kinds share a discovery document for this long: 300 invented kinds cost a few requests instead of 35,000."""
 
-_MOST_KINDS = 1000
-_MISSING = b"missing"
+_MOST_DOCUMENTS = 1000
 _CERTAIN = {"": "v1", "apps": "apps/v1"}
 """Groups of which every API server serves exactly this version."""
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
@@ -56,57 +49,37 @@ class RestMapping(GroupVersionResource):
 
 
 class RestMapper:
-    """Finds the mapping of a kind, and caches it."""
+    """Finds the mapping of a kind by discovery documents, which are at most LISTING_SECONDS old."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        # A text says why there is no such kind.
-        self._known: TLRUCache[tuple[str, str], RestMapping | str] = TLRUCache(
-            _MOST_KINDS,
-            ttu=lambda _, found, now: now + (MISS_SECONDS if isinstance(found, str) else HIT_SECONDS),
-            timer=session.monotonic,
-        )
         self._flights: SingleFlight[str, bytes | None] = SingleFlight()
-        self._documents: TTLCache[str, bytes | None] = TTLCache(_MOST_KINDS, LISTING_SECONDS, timer=session.monotonic)
+        self._documents: TTLCache[str, bytes | None] = TTLCache(_MOST_DOCUMENTS, LISTING_SECONDS, session.monotonic)
 
-    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
-        """The mapping of a kind; `anew`: not a cached one.
+    async def scalable(self, api_version: str, kind: str) -> RestMapping:
+        """As `find`; raises UnknownKind too where the kind has no scale subresource."""
+        resource = await self.find(api_version, kind)
+        if not resource.has_scale:
+            raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
+        return resource
+
+    async def find(self, api_version: str, kind: str) -> RestMapping:
+        """The mapping of a kind.
 
         As the HPA controller does, it maps group and kind, whatever the version; the kind may be in small letters.
         Raises UnknownKind where there is none, another KubeError where discovery fails.
         """
         for fault in kind_faults(api_version, kind):
             raise UnknownKind(str(fault))
-        key = (api_version, kind)
-        found = None if anew else self._known.get(key)
-        if found is None:
-            found = self._known[key] = await self._discover(api_version, kind)
-        if isinstance(found, str):
-            raise UnknownKind(found)
-        return found
-
-    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
-        """As `find`; raises UnknownKind too where the kind has no scale subresource."""
-        resource = await self.find(api_version, kind, anew=anew)
-        if not resource.has_scale:
-            raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
-        return resource
-
-    def forget(self, api_version: str, kind: str) -> None:
-        """Drops a kind: it may be gone, or served in another way."""
-        if self._known.pop((api_version, kind), None) is not None:
-            self._documents.clear()
-
-    async def _discover(self, api_version: str, kind: str) -> RestMapping | str:
         version = await self._served_version(api_version)
         body = await self._document(group_version(version)) if version else None
         if version is None or body is None:
-            return f"the API server serves no {api_version}, which {kind} is said to be of"
+            raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
         served = decode_answer(_RESOURCES.decode, body, version).resources or ()
         named = (each for each in served if kind in {each.kind, each.kind.lower()} and "/" not in each.name)
         resource = next(named, None)
         if resource is None:
-            return f"the API server serves no kind {kind} in {version}"
+            raise UnknownKind(f"the API server serves no kind {kind} in {version}")
         has_scale = f"{resource.name}/scale" in {each.name for each in served}
         paths, hint = BUILT_IN if has_scale else None, ""
         if has_scale and GroupVersionResource(version, resource.name).name not in _BUILT_IN:
@@ -131,8 +104,10 @@ class RestMapper:
 
     async def _document(self, path: str) -> bytes | None:
         """A discovery document, None where it is not there; kept for LISTING_SECONDS."""
-        body = self._documents.get(path, _MISSING)
-        return await self._flights.join(path, partial(self._fetch, path)) if body is _MISSING else body
+        try:
+            return self._documents[path]
+        except KeyError:
+            return await self._flights.join(path, lambda: self._fetch(path))
 
     async def _fetch(self, path: str) -> bytes | None:
         try:

@@ -1,26 +1,130 @@
-"""The live scale of a target, read for each request: a held count is absolute, so a stale one would be wrong."""
+"""The scale of a target of any kind: as its own object holds it, which is watched, and live, read for each request.
+
+A held count is absolute, so a stale one would be wrong.
+"""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from cachetools import TTLCache
 
 from adapter.kube import selectors
-from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread
-from adapter.kube.objects import KubeObject
+from adapter.kube.errors import KubeError, MalformedAnswer
+from adapter.kube.objects import AnyObject, Condition, KubeObject
 from adapter.kube.session import Session
-from adapter.load.spec import Scale
+from adapter.load.spec import Scale, Target
 from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.times import parse_time
 from adapter.telemetry.metrics import Metrics
 
 DEADLINE_SECONDS = 0.5
 REUSE_SECONDS = 1.0
 FALLBACK_SECONDS = 5.0
 _PATHS = 10_000
+_MOST_LABELS = 1024
+"""A workload with more labels counts as one without: the API server admits a hundred times as many."""
 _UNREAD = "{cause}; and no watched count was confirmed within 5 s"
+
+_OBJECT = Decoder(AnyObject)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """The dotted paths of an object's scale (`.spec.replicas`); `selector` is empty where it has none.
+
+    `built_in`: replicas default to 1.
+    """
+
+    replicas: str
+    status_replicas: str
+    selector: str = ""
+    built_in: bool = False
+
+
+BUILT_IN = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector", built_in=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetObject:
+    """A scale target as watched; `scale` is None where its object does not hold it."""
+
+    namespace: str
+    target: Target
+    labels: Mapping[str, str] = field(default_factory=dict)
+    scale: Scale | None = None
+
+
+def target_decoder(
+    api_version: str, kind: str, paths: ScalePaths | None
+) -> Callable[[bytes | msgspec.Raw], TargetObject]:
+    """A decoder for the objects of one kind; items of a list lack their kind, so it is given here."""
+
+    def decode(body: bytes | msgspec.Raw) -> TargetObject:
+        item = _OBJECT.decode(body)
+        try:
+            conditions = msgspec.convert((item.status or {}).get("conditions") or [], list[Condition], strict=False)
+        except msgspec.ValidationError:  # conditions of another form
+            conditions = []
+        progressing = next((condition for condition in conditions if condition.type == "Progressing"), Condition())
+        meta = item.metadata
+        return TargetObject(
+            namespace=meta.namespace,
+            target=Target(
+                api_version=api_version,
+                kind=kind,
+                name=meta.name,
+                uid=meta.uid,
+                progressing=progressing.reason,
+                progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
+            ),
+            labels=meta.labels if meta.labels and len(meta.labels) <= _MOST_LABELS else {},
+            scale=watched_scale(item, paths),
+        )
+
+    return decode
+
+
+def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
+    """The scale that the scale subresource would return for this object; None where that would fail.
+
+    An empty selector means that the object has none, not that it selects everything.
+    """
+    if paths is None:
+        return None
+    tree = {"spec": item.spec or {}, "status": item.status or {}}
+    replicas = _count(_at(tree, paths.replicas))
+    if replicas is None and not paths.built_in:
+        return None
+    # A text, a LabelSelector, or a ReplicationController's map of labels.
+    labels = _at(tree, paths.selector)
+    if not isinstance(labels, dict):
+        selector = selectors.canonical(labels) if isinstance(labels, str) else ""
+    else:
+        expressions: Any = ()
+        if not labels.keys() - {"matchLabels", "matchExpressions"}:
+            labels, expressions = labels.get("matchLabels") or {}, labels.get("matchExpressions") or ()
+        try:
+            triples = [(each["key"], each["operator"], each.get("values") or ()) for each in expressions]
+            selector = str(selectors.from_label_selector(labels, triples))
+        except (selectors.SelectorError, LookupError, TypeError, AttributeError):
+            return None
+    seen = _count(_at(tree, paths.status_replicas)) or 0
+    return Scale(replicas=1 if replicas is None else replicas, status_replicas=seen, selector=selector)
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    node: Any = tree
+    for part in path.strip(".").split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 class _ScaleSpec(KubeObject, frozen=True):
@@ -46,21 +150,10 @@ def decode_scale(body: bytes | msgspec.Raw) -> Scale:
     return Scale(replicas=spec.replicas, status_replicas=status.replicas, selector=selectors.canonical(status.selector))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """An answer, and what was watched when it was asked for."""
-
-    answer: Scale | KubeError
-    watched: Scale | None
-
-    def holds(self, watched: Scale | None) -> bool:
-        """Whether no other count was seen since, or none but the answer's own."""
-        if watched is None or isinstance(self.answer, KubeError):
-            return True
-        return _counts(watched) in (_counts(self.answer), _counts(self.watched))
+_Counts = tuple[int, int] | None
 
 
-def _counts(scale: Scale | None) -> tuple[int, int] | None:
+def _counts(scale: Scale | None) -> _Counts:
     return (scale.replicas, scale.status_replicas) if scale is not None else None
 
 
@@ -76,40 +169,37 @@ class ScaleReader:
         self._session = session
         self._metrics = metrics or Metrics()
         self._timer = timer
-        self._flights: SingleFlight[tuple[str, tuple[int, int] | None], Scale | KubeError] = SingleFlight()
-        # Failures are cached as well, so that a slow API server gets one request a second, too.
-        self._answers: TTLCache[str, _Kept] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
+        self._flights: SingleFlight[tuple[str, _Counts], Scale | KubeError] = SingleFlight()
+        self._answers: TTLCache[str, tuple[Scale | KubeError, _Counts]] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
+        """Each with the count that was watched when it was asked for. Failures too: a slow server is asked once."""
 
     async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
         """The scale at this path, at most a second old; if that fails the watched one, confirmed within 5 s.
 
         `proven_at` is by the session's monotonic clock. Raises a KubeError that names the path and the cause.
         """
-        began = self._timer()
-        kept = self._answers.get(scale_path)
-        if kept is not None and kept.holds(watched):
-            answer, result = kept.answer, "cached"
-        else:
-            key = scale_path, _counts(watched)  # a read that began before another count was seen may miss it
-            answer, result = await self._flights.join(key, lambda: self._fetch(scale_path, watched)), "live"
+        began, seen, result = self._timer(), _counts(watched), "cached"
+        answer, seen_then = self._answers.get(scale_path, (None, None))
+        if isinstance(answer, Scale) and seen not in {None, seen_then, _counts(answer)}:
+            answer = None  # another count was seen since, and not the answer's own
+        if answer is None:  # a read that began before another count was seen may miss it
+            answer = await self._flights.join((scale_path, seen), lambda: self._fetch(scale_path, seen))
+            result = "live"
+        if isinstance(answer, KubeError):
+            recent = proven_at is not None and self._session.monotonic() - proven_at <= FALLBACK_SECONDS
+            result = "watched" if watched is not None and recent else "failed"
+        self._metrics.scale_reads.labels(result).observe(self._timer() - began)
         if isinstance(answer, Scale):
-            self._observe(result, began)
             return answer
-        recent = proven_at is not None and self._session.monotonic() - proven_at <= FALLBACK_SECONDS
-        fallback = watched if recent else None
-        self._observe("failed" if fallback is None else "watched", began)
-        if fallback is None:
-            raise ScaleUnread(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
-        return fallback
+        if watched is None or result == "failed":
+            raise KubeError(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
+        return watched
 
     async def close(self) -> None:
         """Cancels the reads under way."""
         await self._flights.close()
 
-    def _observe(self, result: str, began: float) -> None:
-        self._metrics.scale_reads.labels(result).observe(self._timer() - began)
-
-    async def _fetch(self, path: str, watched: Scale | None) -> Scale | KubeError:
+    async def _fetch(self, path: str, seen: _Counts) -> Scale | KubeError:
         answer: Scale | KubeError
         try:
             answer = decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
@@ -117,5 +207,5 @@ class ScaleReader:
             answer = MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:
             answer = error
-        self._answers[path] = _Kept(answer, watched)
+        self._answers[path] = answer, seen
         return answer

@@ -10,6 +10,7 @@ from datetime import UTC
 from typing import Self, TypedDict, Unpack
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 from yarl import URL
 
 from adapter.kube.api import JSON
@@ -143,15 +144,10 @@ class Session:
         content_type: str = JSON,
         **options: Unpack[RequestOptions],
     ) -> Reply:
-        """The whole 2xx answer of a request. Raises the ApiStatusError of any other.
-
-        `path` starts with `/`.
-        """
+        """The whole 2xx answer of a request; `path` starts with `/`. Raises the ApiStatusError of any other."""
         headers = {"Accept": options.get("accept", JSON)}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        if options.get("compressed"):
-            headers["Accept-Encoding"] = "gzip"
+        headers |= {"Content-Type": content_type} if body is not None else {}
+        headers |= {"Accept-Encoding": "gzip"} if options.get("compressed") else {}
         seconds, largest = options.get("timeout", 10.0), options.get("largest", LARGEST_ANSWER)
         request = f"{method} {path}"
         with _translated(request, f"no answer within {seconds:g} s"):
@@ -242,25 +238,18 @@ def _check_status(request: str, answer: aiohttp.ClientResponse, content: bytes) 
 
 
 async def _lines(request: str, answer: aiohttp.ClientResponse, idle: float) -> AsyncGenerator[bytes, None]:
-    """Lines as they arrive; unlike aiohttp's own `readline`, longer ones than its buffer too."""
-    pending = bytearray()
-    chunks = answer.content.iter_any()
+    """Lines as they arrive, without their ends."""
     while True:
-        with _translated(request, f"silent for {idle:g} s"):
-            chunk = await anext(chunks, None)
-        if chunk is None:
-            break
-        head, *rest = chunk.split(b"\n")
-        pending += head
-        if rest:
-            yield bytes(pending)
-            for line in rest[:-1]:
-                yield line
-            pending = bytearray(rest[-1])
-        if len(pending) > LARGEST_LINE:
-            raise TooLarge(f"{request}: a line of the answer is longer than {LARGEST_LINE >> 20} MiB")
-    if pending:
-        raise Unreachable(f"{request}: the answer was cut off in the middle of a line")
+        try:
+            with _translated(request, f"silent for {idle:g} s"):
+                line = await answer.content.readline(max_line_length=LARGEST_LINE)
+        except LineTooLong:
+            raise TooLarge(f"{request}: a line is longer than {LARGEST_LINE >> 20} MiB") from None
+        if not line:
+            return
+        if not line.endswith(b"\n"):
+            raise Unreachable(f"{request}: the answer was cut off in the middle of a line")
+        yield line[:-1]
 
 
 @contextlib.contextmanager

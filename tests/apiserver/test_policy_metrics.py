@@ -9,7 +9,7 @@ import pytest
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
-from adapter.kube.errors import ScaleUnread
+from adapter.kube.errors import KubeError
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
@@ -153,7 +153,7 @@ async def test_what_has_no_value_now_is_a_503_that_says_why(picture: Snapshot, t
     assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
 
 
-UNREAD = ScaleUnread(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s")
+UNREAD = KubeError(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from adapter.evaluation.object_index import DecodedPolicy
 from adapter.evaluation.targets import ResolvedTarget
-from adapter.kube.targets import TargetObject
+from adapter.kube.scale import TargetObject
 from adapter.load.pods import Owner, Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples

@@ -22,9 +22,8 @@ from adapter.apiserver.status import StatusError
 from adapter.evaluation.object_index import decode_hpa, decode_policy
 from adapter.kube import leader_election, pods, selectors
 from adapter.kube.pods import PodDecoder
-from adapter.kube.scale import decode_scale
+from adapter.kube.scale import BUILT_IN, decode_scale, target_decoder
 from adapter.kube.selectors import SelectorError
-from adapter.kube.targets import BUILT_IN, target_decoder
 from adapter.load import quantity
 from adapter.load.quantity import QuantityError
 from adapter.policy import status_memory

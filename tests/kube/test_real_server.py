@@ -17,9 +17,8 @@ from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.rest_mapper import RestMapper
-from adapter.kube.scale import ScaleReader
+from adapter.kube.scale import ScaleReader, TargetObject, target_decoder
 from adapter.kube.session import Session
-from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.spec import Scale
 from adapter.telemetry.metrics import Metrics
 from lab.harness import objects

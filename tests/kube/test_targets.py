@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from adapter.kube.objects import AnyObject
-from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder, watched_scale
+from adapter.kube.scale import BUILT_IN, ScalePaths, target_decoder, watched_scale
 from adapter.load.spec import Scale, Target
 
 ROLLOUT = ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector")

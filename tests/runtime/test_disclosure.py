@@ -10,7 +10,7 @@ import structlog
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from adapter.kube.errors import ApiStatusError, ScaleUnread, error_from_answer
+from adapter.kube.errors import ApiStatusError, KubeError, error_from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.load.spec import Query
 from adapter.registries.follow import RegistryManager
@@ -132,7 +132,7 @@ class TestApiServer:
             with structlog.testing.capture_logs() as logged:
                 async with running(usage.run()):
                     await changed.wait()
-            with pytest.raises(ScaleUnread) as caught:
+            with pytest.raises(KubeError) as caught:
                 await ScaleReader(session).read("/apis/apps/v1/x/scale", None, None)
         assert usage.samples("shop").error == "503 ServiceUnavailable (no answer so far)"
         assert INSIDE in str(logged)

@@ -14,8 +14,8 @@ from adapter.commands.cluster import Cluster, ReportedStatus
 from adapter.commands.files import ManifestObject, Place
 from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.pods import PodDecoder
+from adapter.kube.scale import BUILT_IN, target_decoder
 from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
-from adapter.kube.targets import BUILT_IN, target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.documents import mapping_at

@@ -16,9 +16,8 @@ from msgspec import Meta
 from adapter.apiserver.decision_document import with_observed
 from adapter.kube.objects import EndpointSlice
 from adapter.kube.pods import PodDecoder
-from adapter.kube.scale import decode_scale
+from adapter.kube.scale import decode_scale, target_decoder
 from adapter.kube.selectors import SelectorError, parse_selector
-from adapter.kube.targets import target_decoder
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
