@@ -7,11 +7,12 @@ from typing import Protocol
 
 
 def time_text(seconds: float) -> str:
-    """The time as sentences name it: UTC, whole seconds.
+    """The time as sentences name it: UTC, whole minutes.
 
-    Sentences reach HPAs, conditions and Events: an age would differ at each look, and each difference is a write.
+    Sentences reach HPAs, conditions and Events, and each difference is a write: an age would differ at each look, and
+    the time of an answer that is useless with each answer.
     """
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 class Usage(Protocol):

@@ -69,6 +69,13 @@ def test_no_sentence_of_an_outage_changes_while_it_lasts() -> None:
         assert told[0] == told[1]
 
 
+def test_answers_without_fresh_samples_change_no_sentence_within_a_minute() -> None:
+    contexts = [_context(ResourceSamples(fetched_at=now - 1), now) for now in (NOW + 62, NOW + 77, NOW + 92)]
+    told = {case.conditions["InputsFresh"].message for case in contexts}
+    assert len(told) == 1
+    assert "metrics.k8s.io has no fresh sample (last answer at 2026-01-01T12:01Z)" in str(told)
+
+
 def test_a_source_that_fails_several_metrics_is_named_once() -> None:
     errors = _context(RESOURCES["down"]).conditions["InputsFresh"].message
     assert errors.startswith(

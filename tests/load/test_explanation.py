@@ -109,7 +109,7 @@ BLIND = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
         ("375m", {"algorithm": Algorithm.ABSOLUTE}, {}, "4 pods use 1500m in total"),
         (
             "800m", {"hold_until": NOW + 3600}, {},
-            "the policy is held until 2026-01-01T13:00:00Z: the current count is kept",
+            "the policy is held until 2026-01-01T13:00Z: the current count is kept",
         ),
         ("2400m", {"velocity": Velocity(up=20)}, {}, "the policy's velocity allows 20 % of 4 at a time"),
         (
