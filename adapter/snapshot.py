@@ -11,7 +11,7 @@ from adapter.load.pods import Pod
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.policy.conditions import Reason
 from adapter.runtime.concurrency import Slices
-from adapter.usage.series import NamedQueryResult
+from adapter.usage.query_results import NamedQueryResult
 
 
 class Key(NamedTuple):

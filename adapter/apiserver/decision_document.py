@@ -144,8 +144,7 @@ def _observed(inputs: AssessmentInputs) -> Observed:
     )
     names = {pod.name for pod in pods}
     resources = inputs.samples.resources
-    usages = ((name, resources.pods[name]) for name in names if name in resources.pods)
-    usage = {name: PodUsage(each.at, each.window, each.containers) for name, each in usages}
+    usage = {name: resources.pods[name] for name in names if name in resources.pods}
     queries = {name: _query(inputs, name, query) for name, query in inputs.samples.queries.items()}
     samples = Samples(replace(resources, pods={}), queries)
     roster, registry = inputs.roster, inputs.policy.registry

@@ -8,6 +8,7 @@ are omitted: the HPA's own conservative estimate is right for them.
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import chain
 
 from adapter.apiserver.discovery import EFFECTIVE_PREFIX
 from adapter.apiserver.policy_metrics import is_selected, require_assessment, require_metric, sampled_at
@@ -21,7 +22,7 @@ from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import time_text
 from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex, selecting
-from adapter.usage.series import NamedQueryResult, SeriesList
+from adapter.usage.query_results import NamedQueryResult
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
@@ -104,8 +105,7 @@ def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAsse
 
 async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
     _refuse_stale(query, now)
-    series = query.series.get(request.namespace, SeriesList())
-    _refuse_ambiguous(query, series, request, now)
+    series = query.series.get(request.namespace, {})
     pods = index.snapshot.pods.get(request.namespace, PodStore())
     chosen = [pods[request.name]] if request.name in pods else []
     if request.name == ALL_OBJECTS:
@@ -113,9 +113,15 @@ async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: Requ
 
     def rows() -> Iterator[Row | None]:
         for pod in chosen:
-            for each in series.of_pod(pod.name):  # at most one of a pod counts
-                if now - each.at <= query.max_age and (request.series is None or request.series.matches(each.labels)):
-                    yield _row(request, pod, Value(nano_text(each.value), each.at))
+            fresh = [each for each in series.get(pod.name, ()) if now - each.point.at <= query.max_age]
+            counting = [each for each in fresh if request.series is None or request.series.matches(each.labels)]
+            if len(counting) > 1:
+                by = f"sum by ({query.namespace_label}, {query.pod_label})"
+                raise unavailable(
+                    f"query {query.name} has several series of pod {pod.name}; write it as `{by} (…)`, or select one"
+                )
+            for each in counting:
+                yield _row(request, pod, Value(nano_text(each.point.value), each.point.at))
             yield None
 
     return await in_slices(rows()) or _no_sample(query, request, "pod")
@@ -124,15 +130,18 @@ async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: Requ
 async def as_external(query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
     """The series of a query in the namespace. Raises StatusError 503 and 404."""
     _refuse_stale(query, now)
-    chosen = await query.series.get(request.namespace, SeriesList()).select(request.labels, Slices())
-    if not chosen:
-        return _no_sample(query, request, "series")
-    oldest = min(series.at for series in chosen)
-    if now - oldest > query.max_age:
-        raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
-    return await in_slices(
-        external_row(query.name, series.labels, Value(nano_text(series.value), series.at)) for series in chosen
-    )
+
+    def rows() -> Iterator[Row | None]:
+        for each in chain.from_iterable(query.series.get(request.namespace, {}).values()):
+            if request.labels is None or request.labels.matches(each.labels):
+                at = each.point.at
+                if now - at > query.max_age:
+                    raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(at)}")
+                yield external_row(query.name, each.labels, Value(nano_text(each.point.value), at))
+            else:
+                yield None
+
+    return await in_slices(rows()) or _no_sample(query, request, "series")
 
 
 def _refuse_stale(query: NamedQueryResult, now: float) -> None:
@@ -144,19 +153,6 @@ def _refuse_stale(query: NamedQueryResult, now: float) -> None:
 
 def _too_old(query: NamedQueryResult, event: str) -> StatusError:
     return unavailable(f"{event}, the limit is {query.max_age:g} s{f'; {query.error}' if query.error else ''}")
-
-
-def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: RequestInfo, now: float) -> None:
-    """Raises StatusError 503 if two series of any pod count."""
-    names: set[str] = set()
-    for each in series.of_repeated_pods(request.series):
-        if now - each.at <= query.max_age:
-            if each.pod in names:
-                by = f"sum by ({query.namespace_label}, {query.pod_label})"
-                raise unavailable(
-                    f"query {query.name} has several series of pod {each.pod}; write it as `{by} (…)`, or select one"
-                )
-            names.add(each.pod)
 
 
 def _no_sample(query: NamedQueryResult, request: RequestInfo, subject: str) -> list[Row]:

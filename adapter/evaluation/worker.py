@@ -18,7 +18,7 @@ from adapter.snapshot import (
     TargetKey,
 )
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.series import NamedQueryResult
+from adapter.usage.query_results import NamedQueryResult
 
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
 
 
 def time_text(seconds: float) -> str:
@@ -15,32 +14,19 @@ def time_text(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
-class Usage(Protocol):
+@dataclass(frozen=True, slots=True)
+class PodUsage:
     """Usage of one pod's containers as metrics.k8s.io reports it: container → resource → nano-units.
 
     `at` is the end of the sample's window, `window` its length in seconds.
     """
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def window(self) -> float: ...
-    @property
-    def containers(self) -> Mapping[str, Mapping[str, int]]: ...
-
-    def amount(self, container: str, resource: str) -> int | None:
-        """What a container uses of a resource (nano-units); None where there is no such sample."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodUsage:
-    """The usage of one pod, held by itself."""
 
     at: float
     window: float
     containers: Mapping[str, Mapping[str, int]]
 
     def amount(self, container: str, resource: str) -> int | None:
+        """What a container uses of a resource (nano-units); None where there is no such sample."""
         return self.containers[container].get(resource) if container in self.containers else None
 
 
@@ -79,7 +65,7 @@ class SourceState:
 class ResourceSamples(SourceState):
     """The answer of metrics.k8s.io for a namespace or a target: usage by pod name."""
 
-    pods: Mapping[str, Usage] = field(default_factory=dict)
+    pods: Mapping[str, PodUsage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

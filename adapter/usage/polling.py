@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -26,16 +26,14 @@ class AheadDates:
     """Dates samples that are ahead of the answer that brought them, as of a source whose clock is ahead of ours.
 
     Such a sample gets the date of its answer, and the same sample keeps that when it is read again. By its own date one
-    of a frozen source would stay fresh for as long as the source's clock is ahead.
+    of a frozen source would stay fresh for as long as the source's clock is ahead. `seconds`: how far a date of the
+    last answer was ahead of it, at most.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[Hashable, tuple[float, float]] = {}
-        """By sample: the date that it came with, and the one that it was given."""
+        self._seen: dict[Hashable, tuple[float, float]] = {}  # by sample: the date that it came with, and its own
         self._next: dict[Hashable, tuple[float, float]] = {}
-        self._answered = 0.0
-        self.seconds = 0.0
-        """How far a date of the last answer was ahead of it, at most."""
+        self._answered = self.seconds = 0.0
 
     def begin(self, answered: float) -> None:
         """Begin with an answer of this time (epoch seconds)."""
@@ -46,9 +44,9 @@ class AheadDates:
         if at <= self._answered:
             return at
         self.seconds = max(self.seconds, at - self._answered)
-        before = self._seen.get(key)
-        self._next[key] = given = before if before is not None and before[0] == at else (at, self._answered)
-        return given[1]
+        before = self._seen.get(key, (0.0, 0.0))
+        self._next[key] = before if before[0] == at else (at, self._answered)
+        return self._next[key][1]
 
 
 class Result(Protocol):
@@ -69,11 +67,6 @@ class Polled(Generic[R]):
     result: R | None = None
     cause: str = ""
     failures: int = 0
-
-    @property
-    def fetched_at(self) -> float | None:
-        """The time of the last result (epoch seconds)."""
-        return self.result.fetched_at if self.result is not None else None
 
     @property
     def error(self) -> str | None:
@@ -147,7 +140,8 @@ class Poller(Generic[K, R]):
 
     async def _poll(self, key: K) -> None:
         loop = asyncio.get_running_loop()
-        for share in _shares():
+        share = random.random()  # noqa: S311  spreads load, guards nothing
+        while True:
             began, last = loop.time(), self.state(key)
             is_first = key not in self._states
             state = self._states[key] = await self._polled(key, last)
@@ -161,6 +155,7 @@ class Poller(Generic[K, R]):
                 apart = exponential(state.failures - 1, interval, max(interval, LONGEST_SECONDS))
                 delay = max(apart - (loop.time() - began), min(interval, MIN_RETRY_SECONDS))
             await asyncio.sleep(delay)
+            share = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  as above
 
     async def _polled(self, key: K, last: Polled[R]) -> Polled[R]:
         source = self._source(key)
@@ -177,10 +172,3 @@ class Poller(Generic[K, R]):
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(result.fetched_at)
         return Polled(result)
-
-
-def _shares() -> Iterator[float]:
-    """Pauses between polls as shares of the interval: first a random part, which spreads the polls, then about 1."""
-    yield random.random()  # noqa: S311  spreads load, guards nothing
-    while True:
-        yield random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  as above

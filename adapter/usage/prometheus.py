@@ -14,8 +14,7 @@ from adapter.usage.polling import AheadDates, Polled, Poller
 from adapter.usage.prometheus_api import PrometheusClient, Sample
 from adapter.usage.promql import ended_question, question
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
-from adapter.usage.query_results import Answer, QueryResult, build_result
-from adapter.usage.series import NamedQueryResult
+from adapter.usage.query_results import Answer, NamedQueryResult, QueryResult, build_result
 
 LARGE_SAMPLES = 2000
 """An answer with more samples is read in a thread."""
@@ -47,7 +46,7 @@ class Prometheus:
         self._wanted: frozenset[WorkloadQuery] = frozenset()
         self._resolved: dict[WorkloadQuery, InstantQuery | str] = {}
         self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
-        self._shared: dict[str, InstantQuery | str] = {}
+        self._shared: list[tuple[NamedQuery, InstantQuery | str]] = []
         self._poller = Poller[InstantQuery, QueryResult](
             lambda: self._users, self._fetch, lambda query: on_change(frozenset(self._users.get(query, ()))),
             source=lambda query: f"prometheus/{query.server}", interval=lambda query: query.interval,
@@ -75,7 +74,7 @@ class Prometheus:
 
     def _resolve(self, known: Mapping[WorkloadQuery, InstantQuery | str]) -> None:
         self._resolved = {wanted: known.get(wanted) or self._catalog.resolve(wanted) for wanted in self._wanted}
-        self._users = {query: set() for query in self._shared.values() if isinstance(query, InstantQuery)}
+        self._users = {query: set() for _, query in self._shared if isinstance(query, InstantQuery)}
         for wanted, query in self._resolved.items():
             if isinstance(query, InstantQuery):
                 self._users.setdefault(query, set()).add(wanted)
@@ -88,51 +87,34 @@ class Prometheus:
         wanted = WorkloadQuery(query, namespace, workload)
         resolved = self._resolved.get(wanted) or self._catalog.resolve(wanted)
         if isinstance(resolved, str):
-            return QuerySamples(max_age=self._catalog.max_age(query), error=resolved, undefined=True)
-        state, by_pod = self._poller.state(resolved), resolved.by_pod
-        samples = QuerySamples(max_age=resolved.max_age)
-        if state.result is not None:
-            samples = state.result.of(namespace, resolved.max_age)
-            by_pod = state.result.by_pod if by_pod is None and state.result.counted else by_pod
+            return QuerySamples(error=resolved, undefined=True)
+        state, result = self._poller.state(resolved), self._poller.state(resolved).result
+        samples = result.of(namespace, resolved.max_age) if result else QuerySamples(max_age=resolved.max_age)
         return replace(
             samples,
             window=resolved.window,
             shortest=resolved.inputs.shortest,
             behind=resolved.inputs.behind,
             interval=resolved.interval,
-            by_pod=by_pod,
+            by_pod=result.by_pod if result else resolved.by_pod,
             error=_error(resolved, state) or samples.error,
-        )
-
-    def count_refusal(self, query: InstantQuery) -> str:
-        """Why the numbers of samples in a query's windows are not known; empty where they are, or do not matter."""
-        if query.inputs.uncounted:
-            return f"it has {'windows of different lengths' if query.inputs.windows else 'subqueries'}"
-        result = self._poller.state(query).result
-        is_unknown = query.inputs.windows and result is not None and not result.agreed
-        return "its windows have different scrape intervals" if is_unknown else ""
-
-    def named_result(self, name: str) -> NamedQueryResult | None:
-        """The last result of a named query without variables; None if there is no such query."""
-        query, named = self._shared.get(name), self._catalog.named(name)
-        if query is None or named is None:
-            return None
-        state = self._poller.state(query) if isinstance(query, InstantQuery) else Polled()
-        error, result = query if isinstance(query, str) else _error(query, state), state.result
-        return NamedQueryResult(
-            name=name,
-            by_pod=named.scope == "Pods",
-            pod_label=named.pod_label,
-            namespace_label=named.namespace_label,
-            max_age=named.max_age_seconds,
-            series=result.series if result else {},
-            fetched_at=state.fetched_at,
-            error=error or (result.faults.get("") if result else None),
         )
 
     def named_results(self) -> Iterator[NamedQueryResult]:
         """The last results of all named queries without variables."""
-        return filter(None, map(self.named_result, self._shared))
+        for named, query in self._shared:
+            state = self._poller.state(query) if isinstance(query, InstantQuery) else Polled()
+            error, result = query if isinstance(query, str) else _error(query, state), state.result
+            yield NamedQueryResult(
+                name=named.name,
+                by_pod=named.scope == "Pods",
+                pod_label=named.pod_label,
+                namespace_label=named.namespace_label,
+                max_age=named.max_age_seconds,
+                series=result.series if result else {},
+                fetched_at=result.fetched_at if result else None,
+                error=error or (result.faults.get("") if result else None),
+            )
 
     # --- polling ---
 

@@ -22,8 +22,8 @@ _SERVER_ERRORS = {"timeout", "canceled", "internal", "unavailable", "not_found"}
 _ERROR_TYPES = _SERVER_ERRORS | {"bad_data", "execution", "not_acceptable"}
 """All error types of Prometheus. They disclose nothing about the server, so anyone may see them."""
 _OK = range(200, 300)
-_CLIENT_ERRORS = range(400, 500)
-_TOO_MANY_REQUESTS = 429
+_ERRORS = range(400, 600)
+_OWN_TROUBLE, _TOO_MANY_REQUESTS = 500, 429
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -100,18 +100,18 @@ def _api_error(response: _Response) -> SourceError:
 
 def error_from_response(status: int, body: bytes) -> SourceError:
     """The error for a response with a status outside 2xx, with the server's message if it has one."""
-    try:
-        error: SourceError = _api_error(_RESPONSE.decode(body))
-    except msgspec.MsgspecError:
-        error = QueryRejected(_beginning(body) or "no message")
-    if status in _CLIENT_ERRORS and status != _TOO_MANY_REQUESTS:
-        return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
-    if status >= _CLIENT_ERRORS.start:
+    error: SourceError
+    if status not in _ERRORS:
+        public = "a redirect or an empty answer"
+        error = QueryRejected(f"{public}; name the address that answers itself", public=public)
+    else:
+        try:
+            error = _api_error(_RESPONSE.decode(body))
+        except msgspec.MsgspecError:
+            error = QueryRejected(_beginning(body) or "no message")
+    if status >= _OWN_TROUBLE or status == _TOO_MANY_REQUESTS:
         return SourceFailing(f"HTTP {status}: {error}", public=f"HTTP {status}")
-    return QueryRejected(
-        f"HTTP {status}: a redirect or an empty answer; name the address that answers itself",
-        public=f"HTTP {status}: a redirect or an empty answer",
-    )
+    return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
 
 
 def _beginning(body: bytes) -> str:

@@ -30,8 +30,7 @@ MOST_TOKENS = 2000
 _STEPS = 6
 _SHOWN = 40
 _VARIABLE = re.compile(r"\$(?:\{(namespace|workload)\}|(namespace|workload)\b)", re.ASCII)
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_WORKLOAD = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII)
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII)
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _TOKEN = re.compile(
     r"""
@@ -82,11 +81,6 @@ class Selector(NamedTuple):
     sources: "Sources" = (frozenset({"namespace"}), frozenset({"pod"}))
     renames: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def reads_ended(self) -> bool:
-        """Whether it reads samples of series that have ended, up to now."""
-        return self.ranged and not self.shift
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryInputs:
@@ -97,7 +91,6 @@ class QueryInputs:
     `behind`: the longest `offset` (seconds) if every selector has one, else 0; the times of its samples are that long
     ago although its series live. `windows` are those whose samples can be counted. `uncounted`: they cannot, for it
     has subqueries or windows of different lengths. `shortest`: the length (seconds) of the shortest one, 0 without any.
-    `is_scalar`: it is a number without labels.
     """
 
     selectors: tuple[Selector, ...] = ()
@@ -107,7 +100,6 @@ class QueryInputs:
     windows: tuple[Selector, ...] = ()
     uncounted: bool = False
     shortest: float = 0.0
-    is_scalar: bool = False
 
 
 NO_INPUTS = QueryInputs()
@@ -130,19 +122,17 @@ def substitute(text: str, namespace: str, workload: str) -> str:
     if not uses_variables(text):
         return text
     names = {"namespace": namespace, "workload": workload}
-    for kind, pattern in (("namespace", _NAMESPACE), ("workload", _WORKLOAD)):
-        if not pattern.fullmatch(names[kind]):
-            raise PromqlError(f"{names[kind][:80]!r} is not a valid name of a {kind}; it cannot be put into a query")
+    for kind, name in names.items():
+        if not _NAME.fullmatch(name):
+            raise PromqlError(f"{name[:80]!r} is not a valid name of a {kind}; it cannot be put into a query")
     parts, last = [], ""
     for token in _TOKEN.finditer(text):
         if token.lastgroup == "string":
             dot = "." if last not in {"=~", "!~"} else r"\." if token[0][0] == "`" else r"\\."
             escaped = {kind: name.replace(".", dot) for kind, name in names.items()}
             parts.append(_VARIABLE.sub(lambda match, given=escaped: given[match[1] or match[2]], token[0]))  # type: ignore[misc]
-        elif token[0] == "$":
-            _refuse_outside(text, token)
-            parts.append(token[0])
         else:
+            _refuse_outside(text, token)
             parts.append(token[0])
         last = last if token.lastgroup == "space" else token[0]
     return "".join(parts)
@@ -176,14 +166,14 @@ def _parsed(text: str) -> ast.Expr:
     try:
         return ast.parse(text)
     except BaseException as error:
-        if type(error).__name__ == "PanicException":  # of the parser, for durations of thousands of digits
-            raise ValueError("the parser fails at it") from None
-        raise
+        if isinstance(error, Exception) or type(error).__name__ != "PanicException":  # a range of 20 digits
+            raise
+        raise ValueError("the parser fails at it") from None
 
 
 def _refuse_outside(text: str, token: re.Match[str]) -> None:
-    """Raises PromqlError for a variable that begins with this token, outside of a string."""
-    if variable := _VARIABLE.match(text, token.start()):
+    """Raises PromqlError if a variable begins with this token, so outside of a string."""
+    if token[0] == "$" and (variable := _VARIABLE.match(text, token.start())):
         raise PromqlError(f'{variable[0]} must stand inside quotes, as in {{namespace="$namespace"}}')
 
 
@@ -198,8 +188,7 @@ def _refusal(text: str, tokens: Sequence[re.Match[str]], error: str) -> str:
     It says no place, so that is found: the first token with which the beginning of the text fails as the whole does.
     """
     for token in tokens:
-        if token[0] == "$":
-            _refuse_outside(text, token)
+        _refuse_outside(text, token)
     if not text.strip():
         return "the expression is empty"
     if error.startswith(("unclosed", "unexpected end of input inside")) and (left := _open(tokens)):
@@ -259,22 +248,23 @@ def _inputs(tree: ast.Expr, sources: Sources) -> QueryInputs:
     while left:
         nodes.append(left.pop())
         left += reversed(_parts(*nodes[-1]))
+    names = {node.func.name for node, _ in nodes if isinstance(node, ast.Call)}
+    names |= {str(node.op) for node, _ in nodes if isinstance(node, ast.BinaryExpr)}
     reads = [_read(node, around) for node, around in nodes if isinstance(node, ast.VectorSelector | ast.MatrixSelector)]
     selectors = [selector for selector, _, _ in reads]
     offsets = [offset for _, _, offset in reads]
     windows = tuple(dict.fromkeys(selector for selector in selectors if selector.seconds is not None))
     lengths = {selector.seconds for selector in windows if selector.seconds}
-    has_subquery = any(isinstance(node, ast.SubqueryExpr) for node, _ in nodes)
+    uncounted = len(lengths) > 1 or any(isinstance(node, ast.SubqueryExpr) for node, _ in nodes)
     dating = [each for each in selectors if not each.shift] or selectors
     return QueryInputs(
         selectors=tuple(dict.fromkeys(each._replace(seconds=None) for each in dating)),
-        alternatives=any(_has_alternatives(node) for node, _ in nodes),
+        alternatives=not names.isdisjoint(_ALTERNATIVES),
         window=max((reach for _, reach, _ in reads), default=0.0),
         behind=max(offsets, default=0.0) if all(offsets) else 0.0,
-        windows=() if has_subquery else windows,
-        uncounted=has_subquery or len(lengths) > 1,
+        windows=() if uncounted else windows,
+        uncounted=uncounted,
         shortest=min(lengths, default=0.0),
-        is_scalar=_is_scalar(tree),
     )
 
 
@@ -282,11 +272,9 @@ def _parts(node: ast.Expr, around: _Around) -> list[tuple[ast.Expr, _Around]]:
     """The parts of a node, in order."""
     match node:
         case ast.SubqueryExpr():
-            offset, seconds = _offset(node), node.range.total_seconds() if node.range else 0.0
-            inner = around._replace(is_subquery=True, reach=around.reach + seconds + max(0.0, offset))
-            # A time of its own takes the place of those around it.
-            shift = (offset, _at(node)) if node.at else (around.offset + offset, around.at)
-            return [(node.expr, inner._replace(offset=shift[0], at=shift[1]))]
+            own, offset, at = _shift(node, around)
+            reach = around.reach + (node.range.total_seconds() if node.range else 0.0) + max(0.0, own)
+            return [(node.expr, around._replace(is_subquery=True, reach=reach, offset=offset, at=at))]
         case ast.Call():
             inner = _renamed(node, around)._replace(function=node.func.name)
             return [(argument, inner) for argument in node.args]
@@ -312,9 +300,9 @@ def _renamed(node: ast.Call, around: _Around) -> _Around:
     read = frozenset(texts[2:] if is_join else texts[2:3]) - {""}
     # A regular expression that does not match leaves the label as it is.
     kept = frozenset() if is_join or texts[3] in _ALWAYS_MATCH else frozenset({written})
-    namespace, pod = ((each - {written}) | read | kept if written in each else each for each in around.sources)
-    if (namespace, pod) == around.sources and not any(written in each for each in around.sources):
+    if not any(written in each for each in around.sources):
         return around
+    namespace, pod = ((each - {written}) | read | kept if written in each else each for each in around.sources)
     call = (node.func.name, ", ".join(map(_quoted, texts)))
     return around._replace(sources=(namespace, pod), renames=(call, *around.renames))
 
@@ -340,26 +328,23 @@ def _matched(node: ast.BinaryExpr, around: _Around) -> list[tuple[ast.Expr, _Aro
     By other labels, or where labels are copied, nobody sees which series went into which value: such a side dates only
     the values of its own namespace and pod.
     """
-    modifier = node.modifier
-    matching = modifier.matching if modifier is not None else None
-    if modifier is None or matching is None or matching.type != ast.LabelModifierType.Include or str(node.op) == "or":
-        return [(node.lhs, around), (node.rhs, around)]
-    on, known = frozenset(matching.labels), frozenset().union(*around.sources)
-    if not on <= known or known & frozenset(modifier.group_labels or ()):
-        return [(node.lhs, around), (node.rhs, around)]
-    namespace, pod = (each & on for each in around.sources)
-    joined = around._replace(sources=(namespace, pod))
-    one, card = ast.VectorMatchCardinality, modifier.card
-    left = joined if card in (one.OneToOne, one.OneToMany) else around
-    return [(node.lhs, left), (node.rhs, around if card == one.OneToMany else joined)]
+    modifier, left, right = node.modifier, around, around
+    matching = modifier.matching if modifier is not None and str(node.op) != "or" else None
+    if modifier is not None and matching is not None and matching.type == ast.LabelModifierType.Include:
+        on, known, cards = frozenset(matching.labels), frozenset().union(*around.sources), ast.VectorMatchCardinality
+        if on <= known and not known & frozenset(modifier.group_labels or ()):
+            namespace, pod = (each & on for each in around.sources)
+            joined = around._replace(sources=(namespace, pod))
+            left = joined if modifier.card in (cards.OneToOne, cards.OneToMany) else around
+            right = around if modifier.card == cards.OneToMany else joined
+    return [(node.lhs, left), (node.rhs, right)]
 
 
 def _read(node: ast.VectorSelector | ast.MatrixSelector, around: _Around) -> tuple[Selector, float, float]:
     """A selector; how far back it reads (seconds); its offset, 0 where it has none or reads ahead or a fixed time."""
     vector = node.vector_selector if isinstance(node, ast.MatrixSelector) else node
     seconds = node.range.total_seconds() if isinstance(node, ast.MatrixSelector) else None
-    own, at = _offset(vector), _at(vector)
-    offset, at = (own, at) if at else (around.offset + own, around.at)
+    own, offset, at = _shift(vector, around)
     written = _SHIFT.fullmatch(vector.prettify())
     assert written is not None
     selector = Selector(
@@ -373,35 +358,10 @@ def _read(node: ast.VectorSelector | ast.MatrixSelector, around: _Around) -> tup
     return selector, around.reach + (seconds or 0.0) + max(0.0, own), 0.0 if at else max(0.0, offset)
 
 
-def _offset(node: ast.VectorSelector | ast.SubqueryExpr) -> float:
-    return node.offset.total_seconds() if node.offset is not None else 0.0
-
-
-def _at(node: ast.VectorSelector | ast.SubqueryExpr) -> str:
-    return "" if node.at is None else str(node.at).removeprefix("@ ")
-
-
-def _has_alternatives(node: ast.Expr) -> bool:
-    if isinstance(node, ast.Call):
-        return node.func.name in _ALTERNATIVES
-    if not isinstance(node, ast.BinaryExpr):
-        return False
-    fills = node.modifier.fill_values if node.modifier is not None else None
-    return str(node.op) in _ALTERNATIVES or (fills is not None and (fills.lhs, fills.rhs) != (None, None))
-
-
-def _is_scalar(tree: ast.Expr) -> bool:
-    left = [tree]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.ParenExpr | ast.UnaryExpr | ast.BinaryExpr):
-            left += [part for part, _ in _parts(node, _Around())]
-        elif isinstance(node, ast.Call):
-            if node.func.return_type != ast.ValueType.Scalar:
-                return False
-        elif not isinstance(node, ast.NumberLiteral):
-            return False
-    return True
+def _shift(node: ast.VectorSelector | ast.SubqueryExpr, around: _Around) -> tuple[float, float, str]:
+    """Its own offset (seconds); the whole offset and the `@` at which it is read: an own one replaces those around."""
+    own = node.offset.total_seconds() if node.offset is not None else 0.0
+    return (own, around.offset + own, around.at) if node.at is None else (own, own, str(node.at).removeprefix("@ "))
 
 
 # --- questions ---
@@ -415,14 +375,14 @@ def question(text: str, inputs: QueryInputs, labels: Sequence[str]) -> str:
     third of asking for ended ones too. The count is that of the target with the fewest; of one target it is the most:
     its series are scraped together, so one that began after the others, such as the first error's, shows no gap.
     """
-    parts = [f"vector({text}\n)" if inputs.is_scalar else f"({text}\n)" if inputs.selectors else text]
+    parts, by_target = [f"({text}\n)" if inputs.selectors else text], [*labels, *TARGET_LABELS]
     for number, selector in enumerate(inputs.selectors):
         times = f"timestamp({selector.base}{selector.shift})"
-        parts.append(_marked(_grouping(selector, [*labels, *TARGET_LABELS], "max", times), f"time{number}"))
-    for number, window in enumerate(() if inputs.uncounted else inputs.windows):
+        parts.append(_part(selector, by_target, "max", times, f"time{number}"))
+    for number, window in enumerate(inputs.windows):
         counts = f"count_over_time({window.base}[{round((window.seconds or 0) * 1000)}ms]{window.shift})"
-        target = _by(_read_labels(window, [*labels, *TARGET_LABELS]))
-        parts.append(_marked(_grouping(window, labels, "min", f"max by ({target}) ({counts})"), f"count{number}"))
+        most = f"max by ({_by(_read_labels(window, by_target))}) ({counts})"
+        parts.append(_part(window, labels, "min", most, f"count{number}"))
     return "\nor ".join(parts)
 
 
@@ -436,34 +396,29 @@ def ended_question(inputs: QueryInputs, labels: Sequence[str], max_age: float, n
     for number in numbers:
         selector = inputs.selectors[number]
         times = f"max_over_time(timestamp({selector.base})[{window}ms:{window // _STEPS}ms])"
-        parts.append(_marked(_grouping(selector, labels, "max", times), f"time{number}"))
+        parts.append(_part(selector, labels, "max", times, f"time{number}"))
     return "\nor ".join(parts)
 
 
-def _marked(text: str, mark: str) -> str:
+def _part(selector: Selector, labels: Sequence[str], aggregation: str, text: str, mark: str) -> str:
+    """An aggregation by these labels of a value, after the same changes of labels, with this mark."""
+    text = f"{aggregation} by ({_by(_read_labels(selector, labels))}) ({text})"
+    for function, arguments in selector.renames:
+        text = f"{function}({text}, {arguments})"
+    if selector.renames:
+        text = f"{aggregation} by ({_by(labels)}) ({text})"
     return f'label_replace({text}, "{INPUT_LABEL}", "{mark}", "", "")'
 
 
 def _read_labels(selector: Selector, labels: Sequence[str]) -> Sequence[str]:
-    read = [*sorted(selector.sources[0] | selector.sources[1]), *labels[2:]] if selector.renames else labels
-    return list(dict.fromkeys(read))
-
-
-def _grouping(selector: Selector, labels: Sequence[str], aggregation: str, text: str) -> str:
-    """An aggregation by these labels of a value, after the same changes of labels."""
-    text = f"{aggregation} by ({_by(_read_labels(selector, labels))}) ({text})"
-    for function, arguments in selector.renames:
-        text = f"{function}({text}, {arguments})"
-    return f"{aggregation} by ({_by(dict.fromkeys(labels))}) ({text})" if selector.renames else text
+    """The labels of its series that become these: the first two are those of the namespace and the pod."""
+    return [*sorted(selector.sources[0] | selector.sources[1]), *labels[2:]] if selector.renames else labels
 
 
 def _by(labels: Iterable[str]) -> str:
-    return ", ".join(map(_label, labels))
-
-
-def _label(name: str) -> str:
-    """A label name in a grouping; Prometheus 3 requires quotes around other characters than letters, digits and _."""
-    return name if _PLAIN_LABEL.fullmatch(name) else _quoted(name)
+    """Labels of a grouping; Prometheus 3 wants quotes around names of other characters than letters, digits and _."""
+    names = dict.fromkeys(labels)
+    return ", ".join(name if _PLAIN_LABEL.fullmatch(name) else _quoted(name) for name in names)
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,6 @@
 """Resolves the queries of policies and settings to the instant queries that Prometheus servers are sent. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -10,6 +10,9 @@ from adapter.usage.promql import NO_INPUTS, PromqlError, QueryInputs, parse_inpu
 
 INLINE_MAX_AGE_SECONDS = 90.0
 INLINE_INTERVAL_SECONDS = 15.0
+_INLINE_REFUSED = (
+    "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
+)
 
 
 class WorkloadQuery(NamedTuple):
@@ -52,66 +55,43 @@ class QueryCatalog:
 
     def __init__(self, servers: Iterable[str], queries: Iterable[NamedQuery], *, inline_allowed: bool) -> None:
         self._servers = frozenset(servers)
-        self._queries: Mapping[str, NamedQuery] = {query.name: query for query in queries}
+        self._queries = {query.name: query for query in queries}
         self._inline_allowed = inline_allowed
 
-    def shared(self) -> dict[str, InstantQuery | str]:
-        """The named queries without variables, by name; or a sentence why one cannot be sent."""
-        return {
-            name: self._from_settings(query, query.query)
-            for name, query in self._queries.items()
-            if not uses_variables(query.query)
-        }
-
-    def named(self, name: str) -> NamedQuery | None:
-        """The settings of a named query."""
-        return self._queries.get(name)
-
-    def max_age(self, query: Query) -> float:
-        """The largest age of a sample of this query, in seconds."""
-        named = self._queries.get(query.name)
-        return named.max_age_seconds if named else INLINE_MAX_AGE_SECONDS
+    def shared(self) -> list[tuple[NamedQuery, InstantQuery | str]]:
+        """The named queries without variables as they are sent; or a sentence why one cannot be."""
+        return [(one, self._of_settings(one)) for one in self._queries.values() if not uses_variables(one.query)]
 
     def resolve(self, wanted: WorkloadQuery) -> InstantQuery | str:
         """The instant query for a workload; or a sentence why it cannot be sent."""
         query, named = wanted.query, self._queries.get(wanted.query.name)
-        if query.prom_ql and not self._inline_allowed:
-            return (
-                "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
-            )
-        if not query.prom_ql and named is None:
-            names = ", ".join(sorted(self._queries)) or "none yet"
-            return f"the settings define no such query (they have {names})"
-        try:
-            if query.prom_ql:
-                text = substitute(query.prom_ql, wanted.namespace, wanted.workload)
-                return self._checked(InstantQuery(server=query.server, text=text, by_pod=None))
-            assert named is not None
-            return self._from_settings(named, substitute(named.query, wanted.namespace, wanted.workload))
-        except PromqlError as error:
-            return str(error)
+        if query.prom_ql:
+            inline = InstantQuery(server=query.server, text=query.prom_ql, by_pod=None)
+            return self._checked(inline, None, *wanted[1:]) if self._inline_allowed else _INLINE_REFUSED
+        if named is None:
+            return f"the settings define no such query (they have {', '.join(sorted(self._queries)) or 'none yet'})"
+        return self._of_settings(named, *wanted[1:])
 
-    def _from_settings(self, named: NamedQuery, text: str) -> InstantQuery | str:
-        return self._checked(
-            InstantQuery(
-                server=named.server,
-                text=text,
-                by_pod=named.scope == "Pods",
-                namespace_label=named.namespace_label,
-                pod_label=named.pod_label,
-                max_age=named.max_age_seconds,
-                interval=named.interval_seconds,
-            ),
-            named.window_seconds,
+    def _of_settings(self, named: NamedQuery, namespace: str = "", workload: str = "") -> InstantQuery | str:
+        query = InstantQuery(
+            server=named.server,
+            text=named.query,
+            by_pod=named.scope == "Pods",
+            namespace_label=named.namespace_label,
+            pod_label=named.pod_label,
+            max_age=named.max_age_seconds,
+            interval=named.interval_seconds,
         )
+        return self._checked(query, named.window_seconds, namespace, workload)
 
-    def _checked(self, query: InstantQuery, window: float | None = None) -> InstantQuery | str:
-        """The query with its window (None: that of its text); or a sentence why it cannot be sent."""
+    def _checked(self, query: InstantQuery, window: float | None, namespace: str, workload: str) -> InstantQuery | str:
+        """The query for a workload, with its window (None: that of its text); or a sentence why it cannot be sent."""
         if query.server not in self._servers:
             names = ", ".join(sorted(self._servers)) or "none yet"
             return f"the settings define no Prometheus server {query.server!r} (they have {names})"
         try:
-            inputs = parse_inputs(query.text, query.labels)
+            text = substitute(query.text, namespace, workload)
+            inputs = parse_inputs(text, query.labels)
         except PromqlError as error:
             return str(error)
-        return replace(query, window=inputs.window if window is None else window, inputs=inputs)
+        return replace(query, text=text, window=inputs.window if window is None else window, inputs=inputs)

@@ -7,14 +7,14 @@ samples in its windows.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Generic, TypeVar
 
 import msgspec
 
-from adapter.load.quantity import QuantityError
+from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import ELSEWHERE, UNCOUNTED, Point, QuerySamples
 from adapter.runtime.decoding import Decoder, shared
 from adapter.runtime.source_errors import WrongAnswer
@@ -22,13 +22,11 @@ from adapter.usage.polling import AheadDates
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import INPUT_LABEL, Selector
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.series import Series, SeriesList, sample_nano
 
 _SHOWN = 200
 _MARK = INPUT_LABEL.encode()
 _INPUT = re.compile(r"(time|count)([0-9]+)")
 _LABELS = Decoder(dict[str, str])
-
 
 Place = tuple[str, str]
 """A namespace and a pod; empty: series without that label."""
@@ -36,25 +34,67 @@ Place = tuple[str, str]
 N = TypeVar("N", bound=float)
 
 
-class _ByPlace(Generic[N]):
-    """What one selector reads of each place. Of several places the `extreme` counts."""
+class Series(msgspec.Struct, frozen=True, gc=False):
+    """A series: its labels as JSON, and its sample."""
 
-    def __init__(self, selector: Selector, values: Mapping[Place, N], extreme: Callable[[Iterable[N]], N]) -> None:
-        self._by_own_namespace, by_own_pod = map(bool, selector.sources)
-        self._by_own_pod = by_own_pod and any(pod for _, pod in values)
-        self._values = values
-        by_namespace: defaultdict[str, list[N]] = defaultdict(list)
-        for (namespace, _), value in values.items():
-            for name in {"", namespace}:
-                by_namespace[name].append(value)
-        self._by_namespace = {namespace: extreme(found) for namespace, found in by_namespace.items()}
+    text: bytes
+    point: Point
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels, decoded at each call: few series are ever asked for by their labels."""
+        return _LABELS.decode(self.text)
+
+
+SeriesByPlace = Mapping[str, Mapping[str, Sequence[Series]]]
+"""Series by namespace and pod. Of a correct query by pod each pod has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedQueryResult:
+    """The last result of a named query without variables.
+
+    Samples count for `max_age` seconds. `error` says why the last poll gave no result; the result before it stays until
+    its samples are too old. `fetched_at` is epoch seconds.
+    """
+
+    name: str
+    by_pod: bool
+    pod_label: str = "pod"
+    namespace_label: str = "namespace"
+    max_age: float = 90.0
+    series: SeriesByPlace = field(default_factory=dict)
+    fetched_at: float | None = None
+    error: str | None = None
+
+
+class _Inputs(Generic[N]):
+    """What an answer says of one selector's samples by place. Where several series stand for one, the `extreme` counts.
+
+    `targets`: how many scrape targets have a sample, by namespace, and by pod or host.
+    """
+
+    def __init__(self, selector: Selector, extreme: Callable[[N, N], N]) -> None:
+        self._has_namespace, self._has_pod = map(bool, selector.sources)
+        self._extreme = extreme
+        self.by_place: dict[Place, N] = {}
+        self._by_namespace: dict[str, N] = {}
+        self._names_pods = False
+        self.targets: Counter[Place] = Counter()
+
+    def add(self, place: Place, value: N) -> None:
+        """Add a time, or a number of samples."""
+        self.by_place[place] = self._extreme(value, self.by_place.get(place, value))
+        for namespace in {"", place[0]}:
+            self._by_namespace[namespace] = self._extreme(value, self._by_namespace.get(namespace, value))
+        self._names_pods |= place[1] != ""
 
     def of(self, place: Place) -> N | None:
         """What went into a value; where the series have a pod label, only the pod's own ones go into that of a pod."""
         namespace, pod = place
-        if pod and self._by_own_pod:
-            return self._values.get(place, self._values.get(("", pod)))
-        is_by_namespace = self._by_own_namespace and len(self._by_namespace) > 1
+        if pod and self._has_pod and self._names_pods:
+            return self.by_place.get(place, self.by_place.get(("", pod)))
+        is_by_namespace = self._has_namespace and len(self._by_namespace) > 1
         return self._by_namespace.get(namespace if is_by_namespace else "")
 
 
@@ -70,13 +110,10 @@ class Answer:
     def __init__(self, query: InstantQuery, samples: Sequence[Sample], now: float) -> None:
         self.query, self.inputs = query, query.inputs
         self.values: list[tuple[bytes, Place, str]] = []
-        self._times: list[dict[Place, float]] = [{} for _ in self.inputs.selectors]
-        self._targets: list[Counter[Place]] = [Counter() for _ in self.inputs.selectors]
-        self._counts: list[dict[Place, int]] = [{} for _ in self.inputs.windows]
+        self.times = [_Inputs[float](selector, max) for selector in self.inputs.selectors]
+        self.counts = [_Inputs[int](window, min) for window in self.inputs.windows]
         self.evaluated_at = samples[0].value[0] if samples and samples[0].value else now
         self.add(samples)
-        pairs = zip(self.inputs.windows, self._counts, strict=True)
-        self._fewest = [_ByPlace(window, counts, min) for window, counts in pairs]
 
     def add(self, samples: Sequence[Sample], *, are_live: bool = True) -> None:
         """Add the samples of an answer; `are_live`: their targets are scraped."""
@@ -91,73 +128,60 @@ class Answer:
                     self.values.append((text, place, value))
                     continue
                 kind, number = _INPUT.fullmatch(mark).groups()  # type: ignore[union-attr]
-                if kind == "time":
-                    times = self._times[int(number)]
-                    times[place] = max(at := _finite(value), times.get(place, 0.0))
-                    is_read = are_live and at >= self.evaluated_at - (self.query.window or self.query.max_age)
-                    self._targets[int(number)][place[0], place[1] or _host(labels)] += is_read
-                else:
-                    self._counts[int(number)][place] = int(value)
+                if kind == "count":
+                    self.counts[int(number)].add(place, int(value))
+                    continue
+                times = self.times[int(number)]
+                times.add(place, at := _finite(value))
+                is_read = are_live and at >= self.evaluated_at - (self.query.window or self.query.max_age)
+                times.targets[place[0], place[1] or _host(labels)] += is_read
             except (ValueError, AttributeError, IndexError, msgspec.MsgspecError) as error:
                 shown = text[:_SHOWN].decode(errors="replace")
                 raise WrongAnswer(f"the times and numbers of samples are not what was asked for: {shown}") from error
-        pairs = zip(self.inputs.selectors, self._times, strict=True)
-        self._newest = [_ByPlace(selector, times, max) for selector, times in pairs]
 
     def ended(self) -> list[int]:
         """The numbers of the selectors that read series that have ended: their times are still to be asked for."""
         places = {place for _, place, _ in self.values}
-        pairs = enumerate(zip(self.inputs.selectors, self._newest, strict=True))
-        return [n for n, (each, newest) in pairs if each.reads_ended and None in map(newest.of, places)]
+        reading = [n for n, each in enumerate(self.inputs.selectors) if each.ranged and not each.shift]
+        return [number for number in reading if None in map(self.times[number].of, places)]
 
     def at(self, place: Place) -> float | None:
         """The time of a value; None if no series with a sample went into it."""
-        if not self._times:
+        if not self.times:
             return self.evaluated_at
-        own = [at for newest in self._newest if (at := newest.of(place)) is not None]
-        is_whole = len(own) == len(self._times) or self.inputs.alternatives
+        own = [at for times in self.times if (at := times.of(place)) is not None]
+        is_whole = len(own) == len(self.times) or self.inputs.alternatives
         return min(own, default=None) if is_whole else None
 
     def count(self, place: Place) -> int | None:
         """The fewest samples in a window of a value; None where it has no window, UNCOUNTED where that is not known."""
-        if self.inputs.uncounted:
-            return UNCOUNTED
-        found = [count for fewest in self._fewest if (count := fewest.of(place)) is not None]
-        is_known = len(found) == len(self._counts) or self.inputs.alternatives
+        found = [count for counts in self.counts if (count := counts.of(place)) is not None]
+        is_known = not self.inputs.uncounted and (len(found) == len(self.counts) or self.inputs.alternatives)
         return min(found, default=None) if is_known else UNCOUNTED
 
     @property
     def windows_agree(self) -> bool:
         """Whether the windows of most pods hold equally many, so that the fewest says which has a gap."""
-        medians = [median_low(counts.values()) for counts in self._counts if counts]
+        medians = [median_low(counts.by_place.values()) for counts in self.counts if counts.by_place]
         return max(medians, default=0) - min(medians, default=0) <= 1
 
-    @property
-    def most(self) -> int:
-        """How many samples the fullest window holds."""
-        return max((count for counts in self._counts for count in counts.values()), default=0)
-
-    def counts(self) -> dict[str, dict[str, int]]:
+    def held(self) -> dict[str, dict[str, int]]:
         """The fewest samples by namespace and pod, for a value of no pod."""
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for counts in self._counts:
-            for (namespace, pod), count in counts.items():
+        for counts in self.counts:
+            for (namespace, pod), count in counts.by_place.items():
                 if pod:
                     found[namespace][pod] = min(count, found[namespace].get(pod, count))
         return found
 
     def targets(self, *, by_pod: bool) -> dict[str, dict[str, int]]:
-        """How many scrape targets have a sample in the query's window, by namespace, and by pod or host.
-
-        By pod it has only the pods with several.
-        """
+        """How many scrape targets were read, by namespace, and by pod or host; by pod only of pods with several."""
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for of_selector in self._targets:
-            for (namespace, name), number in of_selector.items():
-                if number and not by_pod:
-                    found[namespace][name] = found[namespace].get(name, 0) + number
-                elif number > 1:
-                    found[namespace][name] = max(number, found[namespace].get(name, 0))
+        for times in self.times:
+            for (namespace, name), number in times.targets.items():
+                known = found[namespace].get(name, 0)
+                if number > (1 if by_pod else 0):
+                    found[namespace][name] = max(number, known) if by_pod else number + known
         return found
 
 
@@ -165,18 +189,17 @@ class Answer:
 class QueryResult:
     """The result of a query by namespace (empty: series without that label).
 
-    `counted` is the number of series, unusable values included; `unusable` says what the value of a pod (empty: of
-    none) is instead; `faults` says why the result is unusable for a namespace (empty: for all). Of numbers for a
-    service, `held` says how many samples the windows of each pod hold. `targets`: how many scrape targets were read.
-    `ahead`: how many seconds the dates of samples were ahead of this answer, at most. `agreed`: the windows of several
-    selectors have held equally many samples, so that the fewest says which has a gap.
+    `by_pod` is None where only series would show it, and there are none. `unusable` says what the value of a pod
+    (empty: of none) is instead; `faults` says why the result is unusable for a namespace (empty: for all). Of numbers
+    for a service, `held` says how many samples the windows of each pod hold. `targets`: how many scrape targets were
+    read, by pod or host. `ahead`: how many seconds the dates of samples were ahead of this answer, at most. `agreed`:
+    the windows of several selectors have held equally many samples, so that the fewest says which has a gap.
     """
 
-    by_pod: bool
+    by_pod: bool | None
     fetched_at: float = field(compare=False)
-    series: Mapping[str, SeriesList] = field(default_factory=dict)
+    series: SeriesByPlace = field(default_factory=dict)
     pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict, compare=False)  # of `series`
-    counted: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -186,39 +209,33 @@ class QueryResult:
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
         """The samples for a service in this namespace, never those of another namespace."""
-        series = [*self.series.get(namespace, ()), *self.series.get("", ())]
         unusable = {**self.unusable.get("", {}), **self.unusable.get(namespace, {})}
-        fault = self.faults.get(namespace) or self.faults.get("")
-        if not fault and not self.by_pod:
-            count = sum(self.counted.get(name, 0) for name in {namespace, ""})
-            fault = f"answers {count} series where one number is wanted; put sum(…) around it" if count > 1 else ""
         pods = self.pods.get(namespace, {}) if self.by_pod else {}
-        if not fault and unusable and not (pods or (series and not self.by_pod)):
+        places = [] if self.by_pod else [self.series.get(name, {}) for name in (namespace, "")]
+        totals = [each.point for place in places for series in place.values() for each in series]
+        fault = self.faults.get(namespace) or self.faults.get("")
+        if not fault and unusable and not pods and not totals:
             what = " and ".join(sorted(set(unusable.values())))
-            fault = f"answers {what}{' for every pod' * self.by_pod}, which does not count"
+            fault = f"answers {what}{' for every pod' if self.by_pod else ''}, which does not count"
         if fault:
             return QuerySamples(max_age=max_age, error=fault, fetched_at=self.fetched_at)
+        targets = {**self.targets.get("", {}), **self.targets.get(namespace, {})}
         if self.by_pod:
-            targets = self.targets.get(namespace, {})
-            return QuerySamples(
-                pods=pods, unusable=unusable, targets=targets, max_age=max_age, fetched_at=self.fetched_at
-            )
+            targets = dict(self.targets.get(namespace, {}))
+        elif namespace not in self.series:
+            # A total without a namespace is of all scrape targets: those of other namespaces stand under one name.
+            elsewhere = [sum(found.values()) for name, found in self.targets.items() if name not in {"", namespace}]
+            targets |= {ELSEWHERE: sum(elsewhere)} if elsewhere else {}
         return QuerySamples(
-            total=series[0].point if series else None,
+            pods=pods,
+            total=totals[0] if totals else None,
+            unusable=unusable if self.by_pod else {},
             counts={**self.held.get("", {}), **self.held.get(namespace, {})},
-            targets=self._targets_of(namespace),
+            targets=targets,
             max_age=max_age,
             fetched_at=self.fetched_at,
-            ahead=self.ahead,
+            ahead=0.0 if self.by_pod else self.ahead,
         )
-
-    def _targets_of(self, namespace: str) -> dict[str, int]:
-        """The scrape targets of a total. One without a namespace is of all of them: together, under one name."""
-        own = {**self.targets.get("", {}), **self.targets.get(namespace, {})}
-        if namespace not in self.series:
-            elsewhere = [sum(found.values()) for name, found in self.targets.items() if name not in {"", namespace}]
-            own |= {ELSEWHERE: sum(elsewhere)} if elsewhere else {}
-        return own
 
 
 def build_result(
@@ -230,9 +247,10 @@ def build_result(
     """
     query, ahead, agreed = answer.query, ahead or AheadDates(), agreed or answer.windows_agree
     ahead.begin(fetched_at)
-    # Inline PromQL does not declare its scope; the labels of its result show it.
-    by_pod = query.by_pod if query.by_pod is not None else any(pod for _, (_, pod), _ in answer.values)
-    series: defaultdict[str, list[Series]] = defaultdict(list)
+    by_pod = query.by_pod
+    if by_pod is None and answer.values:  # inline PromQL does not declare its scope; the labels of its result show it
+        by_pod = any(pod for _, (_, pod), _ in answer.values)
+    series: defaultdict[str, defaultdict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
     pods: defaultdict[str, dict[str, Point]] = defaultdict(dict)
     unusable: defaultdict[str, dict[str, str]] = defaultdict(dict)
     numbers = Counter(place for _, place, _ in answer.values)
@@ -241,27 +259,25 @@ def build_result(
         if by_pod and all(place) and numbers[place] > 1:
             unusable[namespace][pod] = f"several series ({_advice(query)})"
         try:
-            nano = sample_nano(value)
+            nano = parse_number(value)
         except QuantityError:
             unusable[namespace][pod] = _described(value)
             continue
         at = answer.at(place)
         if at is not None:
-            count = answer.count(place) if agreed else UNCOUNTED
-            point = Point(ahead.clamped(text, at), nano, count)
-            series[namespace].append(Series(text, pod, point))
+            point = Point(ahead.clamped(text, at), nano, answer.count(place) if agreed else UNCOUNTED)
+            series[namespace][pod].append(Series(text, point))
             if by_pod and all(place) and numbers[place] == 1:
-                pods[namespace].setdefault(pod, point)
+                pods[namespace][pod] = point
     return QueryResult(
         by_pod=by_pod,
         fetched_at=fetched_at,
-        series={namespace: SeriesList(found) for namespace, found in series.items()},
-        pods=dict(pods),
-        counted=Counter(namespace for _, (namespace, _), _ in answer.values),
-        unusable=dict(unusable),
-        faults=_faults(query, answer, by_pod=by_pod, are_undated=not series and not unusable),
-        held=answer.counts() if agreed and not by_pod else {},
-        targets=answer.targets(by_pod=by_pod),
+        series={name: {pod: tuple(found) for pod, found in of.items()} for name, of in series.items()},
+        pods=pods,
+        unusable=unusable,
+        faults=_faults(answer, by_pod=bool(by_pod), are_undated=not series and not unusable),
+        held=answer.held() if agreed and not by_pod else {},
+        targets=answer.targets(by_pod=bool(by_pod)),
         ahead=ahead.seconds,
         agreed=agreed,
     )
@@ -294,21 +310,25 @@ def _advice(query: InstantQuery) -> str:
     return f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
 
 
-def _faults(query: InstantQuery, answer: Answer, *, by_pod: bool, are_undated: bool) -> dict[str, str]:
+def _faults(answer: Answer, *, by_pod: bool, are_undated: bool) -> dict[str, str]:
     """Why the result is unusable, by namespace."""
-    write, faults = _advice(query), dict[str, str]()
-    if by_pod:
-        seen = {place for _, place, _ in answer.values}
-        # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
-        namespaces = {namespace for namespace, _ in seen}
-        for namespace in namespaces - {namespace for namespace, pod in seen if pod} - {""}:
-            faults[namespace] = f"its series lack the label {query.pod_label!r}; {write}"
-        if namespaces == {""}:
-            faults[""] = f"its series lack the label {query.namespace_label!r}; {write}"
-    if not answer.values and answer.most == 1:
-        ranges = " and ".join(sorted({f"{window.seconds:g} s" for window in query.inputs.windows}))
-        faults[""] = f"its range of {ranges} holds one sample, and a rate needs two; make it four scrape intervals"
+    query, faults = answer.query, dict[str, str]()
     if answer.values and are_undated:
         of = f" of the same {query.namespace_label} and {query.pod_label}" if by_pod else ""
-        faults.setdefault("", f"no series that it reads has a sample{of} in the last {query.max_age:g} s")
+        faults[""] = f"no series that it reads has a sample{of} in the last {query.max_age:g} s"
+    most = max((count for counts in answer.counts for count in counts.by_place.values()), default=0)
+    if not answer.values and most == 1:
+        seconds = f"{query.inputs.shortest:g} s"
+        faults[""] = f"its range of {seconds} holds one sample, and a rate needs two; make it four scrape intervals"
+    counted = Counter(namespace for _, (namespace, _), _ in answer.values)
+    naming = {namespace for _, (namespace, pod), _ in answer.values if pod}
+    for namespace in counted:
+        all_of = counted[namespace] + (counted[""] if namespace else 0)
+        if not by_pod and all_of > 1:
+            faults.setdefault(namespace, f"answers {all_of} series where one number is wanted; put sum(…) around it")
+        # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
+        elif by_pod and namespace and namespace not in naming:
+            faults[namespace] = f"its series lack the label {query.pod_label!r}; {_advice(query)}"
+    if by_pod and set(counted) == {""}:
+        faults[""] = f"its series lack the label {query.namespace_label!r}; {_advice(query)}"
     return faults

@@ -4,15 +4,15 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import msgspec
 
 from adapter.kube.api import POD_METRICS
 from adapter.kube.session import Session
-from adapter.load.quantity import NANO, QuantityError, parse_nano
-from adapter.load.samples import ResourceSamples, Usage
+from adapter.load.quantity import QuantityError, parse_nano
+from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.decoding import Decoder, shared
 from adapter.runtime.http import MIB
 from adapter.runtime.source_errors import WrongAnswer
@@ -27,12 +27,7 @@ CONCURRENT_REQUESTS = 8
 LARGE_BYTES = 256 * 1024
 """Answers larger than this are read in a thread: 5,000 pods take 20 ms."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
-_LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long text that is no duration
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-_SUFFIXES = {"n": ("n", 1), "i": ("Ki", 1024 * NANO), "m": ("m", NANO // 1000)}
-"""The common suffixes, by their last letter: metrics-server writes no others."""
-_SAFE_DIGITS = 12  # far below the limit of a quantity
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -58,39 +53,8 @@ class _List(msgspec.Struct, frozen=True):
 _ONE = Decoder(_PodMetrics)
 _LIST = Decoder(_List)
 
-Resource = tuple[str, str]
-"""A container and the name of a resource."""
 
-
-class PodUsage(msgspec.Struct, frozen=True, gc=False):
-    """The usage of one pod over the `window` seconds before `at`: an amount (nano-units) for each of its resources.
-
-    An amount is None where the text was not a quantity. Pods of one template share `resources`, and 50,000 pods with a
-    container each take 12 MiB; with a dict each they would take 40.
-    """
-
-    at: float
-    window: float
-    resources: tuple[Resource, ...]
-    amounts: tuple[int | None, ...]
-
-    @property
-    def containers(self) -> dict[str, dict[str, int]]:
-        """All amounts: container → resource → nano-units."""
-        found: dict[str, dict[str, int]] = {}
-        for (container, resource), amount in zip(self.resources, self.amounts, strict=True):
-            of_container = found.setdefault(container, {})
-            if amount is not None:
-                of_container[resource] = amount
-        return found
-
-    def amount(self, container: str, resource: str) -> int | None:
-        """What a container uses of a resource (nano-units); None where there is no such sample."""
-        wanted = container, resource
-        return self.amounts[self.resources.index(wanted)] if wanted in self.resources else None
-
-
-def decode_usage(body: bytes) -> tuple[str, Usage]:
+def decode_usage(body: bytes) -> tuple[str, PodUsage]:
     """Decode one PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for another body."""
     item = _ONE.decode(body)
     return item.metadata.name, _usage(item)
@@ -106,26 +70,20 @@ def decode_usages(body: bytes) -> dict[str, PodUsage]:
 
 
 def _usage(item: _PodMetrics) -> PodUsage:
-    containers = item.containers or ()
-    resources = tuple([(container.name, resource) for container in containers for resource in container.usage])
-    amounts = tuple([_nano(quantity) for container in containers for quantity in container.usage.values()])
-    return PodUsage(_seconds(item.timestamp), parse_go_duration(item.window), _shared_resources(resources), amounts)
-
-
-@functools.lru_cache(4096)
-def _shared_resources(resources: tuple[Resource, ...]) -> tuple[Resource, ...]:
-    return resources
+    # 50,000 pods with a container each take 27 MiB.
+    amounts = {
+        shared(container.name): {
+            shared(resource): nano for resource, text in container.usage.items() if (nano := _nano(text)) is not None
+        }
+        for container in item.containers or ()
+    }
+    return PodUsage(_seconds(item.timestamp), parse_go_duration(item.window), amounts)
 
 
 def _nano(quantity: str | float) -> int | None:
     """A quantity in nano-units; None where it cannot be read: that sample is missing for that resource alone."""
-    text = str(quantity)
-    suffix, factor = _SUFFIXES.get(text[-1:], ("", 0))
-    digits = text.removesuffix(suffix)
-    if factor and digits.isdecimal() and digits.isascii() and len(digits) <= _SAFE_DIGITS:
-        return int(digits) * factor
     try:
-        return parse_nano(text)
+        return parse_nano(str(quantity))
     except QuantityError:
         return None
 
@@ -144,7 +102,7 @@ def _seconds(timestamp: str) -> float:
 @functools.lru_cache(256)
 def parse_go_duration(duration: str) -> float:
     """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for another text."""
-    parts = _DURATION.findall(duration[:_LONGEST_DURATION])
+    parts = _DURATION.findall(duration[:64])  # quadratic for a long text that is no duration
     if "".join(number + unit for number, unit in parts) != duration:
         return 0.0
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
@@ -191,7 +149,7 @@ class ResourceMetrics:
             max_age=self.settings.max_age_seconds,
             interval=self.settings.interval_seconds,
             error=state.error,
-            fetched_at=state.fetched_at,
+            fetched_at=state.result.fetched_at if state.result is not None else None,
         )
 
     async def _fetch(self, namespace: str, _last: object, ahead: AheadDates) -> _NamespaceUsage:
@@ -207,8 +165,7 @@ class ResourceMetrics:
             pods = await asyncio.to_thread(decode_usages, body) if len(body) > LARGE_BYTES else decode_usages(body)
         now = self._session.now()
         ahead.begin(now)
-        dated = {
-            name: usage if usage.at <= now else msgspec.structs.replace(usage, at=ahead.clamped(name, usage.at))
-            for name, usage in pods.items()
-        }
-        return _NamespaceUsage(dated, now)
+        for name, usage in pods.items():
+            if usage.at > now:
+                pods[name] = replace(usage, at=ahead.clamped(name, usage.at))
+        return _NamespaceUsage(pods, now)

@@ -27,10 +27,9 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
 from adapter.load.states import LONG_DOUBT_SECONDS
-from adapter.usage.resource_metrics import PodUsage
 from lab.benchmarks import record
 
 BEGAN = 1_700_000_000.0
@@ -40,7 +39,6 @@ _WATERMARKS = {"doubtful, busy": (200, 100), "doubtful, idle": (900, 700)}
 """Of CPU in millicores, by case."""
 _INTERVAL = 15.0
 _MEBI = 2**20 * NANO
-_RESOURCES = ("app", "cpu"), ("app", "memory")
 
 
 @dataclass(slots=True)
@@ -77,8 +75,12 @@ class Scene:
             pod.name: PodUsage(
                 at - 5,
                 15.0,
-                _RESOURCES,
-                ((300 + (row * 7 + turn) % 90) * NANO // 1000, (400 + (row * 3 + turn) % 60) * _MEBI),
+                {
+                    "app": {
+                        "cpu": (300 + (row * 7 + turn) % 90) * NANO // 1000,
+                        "memory": (400 + (row * 3 + turn) % 60) * _MEBI,
+                    }
+                },
             )
             for row, pod in enumerate(self.inputs.pods)
         }

@@ -20,7 +20,7 @@ from adapter.snapshot import (
     Snapshot,
     TargetKey,
 )
-from adapter.usage.series import NamedQueryResult, Series, SeriesList
+from adapter.usage.query_results import NamedQueryResult, Series
 
 NOW = 1_800_000_000.0
 SAMPLED = NOW - 12
@@ -136,19 +136,22 @@ def query(
     name: str = "requests", *series: Series, by_pod: bool = True, fetched_at: float | None = NOW - 3, **more: object
 ) -> NamedQueryResult:
     by = str(more.get("pod_label", "pod")) if by_pod else ""
-    fields: dict[str, object] = {"series": {"shop": series_list(by, series)}, **more}
+    fields: dict[str, object] = {"series": {"shop": series_by_pod(by, series)}, **more}
     return NamedQueryResult(name=name, by_pod=by_pod, fetched_at=fetched_at, **fields)  # type: ignore[arg-type]
 
 
-def series_list(pod_label: str, series: Iterable[Series]) -> SeriesList:
+def series_by_pod(pod_label: str, series: Iterable[Series]) -> dict[str, list[Series]]:
     """Series of the namespace `shop` as an answer has them."""
-    return SeriesList([Series(each.text, each.labels.get(pod_label, ""), each.point) for each in series])
+    found: dict[str, list[Series]] = {}
+    for each in series:
+        found.setdefault(each.labels.get(pod_label, ""), []).append(each)
+    return found
 
 
 def series(value: int, *, at: float = SAMPLED, **labels: str) -> Series:
     """A series in the namespace `shop`; `value` in milli-units."""
     text = json.dumps({"namespace": "shop", **labels}).encode()
-    return Series(text, labels.get("pod", ""), Point(at, value * NANO // 1000))
+    return Series(text, Point(at, value * NANO // 1000))
 
 
 def asks(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapter.kube.selectors import parse_selector
 from adapter.load.samples import time_text
 from adapter.snapshot import Problem, Snapshot
-from adapter.usage.series import Series
+from adapter.usage.query_results import Series
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import EXTERNAL, items, refused
 from tests.apiserver.snapshots import NOW, measured, query, series, snapshot, view

@@ -12,7 +12,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import parse_quantity
 from adapter.load.spec import Capacity
 from adapter.snapshot import PodsMetricTarget, Problem, Snapshot
-from adapter.usage.series import Series
+from adapter.usage.query_results import Series
 from tests.apiserver.metric_requests import CUSTOM, PODS, items, refused
 from tests.apiserver.snapshots import (
     NOW,

@@ -41,7 +41,7 @@ from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import SettingsError
-from adapter.usage import prometheus_api, promql, query_results, resource_metrics, series
+from adapter.usage import prometheus_api, promql, query_results, resource_metrics
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
 from tests.fuzz.spoil import STRANGE, TEXTS, mangle, spoilt
@@ -343,7 +343,6 @@ AMOUNTS: dict[str, Callable[[str], Fraction | int | None]] = {
     "parse_nano": quantity.parse_nano,
     "parse_number": quantity.parse_number,
     "of a pod": lambda text: pods.resource_amounts({"cpu": text}).get("cpu"),
-    "of Prometheus": series.sample_nano,
 }
 PIECES = [*"0123456789+-.eEnumkMGTPKi%_ \t\n", "Ki", "Ei", "e999", "e-999", "NaN", "inf", "²", "٣", "\x00", "9" * 70]
 

@@ -18,7 +18,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import INPUT_LABEL
 from adapter.usage.query_catalog import WorkloadQuery
-from adapter.usage.series import NamedQueryResult
+from adapter.usage.query_results import NamedQueryResult
 from tests.usage.fakes import NOW, Changes, FakePrometheus, always, named, raw, values_of, vector
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
@@ -66,9 +66,7 @@ class Source:
         return self.source.samples(*wanted)
 
     def named(self, name: str) -> NamedQueryResult:
-        found = self.source.named_result(name)
-        assert found is not None
-        return found
+        return {found.name: found for found in self.source.named_results()}[name]
 
     async def change(self, number: int = 1) -> None:
         await self.changes.until(lambda: len(self.changes.seen) >= number)
@@ -289,15 +287,16 @@ class TestNamed:
     async def test_a_query_without_variables_needs_no_policy(self, fake: FakePrometheus) -> None:
         world = await polled(fake, rps(), named("depth", DEPTH))
         found = world.named("rps")
-        assert {namespace: [s.value for s in series] for namespace, series in found.series.items()} == {
+        assert {
+            namespace: [each.point.value for of in pods.values() for each in of]
+            for namespace, pods in found.series.items()
+        } == {
             "shop": [NANO],
             "other": [2 * NANO],
         }
-        assert [s.labels for s in found.series["shop"]] == [A]
+        assert [each.labels for each in found.series["shop"]["a"]] == [A]
         assert (found.by_pod, found.fetched_at, found.error, found.max_age) == (True, NOW, None, 90)
         assert [result.name for result in world.source.named_results()] == ["rps"]
-        assert world.source.named_result("depth") is None
-        assert world.source.named_result("unknown") is None
         assert world.changes.seen[0] == frozenset()
 
     async def test_before_the_first_result_it_is_empty(self, fake: FakePrometheus) -> None:

@@ -66,16 +66,10 @@ class TestNamed:
 
     def test_queries_without_variables_are_known_by_name(self) -> None:
         known = catalog(named("rps", RPS), named("depth", 'x{n="$namespace"}'), named("bad", "x{"))
-        shared = known.shared()
+        shared = {query.name: sent for query, sent in known.shared()}
         assert shared.keys() == {"rps", "bad"}
         assert resolved(shared["rps"]).text == RPS
         assert isinstance(shared["bad"], str)
-
-    @pytest.mark.parametrize(
-        ("query", "age"), [(Query(name="rps"), 60), (Query(prom_ql="x"), 90), (Query(name="?"), 90)]
-    )
-    def test_a_faulty_query_has_a_maximum_age(self, query: Query, age: float) -> None:
-        assert catalog(named("rps", "x{", max_age_seconds=60)).max_age(query) == age
 
 
 class TestInline:

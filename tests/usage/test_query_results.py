@@ -1,24 +1,21 @@
 """From an answer to pods and services: labels, values, times, numbers of samples, and what is an error."""
 
-import math
 import subprocess
 import sys
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.quantity import NANO, QuantityError, parse_number
+from adapter.load.quantity import NANO
 from adapter.load.samples import ELSEWHERE, UNCOUNTED, Point, QuerySamples
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.polling import AheadDates
 from adapter.usage.promql import INPUT_LABEL, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.query_results import Answer, QueryResult, build_result
-from adapter.usage.series import sample_nano
 from tests.usage.fakes import NOW, PlainSample, raw_sample
 
 NAMES = st.sampled_from(["shop", "other", ""])
@@ -417,15 +414,3 @@ def test_results_are_the_same_that_have_the_same_values_and_times(
 
     first = result([("shop", "a", 1), ("shop", "b", 2)], NOW)
     assert (result(rows, NOW - ago) == first) == same
-
-
-@given(st.floats(width=32) | st.floats(0, 1e15) | st.integers(0, 10**18).map(float))
-def test_a_value_is_read_exactly_or_refused(value: float) -> None:
-    for text in (repr(value), f"{value:.12f}", str(Fraction(value)) if math.isfinite(value) else "NaN"):
-        try:
-            expected = parse_number(text)
-        except QuantityError:
-            with pytest.raises(QuantityError):
-                sample_nano(text)
-        else:
-            assert sample_nano(text) == expected

@@ -474,8 +474,6 @@ class TestLanguage:
 
     @pytest.mark.parametrize("text", [each[0] for each in PUBLIC], ids=[each[0][:40] for each in PUBLIC])
     def test_the_selectors_are_those_that_prometheus_finds(self, real: RealPrometheus, text: str) -> None:
-        if "fill(" in text:
-            pytest.skip("an experimental operator")
         expected = list(_selectors(_parsed(real, text)))
         present = [one for one in expected if not one[2]] or expected
         found = parse_inputs(text).selectors
@@ -486,8 +484,6 @@ class TestLanguage:
 
     @pytest.mark.parametrize("text", [each[0] for each in PUBLIC], ids=[each[0][:40] for each in PUBLIC])
     def test_its_questions_are_promql(self, real: RealPrometheus, text: str) -> None:
-        if "fill(" in text:
-            pytest.skip("an experimental operator")
         inputs, labels = parse_inputs(text), ("namespace", "k8s.pod")
         _parsed(real, question(text, inputs, labels))
         names = {number: ["web-0", "web.1"] for number in range(len(inputs.selectors))}

@@ -22,7 +22,7 @@ from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.quantity import parse_number
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, Usage
+from adapter.load.samples import UNCOUNTED, PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Query, Scale, Target
 from adapter.policy.documents import type_fault
 from adapter.policy.hpa import parse_hpa
@@ -335,7 +335,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
         )
         for pod in target_pods(read["pods"], selector, target, partial=True)
     )
-    usage: dict[str, Usage] = dict(read.get("usage", ()))
+    usage: dict[str, PodUsage] = dict(read.get("usage", ()))
     answered_at = min(max((one.at for one in usage.values()), default=at), at) if usage else None
     source = read.get("usageSource") or _Source()
     queries = {metric.name: metric.query for metric in policy.metrics if metric.query is not None}

@@ -40,8 +40,7 @@ def one_number(text: str, *, variables: bool = False) -> str:
     is_number = isinstance(tree, ast.AggregateExpr) and tree.modifier is None and str(tree.op) not in _MANY
     if is_number or _is_vector(tree):
         return text
-    around = "vector" if parse_inputs(text).is_scalar else "sum"
-    return checked(f"{around}({text}\n)" if "#" in text else f"{around}({text})")
+    return checked(f"sum({text}\n)" if "#" in text else f"sum({text})")
 
 
 def missing_answers(text: str) -> list[str]:

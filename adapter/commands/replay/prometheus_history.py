@@ -9,14 +9,13 @@ import msgspec
 
 from adapter.commands.replay.history_queries import HistoryQueries, Overrides, RangeQuery, RangeSeries, Servers
 from adapter.commands.replay.model import TITLE, Tick
-from adapter.load.quantity import QuantityError
+from adapter.load.quantity import QuantityError, parse_number
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.source_errors import SourceError, SourceFailing, SourceUnreachable
 from adapter.runtime.times import format_time
 from adapter.settings import PrometheusServer
 from adapter.usage.prometheus_api import ApiClient, decode_result
-from adapter.usage.series import sample_nano
 
 MOST_POINTS = 11_000
 """Points of a series that Prometheus answers to one range query."""
@@ -129,7 +128,7 @@ async def _read(queries: HistoryQueries, span: Span, pauses: Sequence[float]) ->
                     raise HistoryUnavailable(f"{query.name}, {part}: {error}; the query is {query.text}") from error
                 for at, text in series.points if series else ():
                     try:
-                        values[round(at * 1000)] = sample_nano(text) / unit
+                        values[round(at * 1000)] = parse_number(text) / unit
                     except QuantityError:  # NaN, an infinity, a negative value: no load
                         continue
             return values
