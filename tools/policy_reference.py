@@ -5,7 +5,7 @@ The examples are values of docs/examples/policies.yaml, whose policies a test re
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,14 @@ unknown fields, and other clients get a warning. How usage becomes a count is in
 An *amount* is a quantity such as `1200m`, `0.5` or `300Mi`, or, for a metric with `relativeTo`, a share such as `80%`
 or `0.8`. The examples come from [these policies](examples/policies.yaml).
 """
-_COLUMNS = "| column | what it shows |\n|---|---|"
 _FIELDS = "| field | type | default | bounds | what it says | example |\n|---|---|---|---|---|---|"
-_STATUS = "| field | type | what it says |\n|---|---|---|"
+_STATUS = "| field | type | column | what it says |\n|---|---|---|---|"
+_SHOWN = """\
+A column is one of `kubectl get wmp`; `-o wide` adds METRIC and DECISION. MODE is `spec.mode`, and READY the condition
+`Ready`: False means that the HPA receives an error and keeps its count. The fields of a condition are those of every
+Kubernetes object; [conditions](conditions.md) lists the types.
+"""
+_STANDARD = "status.conditions[]"
 _DEFAULT = re.compile(r"Default: ([^.;]+(?:\.\d[^.;]*)*)")
 _MARKED = re.compile(r"\b(\w+) \(the default\)")
 
@@ -39,17 +44,15 @@ Schema = dict[str, Any]
 
 
 def policy() -> str:
-    """The page: kubectl's columns, spec and status, one table an object, with the object's rules."""
+    """The page: spec and status, one table for each list and each object with rules, and the rules below it."""
     (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
     root = version["schema"]["openAPIV3Schema"]
     made = "<!-- Made by `python -m tools.checks --write`. -->\n"
-    lines = [f"# Policy reference\n\n{made}", _PREFACE, *_section("spec", root["properties"]["spec"], _FIELDS)]
+    columns = {one["jsonPath"].lstrip("."): one["name"].upper() for one in version["additionalPrinterColumns"]}
+    lines = [f"# Policy reference\n\n{made}", _PREFACE, *_section("spec", root["properties"]["spec"])]
     lines += ["## The policy's name\n", *_rules(root)]
-    lines += _section("status", root["properties"]["status"], _STATUS)
-    lines += ["## What `kubectl get wmp` shows\n", "`-o wide` adds the last two.\n", _COLUMNS]
-    shown = (one for one in version["additionalPrinterColumns"] if "description" in one)
-    lines += [f"| {one['name'].upper()} | {_cell(one['description'])} |" for one in shown]
-    return "\n".join([*lines, ""])
+    lines += [*_section("status", root["properties"]["status"], columns), _SHOWN]
+    return "\n".join(lines)
 
 
 def spec_schema() -> str:
@@ -85,33 +88,46 @@ def spec_fields() -> Iterator[str]:
     yield from _paths("spec", version["schema"]["openAPIV3Schema"]["properties"]["spec"])
 
 
-def _section(path: str, schema: Schema, head: str) -> Iterator[str]:
-    """The table of an object's fields and its rules, then the objects within."""
+def _section(path: str, schema: Schema, columns: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The table of an object's fields and its rules, then the lists and the objects with rules within."""
     yield f"## `{path}`\n"
     yield _cell(schema.get("description", "")) + "\n"
-    required = schema.get("required", ())
-    yield head
+    yield _FIELDS if columns is None else _STATUS
     inner: list[tuple[str, Schema]] = []
-    for name, field in _current(schema):
-        key, within = _within(f"{path}.{name}", field)
-        if "properties" in within:
-            inner.append((key, within | {"description": field.get("description", within.get("description", ""))}))
-        yield _row(key, name, field, name in required, status=head == _STATUS)
+    yield from _rows(path, "", schema, columns, inner)
     yield ""
     yield from _rules(schema)
     for key, within in inner:
-        yield from _section(key, within, head)
+        yield from _section(key, within, columns)
 
 
-def _row(key: str, name: str, field: Schema, required: bool, *, status: bool) -> str:
+def _rows(
+    path: str, prefix: str, schema: Schema, columns: Mapping[str, str] | None, inner: list[tuple[str, Schema]]
+) -> Iterator[str]:
+    """A row for each field, objects without rules in the same table; `inner` gets what has a table of its own."""
+    for name, field in _current(schema):
+        key, within = _within(f"{path}.{name}", field)
+        is_inner = "properties" in within and (key.endswith("[]") or "x-kubernetes-validations" in within)
+        if is_inner and key != _STANDARD:
+            inner.append((key, within | {"description": field.get("description", within.get("description", ""))}))
+        is_required = name in schema.get("required", ())
+        yield _row(key, f"{prefix}{name}", field, is_required, columns, has_table=is_inner)
+        if "properties" in within and not is_inner:
+            yield from _rows(key, f"{prefix}{name}.", within, columns, inner)
+
+
+def _row(
+    key: str, name: str, field: Schema, is_required: bool, columns: Mapping[str, str] | None, *, has_table: bool
+) -> str:
     text = _cell(field["description"])
-    if status:
-        return f"| `{name}` | {_type(field)} | {text} |"
-    example = example_of(key.removesuffix("[]"))
-    shown = _written(example)
+    if columns is not None:
+        return f"| `{name}` | {_type(field)} | {columns.get(key, '')} | {text} |"
+    shown = _written(example_of(key.removesuffix("[]")))
+    if has_table:
+        text = f"{text} [Fields](#{re.sub(r'[^a-z0-9]', '', key.lower())})."
     if "properties" in _within(key, field)[1]:
-        text, shown = f"{text} [Fields](#{re.sub(r'[^a-z0-9]', '', key.lower())}).", ""
-    default = "*required*" if required else _default(field)
+        shown = ""
+    default = "*required*" if is_required else _default(field)
     return f"| `{name}` | {_type(field)} | {default} | {_bounds(field)} | {text} | {shown} |"
 
 

@@ -4,6 +4,7 @@ import argparse
 import ast
 import inspect
 import itertools
+import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -77,29 +78,38 @@ def metrics() -> str:
 
 
 def cli() -> str:
-    """The reference of the command line: a section for each command."""
-    return "\n".join([_CLI, *map(_section, COMMANDS)])
+    """The reference of the command line: a section for each command, or for several that take and say the same."""
+    alike: dict[tuple[str, ...], list[Command]] = {}
+    for command in COMMANDS:
+        alike.setdefault((*_arguments(command), str(command.statuses)), []).append(command)
+    return "\n".join([_CLI, *map(_section, alike.values())])
 
 
-def _section(command: Command) -> str:
-    parser = argparse.ArgumentParser()
-    command.add(parser)
-    actions = [one for one in parser._actions if not isinstance(one, argparse._HelpAction)]
-    rows = [f"| {_argument(one)} | {_cell((one.help or '') % vars(one))} |" for one in actions]
-    examples = [f"# {example.does}\n{example.line}" for example in command.examples]
-    statuses = [f"| {status} | {_cell(meaning)} |" for status, meaning in command.statuses.items()]
+def _section(commands: Sequence[Command]) -> str:
+    (command, *_), rows = commands, _arguments(commands[0])
+    examples = [f"# {example.does}\n{example.line}" for one in commands for example in one.examples]
+    statuses = " ".join(f"**{status}**: {_cell(meaning)}." for status, meaning in command.statuses.items())
     return "\n".join(
         [
-            f"## {command.name}\n\n{command.description}\n",
+            f"## {', '.join(one.name for one in commands)}\n",
+            *(f"{one.description}\n" for one in commands),
             *(["| argument | what it says |\n|---|---|", *rows, ""] if rows else []),
             "```sh",
             *examples,
             "```\n",
-            "| exit status | meaning |\n|---|---|",
-            *statuses,
-            "",
+            f"Exit status: {statuses}\n",
         ]
     )
+
+
+def _arguments(command: Command) -> list[str]:
+    """A row for each argument."""
+    parser = argparse.ArgumentParser()
+    command.add(parser)
+    actions = [
+        one for one in parser._actions if one.help != argparse.SUPPRESS and not isinstance(one, argparse._HelpAction)
+    ]
+    return [f"| {_argument(one)} | {_cell((one.help or '') % vars(one))} |" for one in actions]
 
 
 def _argument(action: argparse.Action) -> str:
@@ -131,26 +141,50 @@ FILES = {
 
 
 def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
-    """A table of keys, one for each where sections are told apart by their type; then what is inside, each once."""
+    """A table of keys, sections within it included; then the lists of sections, each with a table of its own.
+
+    Where sections are told apart by their type, a first column says which types have a key.
+    """
     inner: dict[tuple[str, str], list[type[BaseModel]]] = {}
+    rows: dict[str, list[str]] = {}
     for model in models:
-        if len(models) > 1:
-            yield f"### `{prefix.rstrip('.')}` with `type: {type_of(model)}`\n\n{_cell(model.__doc__ or '')}\n"
-        described = field_docs(model)
-        leaves = [name for name, field in model.model_fields.items() if not sections_of(field)]
-        if leaves:
-            yield "| key | type | default | what it says |\n|---|---|---|---|"
-            for name in leaves:
-                field = model.model_fields[name]
-                yield f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(described.get(name, ''))} |"
-            yield ""
-        for name, field in model.model_fields.items():
-            key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"
-            if found := sections_of(field):
-                inner[key, _cell(described[name])] = found
+        for row in _rows(model, prefix, "", inner):
+            rows.setdefault(row, []).append(type_of(model) if len(models) > 1 else "")
+    if len(models) > 1:
+        yield from (f"- `type: {type_of(model)}`: {_cell(model.__doc__ or '')}" for model in models)
+        yield "\n| of | key | type | default | what it says |\n|---|---|---|---|---|"
+        shared = sorted(rows.items(), key=lambda row: len(row[1]) == 1)
+        yield from (f"| {'all' if len(of) == len(models) else ', '.join(of)} {row}" for row, of in shared)
+        yield ""
+    elif rows:
+        yield "\n".join(["| key | type | default | what it says |\n|---|---|---|---|", *rows, ""])
     for (key, text), found in inner.items():
         yield f"## `{key}`\n\n{text}\n"
         yield from _keys(found, f"{key}.")
+
+
+def _rows(
+    model: type[BaseModel], prefix: str, within: str, inner: dict[tuple[str, str], list[type[BaseModel]]]
+) -> Iterator[str]:
+    """A row for each key; `inner` gets the lists of sections, and the sections of the file itself."""
+    described = field_docs(model)
+    alike: dict[type[BaseModel], list[str]] = {}
+    for field in model.model_fields.values():
+        for section in sections_of(field):
+            alike.setdefault(section, []).append(str(field.alias))
+    for name, field in model.model_fields.items():
+        text, key = _cell(described.get(name, "")), f"{within}{field.alias}"
+        found, is_list = sections_of(field), get_origin(field.annotation) is tuple
+        if is_list and found:
+            inner[f"{prefix}{key}[]", text] = found
+        elif found and not prefix:
+            inner[key, text] = found
+        elif found:
+            yield f"| `{key}` | section | | {text} |"
+            if field.alias == alike[found[0]][-1]:
+                yield from _rows(found[0], prefix, f"{key if len(alike[found[0]]) == 1 else f'{within}*'}.", inner)
+        elif field.alias != "type":
+            yield f"| `{key}` | {_type(field)} | {_default(field)} | {text} |"
 
 
 def sections_of(field: FieldInfo) -> list[type[BaseModel]]:
@@ -164,6 +198,8 @@ def _type(field: FieldInfo) -> str:
         return " or ".join(f"`{one}`" for one in get_args(annotation))
     if get_origin(annotation) is tuple:
         return "list of texts"
+    if type(None) in get_args(annotation):
+        annotation = get_args(annotation)[0]
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     number = "seconds" if str(field.alias).lower().endswith("seconds") else "number"
@@ -180,8 +216,10 @@ def _default(field: FieldInfo) -> str:
         return "*required*"
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
-    written = {"": '""', (): "[]"}.get(field.default, field.default)
-    return f"`{written}`"
+    if field.default is None:
+        return "–"
+    written = list(field.default) if isinstance(field.default, tuple) else field.default
+    return f"`{written if written and isinstance(written, str) else json.dumps(written)}`"
 
 
 def _cell(text: str) -> str:

@@ -12,7 +12,7 @@ from adapter.snapshot import Problem
 from tests.companion.kit import Leader, context
 from tests.load.kit import NOW
 
-DOCS = Path(__file__).parents[2] / "docs" / "companion.md"
+DOCS = Path(__file__).parents[2] / "docs" / "conditions.md"
 
 
 def test_each_switch_of_the_settings_has_a_feature_and_the_other_way_round() -> None:
