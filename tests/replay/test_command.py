@@ -79,6 +79,13 @@ def test_second_policy_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert runs[3]["replicas"]["most"] > runs[2]["replicas"]["most"]
 
 
+def test_policy_that_observes_is_replayed_as_one_that_acts(capsys: pytest.CaptureFixture[str]) -> None:
+    acting = data(capsys)["runs"][2]["changes"]
+    observing = POLICY.replace("  metrics:", "  mode: Observe\n  metrics:")
+    Path("policy.yaml").write_text(f"{observing}\n---\n{HPA}")
+    assert data(capsys)["runs"][2]["changes"] == acting != []
+
+
 def test_hpa_of_today_is_the_stock_hpa(capsys: pytest.CaptureFixture[str]) -> None:
     Path("hpa.yaml").write_text(HPA.split("  metrics:", maxsplit=1)[0] + "  metrics:" + CPU_METRIC)
     Path("policy.yaml").write_text(f"{POLICY}\n---\n{HPA}\n---\n{WORKLOAD}")

@@ -19,7 +19,7 @@ from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Algorithm, Capacity, Metric, Policy, Scale, Strategy, Target
+from adapter.load.spec import Algorithm, Capacity, Metric, Mode, Policy, Scale, Strategy, Target
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
 T = TypeVar("T")
@@ -111,7 +111,9 @@ class PolicyAutoscaler(Autoscaler):
             )
             for metric in policy.metrics
         )
-        self.policy = replace(policy, metrics=whole_pods, registry=policy.registry if keeps_registry else None)
+        # A policy that observes is replayed to see what it would do.
+        registry = policy.registry if keeps_registry else None
+        self.policy = replace(policy, mode=Mode.ACTIVE, metrics=whole_pods, registry=registry)
         self.roster: Roster | None = None
         self.hpa = hpa_following(policy, hpa)
         self._totals = frozenset(totals) | {metric.name for metric in policy.metrics if metric.floor}
