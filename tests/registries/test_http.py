@@ -265,9 +265,8 @@ class TestSchema:
         with pytest.raises(WrongAnswer):
             read_document(json.dumps(bad).encode(), "shop")
 
-    @pytest.mark.parametrize("page", ["registries.md", "registries-http.md"])
-    async def test_documents_of_the_docs_follow_it(self, page: str) -> None:
-        found = re.findall(r"```json\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    async def test_documents_of_the_docs_follow_it(self) -> None:
+        found = re.findall(r"```json\n(.*?)```", (DOCS / "registries-http.md").read_text(), re.DOTALL)
         assert found
         for text in found:
             jsonschema.validate(json.loads(text), SCHEMA)
