@@ -57,6 +57,12 @@ LIMITS = (
     ("CHANGELOG.md", MAX_SELECTOR_REQUIREMENTS, r"selector has (\d+) requirements"),
 )
 """A document, the code's value, and where the document states it."""
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
+FOREIGN = re.compile(
+    r"no (?:custom metrics API|known available|matches for kind)|the server is currently|x509|Too many|Got more|kubectl"
+    r"|.*(?:is forbidden|cannot watch)"
+)
+"""Symptoms that Kubernetes or a library words."""
 REGISTRIES = ROOT / "docs" / "registries.md"
 SECURITY = ROOT / "docs" / "security.md"
 MADE = {**reference.FILES, **chart_templates.files(), **chart_values.files()}
@@ -157,6 +163,21 @@ def _strings(path: Path) -> Iterator[str]:
             yield node.value
 
 
+def symptoms() -> Iterator[str]:
+    """Sentences that docs/troubleshooting.md quotes are in the code: three words in a row of each part."""
+    said = _words(" ".join(text for path in (ROOT / "adapter").rglob("*.py") for text in _strings(path)))
+    for row in re.findall(r"^\| (.+?) \| ", TROUBLESHOOTING.read_text(encoding="utf-8"), re.MULTILINE):
+        for quoted in (one for one in re.findall(r"`([^`]+)`", row) if not FOREIGN.match(one)):
+            for part in (_words(one).split() for one in quoted.split("…")):
+                runs = [" ".join(part[at : at + 3]) for at in range(len(part) - 2)]
+                if runs and not any(run in said for run in runs):
+                    yield f"docs/troubleshooting.md quotes {quoted!r}, which the code does not say"
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"[\w./-]+", text))
+
+
 def limits() -> Iterator[str]:
     """Limits that documents state are those of the code."""
     for name, value, pattern in LIMITS:
@@ -220,6 +241,7 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     log_events,
     commands,
     limits,
+    symptoms,
     words,
     links,
     named_tests,
