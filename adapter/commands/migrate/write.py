@@ -236,7 +236,7 @@ def _passage(draft: Draft) -> None:
         sentence = (
             f"{first} and, where Argo CD, Flux or Helm owns it, put the new pair into its source, or it is set back. "
             "Then apply the policy, then the HPA, which takes this one's place. Last: effective-load check. The way "
-            "back: kubectl replace the saved HPA"
+            "back: kubectl replace --force -f the saved HPA"
         )
     draft.notes.insert(0, Note(NoteKind.TO_DO, "", None, sentence))
     if draft.sleeps:
