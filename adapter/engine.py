@@ -10,6 +10,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 
 from adapter.evaluation.evaluator import Evaluator, Inputs, initial_view
 from adapter.evaluation.freshness import Freshness, KindKey
-from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
+from adapter.evaluation.object_index import DecodedPolicy, Need, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import Targets
 from adapter.evaluation.worker import Worker
@@ -54,10 +55,8 @@ class Engine:
         """Set once every listed policy was evaluated for the first time."""
         self.queue = DelayQueue[Key](asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
-        self._index = ObjectIndex(
-            self.queue.add,
-            self._links_changed.set,
-            partial(self.queue.add, expedited=True),
+        self._index = index = ObjectIndex(
+            self.queue.add, self._links_changed.set, partial(self.queue.add, expedited=True)
         )
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._index.endpoint_changed)
@@ -77,7 +76,7 @@ class Engine:
             session,
             self._index.namespaces_with_resources,
             settings.resource_metrics,
-            self._index.usage_changed,
+            lambda namespace: index.source_changed(Need("resources", namespace)),
             metrics,
         )
         self._prometheus = Prometheus(
@@ -88,7 +87,9 @@ class Engine:
             clock=session.now,
             metrics=metrics,
         )
-        self.registries = RegistryManager(settings.registries, self._index.roster_changed, session.now, metrics)
+        self.registries = RegistryManager(
+            settings.registries, lambda key: index.source_changed(Need("service", key)), session.now, metrics
+        )
         inputs = Inputs(
             find=self._targets.find,
             silence=self._freshness.policy,
@@ -191,12 +192,12 @@ class Engine:
             await asyncio.sleep(LINKS_SECONDS)
 
     def _publish_objects(self) -> None:
-        self._worker.publish_objects(
-            self._index.pods_metric_targets(self._targets.resource), self._index.pods.namespaces(), synced=True
-        )
+        targets, pods = self._index.pods_metric_targets(self._targets.resource), self._index.pods.namespaces()
+        self.snapshots.swap(replace(self.snapshots.current, pods_metric_targets=targets, pods=pods, synced=True))
 
     def _publish_queries(self) -> None:
-        self._worker.publish_queries({result.name: result for result in self._prometheus.named_results()})
+        queries = {result.name: result for result in self._prometheus.named_results()}
+        self.snapshots.swap(replace(self.snapshots.current, queries=queries))
 
     def _kind_changed(self, kind: KindKey) -> None:
         """A kind of scale target was resolved, listed or dropped, or its watch became silent or current."""
@@ -205,14 +206,14 @@ class Engine:
 
     def _queries_changed(self, users: Iterable[WorkloadQuery]) -> None:
         """Prometheus answered: evaluate the policies that use the query, and publish the named queries."""
-        self._index.queries_changed(Key(user.namespace, user.workload) for user in users)
+        for user in users:
+            self._index.source_changed(Need("workload", Key(user.namespace, user.workload)))
         self._publish_queries()
 
     def _policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         self._index.policy_changed(old, new)
         if new is not None and old is None and not self._unlisted():
-            key = Key(new.namespace, new.name)
-            self._worker.publish_pending({key: initial_view(self._index.policies[key])})
+            self._worker.publish_pending({new.key: initial_view(new)})
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings and evaluate every policy again; some settings need a restart (`needs_restart`)."""

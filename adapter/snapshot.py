@@ -1,6 +1,6 @@
 """The snapshot that answers all requests: immutable, replaced atomically, and the only state that rooms share."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -120,20 +120,50 @@ def selecting(selector: LabelSelector | None) -> Callable[[Pod], bool]:
     return selects
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All policies, the results of all named queries, and all pods.
 
     `pods_metric_targets` and `pods` are by namespace. `synced` is true once every
     Kubernetes cache was listed, or refused, and every policy known by then was evaluated.
+    Indexes are built on first use.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)
-    by_target: Mapping[TargetKey, Key] = field(default_factory=dict)
     queries: Mapping[str, NamedQueryResult] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
     pods: Mapping[str, PodStore] = field(default_factory=dict)
     synced: bool = False
+
+    @cached_property
+    def by_target(self) -> Mapping[TargetKey, Key]:
+        """The policy of each scale target."""
+        return {
+            TargetKey(key.namespace, view.target_resource, view.target.name): key
+            for key, view in self.policies.items()
+            if view.target is not None
+        }
+
+    @cached_property
+    def _by_namespace(self) -> Mapping[str, list[PolicyView]]:
+        by_namespace: dict[str, list[PolicyView]] = {}
+        for key, view in sorted(self.policies.items()):
+            by_namespace.setdefault(key.namespace, []).append(view)
+        return by_namespace
+
+    def policies_in(self, namespace: str) -> Sequence[PolicyView]:
+        """The namespace's policies, by name."""
+        return self._by_namespace.get(namespace, ())
+
+    @cached_property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names of all policies' metrics, sorted."""
+        return tuple(sorted({m.name for view in self.policies.values() for m in view.policy.metrics}))
+
+    @cached_property
+    def target_resources(self) -> tuple[str, ...]:
+        """The resources that policies scale (`deployments.apps`), sorted."""
+        return tuple(sorted({key.resource for key in self.by_target}))
 
 
 SnapshotListener = Callable[[Iterable[Key]], None]
@@ -141,11 +171,10 @@ SnapshotListener = Callable[[Iterable[Key]], None]
 
 
 class SnapshotStore:
-    """Holds the current snapshot and its index. Readers take them once per request."""
+    """Holds the current snapshot. Readers take it once per request."""
 
     def __init__(self) -> None:
         self.current = Snapshot()
-        self.index = SnapshotIndex(self.current)
         self._listeners: list[SnapshotListener] = []
 
     def subscribe(self, listener: SnapshotListener) -> None:
@@ -155,38 +184,5 @@ class SnapshotStore:
     def swap(self, snapshot: Snapshot, changed: Iterable[Key] = ()) -> None:
         """Replace the current snapshot; `changed` are the policies with new views."""
         self.current = snapshot
-        self.index = SnapshotIndex(snapshot)
         for listener in self._listeners:
             listener(changed)
-
-
-class SnapshotIndex:
-    """Indexes of one snapshot, built on first use."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-
-    @cached_property
-    def _by_namespace(self) -> Mapping[str, tuple[PolicyView, ...]]:
-        by_namespace: dict[str, list[PolicyView]] = {}
-        for key, view in sorted(self.snapshot.policies.items()):
-            by_namespace.setdefault(key.namespace, []).append(view)
-        return {namespace: tuple(views) for namespace, views in by_namespace.items()}
-
-    def policies(self, namespace: str) -> tuple[PolicyView, ...]:
-        """The namespace's policies, by name."""
-        return self._by_namespace.get(namespace, ())
-
-    def policy(self, namespace: str, name: str) -> PolicyView | None:
-        """The policy of that name, None if there is none."""
-        return self.snapshot.policies.get(Key(namespace, name))
-
-    @cached_property
-    def metric_names(self) -> tuple[str, ...]:
-        """The names of all policies' metrics, sorted."""
-        return tuple(sorted({m.name for view in self.snapshot.policies.values() for m in view.policy.metrics}))
-
-    @cached_property
-    def target_resources(self) -> tuple[str, ...]:
-        """The resources that policies scale (`deployments.apps`), sorted."""
-        return tuple(sorted({key.resource for key in self.snapshot.by_target}))

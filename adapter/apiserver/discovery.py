@@ -22,7 +22,7 @@ from adapter.apiserver.request_info import (
 )
 from adapter.load.pods import PodState
 from adapter.policy.hpa import DESIRED_REPLICAS
-from adapter.snapshot import SnapshotIndex
+from adapter.snapshot import Snapshot
 
 EFFECTIVE_PREFIX, RAW_PREFIX = "effective_", "raw_"
 """Of the two metrics that each metric of a policy makes: `effective_cpu`, `raw_cpu`."""
@@ -41,7 +41,7 @@ def is_reserved(metric: str) -> bool:
     return metric in COMMON_METRICS or metric.startswith((EFFECTIVE_PREFIX, RAW_PREFIX))
 
 
-def document(info: RequestInfo, index: SnapshotIndex, upstream: Mapping[str, bool]) -> bytes | None:
+def document(info: RequestInfo, snapshot: Snapshot, upstream: Mapping[str, bool]) -> bytes | None:
     """The document that is requested; None for what is not served, such as OpenAPI.
 
     `upstream`: the metrics that an upstream adapter adds to the group and version, whether each is namespaced. The
@@ -55,14 +55,14 @@ def document(info: RequestInfo, index: SnapshotIndex, upstream: Mapping[str, boo
         case RequestKind.GROUP if versions:
             return msgspec.json.encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)})
         case RequestKind.RESOURCES if info.version in versions:
-            return _resources(index, group, info.version, upstream)
+            return _resources(snapshot, group, info.version, upstream)
     return None
 
 
-def _resources(index: SnapshotIndex, group: str, version: str, upstream: Mapping[str, bool]) -> bytes:
+def _resources(snapshot: Snapshot, group: str, version: str, upstream: Mapping[str, bool]) -> bytes:
     """`/apis/<group>/<version>`, which the aggregator also probes."""
-    queries = {name: query.by_pod for name, query in sorted(index.snapshot.queries.items())}
-    names = dict.fromkeys(_names(index, group, queries), True)
+    queries = {name: query.by_pod for name, query in sorted(snapshot.queries.items())}
+    names = dict.fromkeys(_names(snapshot, group, queries), True)
     scopes = dict.fromkeys((name.partition("/")[0] for name in names), True)
     for name, namespaced in upstream.items():
         if group != CUSTOM or scopes.setdefault(name.partition("/")[0], namespaced) == namespaced:
@@ -75,12 +75,12 @@ def _resources(index: SnapshotIndex, group: str, version: str, upstream: Mapping
     return msgspec.json.encode({**head, "resources": resources})
 
 
-def _names(index: SnapshotIndex, group: str, queries: Mapping[str, bool]) -> list[str]:
+def _names(snapshot: Snapshot, group: str, queries: Mapping[str, bool]) -> list[str]:
     """Our names of a group: `<resource>/<metric>`, of External the metrics alone."""
     if group == EXTERNAL:
-        return [*_policy_metrics(index.metric_names[: MOST_NAMES // 2]), *queries]
-    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *index.target_resources})
-    listed = index.metric_names[: MOST_NAMES // (2 * len(parents))]
+        return [*_policy_metrics(snapshot.metric_names[: MOST_NAMES // 2]), *queries]
+    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *snapshot.target_resources})
+    listed = snapshot.metric_names[: MOST_NAMES // (2 * len(parents))]
     on_pods = {EFFECTIVE_PREFIX + name for name in listed} | {name for name, by_pod in queries.items() if by_pod}
     of_policies = [f"{parent}/{metric}" for parent in parents for metric in _policy_metrics(listed)]
     return of_policies + [f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods)]

@@ -21,22 +21,22 @@ from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import time_text
 from adapter.runtime.concurrency import Slices
-from adapter.snapshot import Key, PodStore, PolicyView, SnapshotIndex, selecting
+from adapter.snapshot import Key, PodStore, PolicyView, Snapshot, selecting
 from adapter.usage.query_results import NamedQueryResult
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
 
-async def on_pods(index: SnapshotIndex, request: RequestInfo, now: float) -> list[Row]:
+async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[Row]:
     """The values of a metric by pod, of policies or of a query. Raises StatusError 503 and 404."""
     if not request.namespace:
         raise not_found("pods have metrics in a namespace only")
-    query = index.snapshot.queries.get(request.metric)
+    query = snapshot.queries.get(request.metric)
     if query is not None and query.by_pod:
-        return await _of_query(index, query, request, now)
+        return await _of_query(snapshot, query, request, now)
     is_effective = request.metric.startswith(EFFECTIVE_PREFIX)
-    having = [view for view in index.policies(request.namespace) if is_effective and _serves(view, request)]
-    rows = await in_slices(_of_policies(index, having, request))
+    having = [view for view in snapshot.policies_in(request.namespace) if is_effective and _serves(view, request)]
+    rows = await in_slices(_of_policies(snapshot, having, request))
     if not rows:
         for view in having:
             require_assessment(view)
@@ -50,7 +50,7 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
     return is_selected(view, request.metric, request.series)
 
 
-def _of_policies(index: SnapshotIndex, views: list[PolicyView], request: RequestInfo) -> Iterator[Row | None]:
+def _of_policies(snapshot: Snapshot, views: list[PolicyView], request: RequestInfo) -> Iterator[Row | None]:
     """The rows of the policies, one of each pod; None for what has no row. Raises StatusError 503."""
     seen: set[str] = set()
     selects = selecting(request.labels)
@@ -69,7 +69,7 @@ def _of_policies(index: SnapshotIndex, views: list[PolicyView], request: Request
         for pod in chosen:
             nano = _value(samples.get(pod.pod.uid), result)
             if pod.state is PodState.PULLED_OUT:
-                nano = _pulled_out_value(index, view, result, request.metric)
+                nano = _pulled_out_value(snapshot, view, result, request.metric)
             elif pod.state not in _MEASURED:
                 nano = None
             if nano is None or pod.pod.name in seen:
@@ -90,9 +90,9 @@ def _row(request: RequestInfo, pod: Pod, value: Value) -> Row:
     return custom_row(request.version, described("Pod", pod.namespace, pod.name, "v1"), request.metric, value)
 
 
-def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAssessment, metric: str) -> Fraction | None:
+def _pulled_out_value(snapshot: Snapshot, view: PolicyView, result: MetricAssessment, metric: str) -> Fraction | None:
     """The value reported for a pulled-out pod in nano-units: the HPA's target average, else the effective average."""
-    snapshot, key = index.snapshot, Key(view.policy.namespace, view.policy.name)
+    key = Key(view.policy.namespace, view.policy.name)
     targets = [
         target
         for target in snapshot.pods_metric_targets.get(key.namespace, ())
@@ -103,10 +103,10 @@ def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAsse
     return Fraction(min(targets, key=lambda target: (target.hpa != view.policy.hpa, target.hpa)).average)
 
 
-async def _of_query(index: SnapshotIndex, query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
+async def _of_query(snapshot: Snapshot, query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:
     _refuse_stale(query, now)
     series = query.series.get(request.namespace, {})
-    pods = index.snapshot.pods.get(request.namespace, PodStore())
+    pods = snapshot.pods.get(request.namespace, PodStore())
     chosen = [pods[request.name]] if request.name in pods else []
     if request.name == ALL_OBJECTS:
         chosen = await pods.select(request.labels, Slices())

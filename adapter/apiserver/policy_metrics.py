@@ -11,7 +11,7 @@ from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.quantity import milli_text, nano_text
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.policy.watermark_policy import API_VERSION, KIND
-from adapter.snapshot import PolicyView, SnapshotIndex, TargetKey
+from adapter.snapshot import Key, PolicyView, Snapshot, TargetKey
 
 _MAX_LISTED = 5
 
@@ -90,7 +90,7 @@ def described_object(view: PolicyView, request: RequestInfo) -> Row:
     return described(target.kind, policy.namespace, target.name, target.api_version)
 
 
-async def of_objects(index: SnapshotIndex, request: RequestInfo) -> list[PolicyView]:
+async def of_objects(snapshot: Snapshot, request: RequestInfo) -> list[PolicyView]:
     """The policies of the requested objects: exactly one for a name, any number for `*`.
 
     Raises StatusError 404 if the named object has no policy, or metricLabelSelector does not select the series.
@@ -98,14 +98,14 @@ async def of_objects(index: SnapshotIndex, request: RequestInfo) -> list[PolicyV
     if not request.namespace or request.resource == "metrics":
         raise not_found(f"{request.resource} have no metrics here; policies, their scale targets and pods have")
     if request.name == ALL_OBJECTS:
-        views = index.policies(request.namespace)
+        views = snapshot.policies_in(request.namespace)
         return await in_slices(view if _is_listed(view, request) else None for view in views)
-    view = index.policy(request.namespace, request.name)
+    view = snapshot.policies.get(Key(request.namespace, request.name))
     if request.resource != POLICIES_RESOURCE:
-        key = index.snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
-        view = index.snapshot.policies.get(key) if key else None
+        key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
+        view = snapshot.policies.get(key) if key else None
     if view is None:
-        raise _unknown_object(index, request)
+        raise _unknown_object(snapshot, request)
     if series_labels(view, request.metric) and not is_selected(view, request.metric, request.series):
         raise not_found(f"metricLabelSelector {request.series} does not select {request.metric} of {request.name}")
     return [view]
@@ -122,7 +122,7 @@ def _is_listed(view: PolicyView, request: RequestInfo) -> bool:
     return is_selected(view, request.metric, request.series)
 
 
-def _unknown_object(index: SnapshotIndex, request: RequestInfo) -> StatusError:
+def _unknown_object(snapshot: Snapshot, request: RequestInfo) -> StatusError:
     """404 for a policy, or for a target that none has.
 
     Before that the problem of the policy that names the target, and 503 while a policy without known target may be its.
@@ -132,7 +132,7 @@ def _unknown_object(index: SnapshotIndex, request: RequestInfo) -> StatusError:
         hint = f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist"
         message = f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}; {hint}"
         return not_found(message, kind=resource, group=group, name=request.name)
-    lost = [view for view in index.policies(request.namespace) if view.target is None]
+    lost = [view for view in snapshot.policies_in(request.namespace) if view.target is None]
     mine = [view for view in lost if view.problem is not None and view.target_name == request.name]
     for view in mine or [view for view in lost if view.problem is None]:
         require_assessment(view)
@@ -141,15 +141,17 @@ def _unknown_object(index: SnapshotIndex, request: RequestInfo) -> StatusError:
     return not_found(message, kind=resource, group=group, name=request.name)
 
 
-async def of_series(index: SnapshotIndex, request: RequestInfo) -> list[PolicyView]:
+async def of_series(snapshot: Snapshot, request: RequestInfo) -> list[PolicyView]:
     """The policies whose External series of this metric the selector selects.
 
     Raises StatusError 404 if none is selected. `desired_replicas` has to select one policy, because the HPA sums the
     series that it gets: 400 if several are.
     """
     metric, named = request.metric, request.labels.value("policy") if request.labels else None
-    every = index.policies(request.namespace)
-    candidates: Iterable[PolicyView | None] = every if named is None else (index.policy(request.namespace, named),)
+    every = snapshot.policies_in(request.namespace)
+    candidates: Iterable[PolicyView | None] = (
+        every if named is None else (snapshot.policies.get(Key(request.namespace, named)),)
+    )
     views = await in_slices(view if view and is_selected(view, metric, request.labels) else None for view in candidates)
     if not views:
         raise not_found(

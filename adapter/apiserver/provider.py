@@ -17,7 +17,7 @@ from adapter.load.quantity import milli_text
 from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
 from adapter.policy.hpa import DESIRED_REPLICAS
-from adapter.snapshot import Key, PolicyView, SnapshotIndex, SnapshotStore
+from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotStore
 
 _SCALE_READS = 16
 """Live scale reads of one listing at a time."""
@@ -63,16 +63,16 @@ class MetricsProvider:
         self._decide = decide
 
     @property
-    def index(self) -> SnapshotIndex:
-        """The index of the current snapshot."""
-        return self._snapshots.index
+    def snapshot(self) -> Snapshot:
+        """The current snapshot."""
+        return self._snapshots.current
 
     async def answer(self, request: RequestInfo) -> bytes:
         """The list of the requested values, made in slices. Raises StatusError."""
         if request.kind is RequestKind.EXTERNAL:
             rows = await self._external(request)
         elif request.resource == PODS_RESOURCE:
-            rows = await pod_metrics.on_pods(self._fresh_index(request.namespace), request, self._now())
+            rows = await pod_metrics.on_pods(self._fresh_snapshot(request.namespace), request, self._now())
         else:
             rows = await self._of_objects(request)
         return await metric_list(request.group, request.version, rows)
@@ -82,11 +82,11 @@ class MetricsProvider:
 
         Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
         """
-        [view] = await policy_metrics.of_objects(self._fresh_index(request.namespace), request)
+        [view] = await policy_metrics.of_objects(self._fresh_snapshot(request.namespace), request)
         return await self._decision(view)
 
     async def _of_objects(self, request: RequestInfo) -> list[Row]:
-        views = await policy_metrics.of_objects(self._fresh_index(request.namespace), request)
+        views = await policy_metrics.of_objects(self._fresh_snapshot(request.namespace), request)
         reads = asyncio.Semaphore(_SCALE_READS)
 
         async def row(view: PolicyView) -> Row | None:
@@ -105,27 +105,27 @@ class MetricsProvider:
     async def _external(self, request: RequestInfo) -> list[Row]:
         """One error fails all, because the HPA sums the series."""
         # Queries come first: no policy has a metric of a query's name, and a query needs no watch.
-        query = self._synced_index(request.namespace).snapshot.queries.get(request.metric)
+        query = self._synced_snapshot(request.namespace).queries.get(request.metric)
         if query is not None:
             return await pod_metrics.as_external(query, request, self._now())
         rows = []
-        for view in await policy_metrics.of_series(self._fresh_index(request.namespace), request):
+        for view in await policy_metrics.of_series(self._fresh_snapshot(request.namespace), request):
             labels = policy_metrics.series_labels(view, request.metric) or {}
             rows.append(external_row(request.metric, labels, await self._value(view, request)))
         return rows
 
-    def _synced_index(self, namespace: str) -> SnapshotIndex:
-        if not self.index.snapshot.synced:
+    def _synced_snapshot(self, namespace: str) -> Snapshot:
+        if not self.snapshot.synced:
             cause = self._stale_reason(Key(namespace, ""))
             filling = "the Kubernetes caches are still being filled"
             raise unavailable(f"{filling}: {cause}" if cause else self._unsynced_reason())
-        return self.index
+        return self.snapshot
 
-    def _fresh_index(self, namespace: str) -> SnapshotIndex:
-        index = self._synced_index(namespace)
+    def _fresh_snapshot(self, namespace: str) -> Snapshot:
+        snapshot = self._synced_snapshot(namespace)
         if sentence := self._stale_reason(Key(namespace, "")):
             raise unavailable(sentence)
-        return index
+        return snapshot
 
     async def _value(self, view: PolicyView, request: RequestInfo) -> Value:
         if request.metric != DESIRED_REPLICAS:

@@ -177,7 +177,7 @@ class ApiServer:
         if is_metric:
             return await self._provider.answer(info)
         listed = self._upstreams.listed(info.group)
-        document = discovery.document(info, self._provider.index, listed)
+        document = discovery.document(info, self._provider.snapshot, listed)
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
         return document

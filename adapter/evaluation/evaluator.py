@@ -169,7 +169,7 @@ class Evaluator:
         self, decoded: DecodedPolicy, view: PolicyView, inputs: AssessmentInputs, selector: LabelSelector
     ) -> PolicyView:
         """The view with its assessment. Of the pods of the inputs, only those count that the target has."""
-        key, target, policy = Key(decoded.namespace, decoded.name), inputs.target, inputs.policy
+        key, target, policy = decoded.key, inputs.target, inputs.policy
         assert target is not None
         pods = tuple(map(self._with_endpoints, target_pods(inputs.pods, selector, target)))
         inputs = replace(inputs, pods=pods, memory=self._memory(key, decoded, inputs))
@@ -247,17 +247,8 @@ def _selector(scale: Scale) -> LabelSelector:
 
 def initial_view(decoded: DecodedPolicy) -> PolicyView:
     """The view of a policy before its evaluation; an invalid policy has its problem already."""
-    if decoded.policy is not None:
-        return PolicyView(policy=decoded.policy, labels=decoded.labels, spec=decoded.spec)
-    nameplate = Policy(
-        namespace=decoded.namespace,
-        name=decoded.name,
-        uid=decoded.uid,
-        generation=decoded.generation,
-        hpa=decoded.name,
-        metrics=(),
-    )
-    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, Reason.INVALID, decoded.fault))
+    problem = Problem(422, Reason.INVALID, decoded.fault) if decoded.fault else None
+    return PolicyView(policy=decoded.policy, labels=decoded.labels, spec=decoded.spec, problem=problem)
 
 
 def _unavailable(message: str) -> Problem:

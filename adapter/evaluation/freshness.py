@@ -7,7 +7,7 @@ are evidence about pods: while their watch is silent, what it last said is in do
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from adapter.kube.api import ENDPOINT_SLICES
 from adapter.kube.errors import Forbidden, KubeError, NotFound
@@ -15,8 +15,6 @@ from adapter.kube.reflector import Reflector
 from adapter.policy.linking import TargetRef
 from adapter.runtime.times import format_time
 from adapter.telemetry.metrics import Metrics
-
-K = TypeVar("K")
 
 CHECK_SECONDS = 0.25
 
@@ -75,6 +73,10 @@ def silence_of(watch: Reflector[Any]) -> str | None:
     return f"the watch of {objects} has shown no life since {since}, so nothing is decided on what it last said{cause}"
 
 
+_SHARED, _ENDPOINTS = KindKey("", ""), KindKey("", "EndpointSlice")
+"""In place of a kind of scale target: the watches that every policy of a namespace needs, and those of evidence."""
+
+
 class Freshness:
     """Checks all watches four times a second, so that requests need not.
 
@@ -91,17 +93,13 @@ class Freshness:
         on_kind: Callable[[KindKey], None],
         metrics: Metrics,
     ) -> None:
-        self._shared_watches = shared
-        self._kind_watches = kinds
+        self._shared = shared
+        self._kinds = kinds
         self._on_shared = on_shared
         self._on_kind = on_kind
         self._metrics = metrics
-        self._shared: dict[str, str] = {}
-        """Why the shared watches that every policy needs are stale, by namespace."""
-        self._endpoints: dict[str, str] = {}
-        """Why the watches of EndpointSlices are stale, by namespace."""
-        self._kinds: dict[tuple[KindKey, str], str] = {}
-        """Why the watches of scale targets are stale, by kind and namespace."""
+        self._stale: dict[tuple[KindKey, str], str] = {}
+        """Why watches are stale, by kind and namespace."""
         self._counted: set[str] = set()
 
     async def run(self) -> None:
@@ -112,47 +110,34 @@ class Freshness:
 
     def check(self) -> None:
         """Find the stale watches, and call `on_shared` and `on_kind` for each that became stale or current."""
-        last_shared, self._shared = self._shared, self._stale_shared(endpoints=False)
-        last_endpoints, self._endpoints = self._endpoints, self._stale_shared(endpoints=True)
-        for namespace in {*_changed(last_shared, self._shared), *_changed(last_endpoints, self._endpoints)}:
+        before, self._stale, counts = self._stale, {}, Counter[str]()
+        watches = [(_ENDPOINTS if watch.name == ENDPOINT_SLICES.plural else _SHARED, watch) for watch in self._shared]
+        watches += [(kind, watch) for kind, by_namespace in self._kinds().items() for watch in by_namespace.values()]
+        for kind, watch in watches:
+            counts[watch.name] += watch.silent
+            if (sentence := silence_of(watch)) is not None:
+                self._stale.setdefault((kind, watch.namespace), sentence)
+        changed = [key for key in {**before, **self._stale} if before.get(key) != self._stale.get(key)]
+        for namespace in dict.fromkeys(namespace for kind, namespace in changed if kind in {_SHARED, _ENDPOINTS}):
             self._on_shared(namespace)
-        last_kinds = self._kinds
-        self._kinds = {
-            (kind, namespace): sentence
-            for kind, watches in self._kind_watches().items()
-            for namespace, watch in watches.items()
-            if (sentence := silence_of(watch)) is not None
-        }
-        for kind in {kind for kind, _ in _changed(last_kinds, self._kinds)}:
+        for kind in {kind for kind, _ in changed} - {_SHARED, _ENDPOINTS}:
             self._on_kind(kind)
-        kinds = (watch for watches in self._kind_watches().values() for watch in watches.values())
-        watches = [*self._shared_watches, *kinds]
-        counts = Counter({watch.name: 0 for watch in watches})
-        counts.update(watch.name for watch in watches if watch.silent)
         for name, count in counts.items():
             self._metrics.watch_stale.labels(name).set(count)
         for name in self._counted - counts.keys():
             self._metrics.forget_watch(name)
         self._counted = set(counts)
 
-    def shared(self, namespace: str) -> str | None:
-        """Why no policy of this namespace may be decided on; None if they may."""
-        if not self._shared:
-            return None
-        return self._shared.get("") or self._shared.get(namespace)
-
     def policy(self, namespace: str, target: TargetRef | None) -> str | None:
         """Why a policy of this namespace with this target may not be decided on; None if it may."""
-        if not self._shared and not self._kinds:
+        if not self._stale:
             return None
-        if (sentence := self.shared(namespace)) is not None or target is None:
-            return sentence
-        kind = KindKey(target.api_version, target.kind)
-        return self._kinds.get((kind, "")) or self._kinds.get((kind, namespace))
+        kind = KindKey(target.api_version, target.kind) if target is not None else _SHARED
+        return self._sentence(_SHARED, namespace) or self._sentence(kind, namespace)
 
     def endpoints_silent(self, namespace: str) -> bool:
         """Whether the watch of the EndpointSlices of this namespace is silent."""
-        return bool(self._endpoints) and ("" in self._endpoints or namespace in self._endpoints)
+        return self._sentence(_ENDPOINTS, namespace) is not None
 
     def unready(self) -> str | None:
         """Why this replica can decide on no policy while another replica may be able to; None otherwise.
@@ -161,28 +146,19 @@ class Freshness:
         namespaces could not be deleted (the metrics API would be unavailable). If the right was never granted to this
         version, the replicas of the previous version go on.
         """
-        current = {watch.namespace for watch in self._shared_watches} - self._shared.keys()
+        if {watch.namespace for watch in self._shared} - {where for kind, where in self._stale if kind == _SHARED}:
+            return None
         sentences = (
             silence_of(watch)
-            for watch in self._shared_watches
+            for watch in self._shared
             if watch.name != ENDPOINT_SLICES.plural
             and not (watch.synced.is_set() and isinstance(watch.trouble, Forbidden | NotFound))
         )
-        return None if current else next(filter(None, sentences), None)
+        return next(filter(None, sentences), None)
 
     def warning(self) -> str | None:
         """Why the shared watches of some namespace, or of all, are stale; None while all are current."""
-        return next(iter((self._shared | self._endpoints).values()), None)
+        return next((why for (kind, _), why in self._stale.items() if kind in {_SHARED, _ENDPOINTS}), None)
 
-    def _stale_shared(self, *, endpoints: bool) -> dict[str, str]:
-        stale: dict[str, str] = {}
-        for watch in self._shared_watches:
-            if watch.namespace in stale or (watch.name == ENDPOINT_SLICES.plural) is not endpoints:
-                continue
-            if (sentence := silence_of(watch)) is not None:
-                stale[watch.namespace] = sentence
-        return stale
-
-
-def _changed(before: Mapping[K, str], after: Mapping[K, str]) -> list[K]:
-    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    def _sentence(self, kind: KindKey, namespace: str) -> str | None:
+        return self._stale.get((kind, "")) or self._stale.get((kind, namespace))

@@ -2,10 +2,10 @@
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,25 +29,28 @@ from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
 from adapter.snapshot import Key, PodsMetricTarget, PodStore, TargetKey
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPolicy:
-    """A WatermarkPolicy: `policy` if it is valid, else `fault` with the reason. `memory` is JSON from its status.
+    """A WatermarkPolicy. `policy` of an invalid one has only its name, UID and generation, and `fault` has the reason.
 
-    `spec` is the spec of a valid policy as JSON, as it was written.
+    `memory` is JSON from its status, `spec` that of a valid policy as it was written. `created` is the
+    creationTimestamp; as text it sorts by time.
     """
 
-    namespace: str
-    name: str
-    uid: str = ""
-    generation: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    policy: Policy | None = None
+    policy: Policy
     fault: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     memory: bytes = b""
     spec: bytes = b""
     created: str = ""
-    """The creationTimestamp as the API server writes it; as text it sorts by time."""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.policy.namespace, self.policy.name)
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -67,22 +70,25 @@ _SPEC: Decoder[dict[str, Any] | None] = Decoder(dict[str, Any] | None)
 def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     """Decode a WatermarkPolicy; an invalid one keeps its name and gets a fault. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
-    metadata, policy, fault = wire.metadata, None, ""
-    memory = bytes(wire.status.memory) if wire.status is not None else b""
+    metadata, spec, fault = wire.metadata, bytes(wire.spec), ""
     try:
         policy = parse_policy(PolicyObject(metadata=metadata, spec=_SPEC.decode(wire.spec)))
     except FaultyDocument as error:
-        fault = str(error)
+        policy = Policy(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            generation=metadata.generation,
+            hpa=metadata.name,
+            metrics=(),
+        )
+        spec, fault = b"", str(error)
     return DecodedPolicy(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        generation=metadata.generation,
-        labels=metadata.labels or {},
         policy=policy,
         fault=fault,
-        memory=memory,
-        spec=b"" if policy is None else bytes(wire.spec),
+        labels=metadata.labels or {},
+        memory=bytes(wire.status.memory) if wire.status is not None else b"",
+        spec=spec,
         created=metadata.created or "",
     )
 
@@ -93,6 +99,20 @@ def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> 
         return parse_hpa(body, tolerance)
     except FaultyDocument as error:
         raise msgspec.ValidationError(str(error)) from error
+
+
+_NO_LINKS = Links()
+
+
+class Need(NamedTuple):
+    """Something whose change affects the policies that need it.
+
+    That is a scale target, the pods and samples of a workload, any pod of a namespace (where the selector alone tells
+    which are the target's), the samples of metrics.k8s.io for a namespace, or a service in a registry.
+    """
+
+    kind: Literal["target", "workload", "any pod", "resources", "service"]
+    item: TargetRef | Key | str | ServiceKey
 
 
 class ObjectIndex:
@@ -116,41 +136,22 @@ class ObjectIndex:
         self._mark_soon = mark_soon or mark
         self._on_links = on_links
         self._links: dict[str, Links] = defaultdict(Links)
-        self._by_namespace: dict[str, set[Key]] = defaultdict(set)
-        self._refs: dict[Key, TargetRef] = {}
-        self._by_kind: dict[tuple[str, str], set[Key]] = defaultdict(set)
-        self._by_owner: dict[Key, set[Key]] = defaultdict(set)
-        self._by_selector_alone: dict[str, set[Key]] = defaultdict(set)
-        """Policies by namespace whose targets' pods are known by selector alone, so that any pod may be theirs."""
-        self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
-        self._with_resources: dict[str, set[Key]] = defaultdict(set)
-        """Policies by namespace that need metrics.k8s.io."""
+        self._needs: dict[Key, frozenset[Need]] = {}
+        self._users: dict[Need, set[Key]] = defaultdict(set)
 
     def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         """A policy was added, changed or deleted."""
         entry = new or old
         assert entry is not None
-        key = Key(entry.namespace, entry.name)
-        if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
-            self.policies[key] = new
-            return  # a new status changes no decision here, but a policy's first assessment starts from the latest one
-        if (service := _service_of(old)) is not None:
-            discard(self._by_service, service, key)
+        key = entry.key
         if new is None:
             self.policies.pop(key, None)
-            discard(self._by_namespace, key.namespace, key)
         else:
             self.policies[key] = new
-            self._by_namespace[key.namespace].add(key)
-        if (service := _service_of(new)) is not None:
-            self._by_service[service].add(key)
-        if new is not None and new.policy is not None and any(metric.resource for metric in new.policy.metrics):
-            self._with_resources[key.namespace].add(key)
-        else:
-            discard(self._with_resources, key.namespace, key)
-        self._links[key.namespace].put_policy(key.name, new.policy if new is not None else None)
-        self._relink([key])
-        self._drop_unlinked(key.namespace)
+        if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
+            return  # a new status changes no decision here, but a policy's first assessment starts from the latest one
+        self._links[key.namespace].put_policy(key.name, new.policy if new is not None and not new.fault else None)
+        self._relink(key.namespace, [key.name])
 
     def hpa_changed(self, old: Hpa | None, new: Hpa | None) -> None:
         """An HPA was added, changed or deleted. Its status changes nothing here."""
@@ -159,93 +160,91 @@ class ObjectIndex:
         links = self._links[hpa.namespace]
         links.put_hpa(hpa.name, new)
         self.tolerances += bool(new and new.sets_tolerance) - bool(old and old.sets_tolerance)
-        policies = [Key(hpa.namespace, name) for name in links.policies_of_hpa(hpa.name)]
-        is_refused = bool(policies) and links.is_refused(policies[0].name)
-        if old is not None and new is not None and old.target == new.target:
-            # HPAs change with every scaling; their links do not.
-            self._mark_all(() if is_refused else policies)
-            if old.pods_metrics != new.pods_metrics:
-                self._on_links()
+        policies = tuple(links.policies_of_hpa(hpa.name))
+        if old is None or new is None or old.target != new.target:
+            self._relink(hpa.namespace, policies)
             return
-        self._relink(policies)
-        self._drop_unlinked(hpa.namespace)
-        self._on_links()
+        # HPAs change with every scaling; their links do not.
+        for name in policies if not policies or not links.is_refused(policies[0]) else ():
+            self._mark(Key(hpa.namespace, name))
+        if old.pods_metrics != new.pods_metrics:
+            self._on_links()
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod was added, changed or deleted."""
         self.pods.change(old, new)
-        touched: set[Key] = set()
         for pod in (old, new):
             if pod is not None:
-                touched.update(self._by_selector_alone.get(pod.namespace, ()))
-                for owner in owners(pod):
-                    touched.update(self._by_owner.get(owner, ()))
-        self._mark_all(touched)
+                self._mark_users_of(pod)
 
     def endpoint_changed(self, namespace: str, pod_name: str) -> None:
         """A pod's state in EndpointSlices changed."""
-        pod = self.pods.get(namespace, pod_name)
-        if pod is not None:
-            self._mark_all(key for owner in owners(pod) for key in self._by_owner.get(owner, ()))
-            self._mark_all(self._by_selector_alone.get(namespace, ()))
+        if (pod := self.pods.get(namespace, pod_name)) is not None:
+            self._mark_users_of(pod)
+
+    def _mark_users_of(self, pod: Pod) -> None:
+        for need in (Need("any pod", pod.namespace), *(Need("workload", owner) for owner in owners(pod))):
+            for key in tuple(self._users.get(need, ())):
+                self._mark(key)
+
+    def source_changed(self, need: Need) -> None:
+        """New samples or a new instance list, or a new error of their source."""
+        for key in tuple(self._users.get(need, ())):
+            self._mark_soon(key)
 
     def target_changed(self, ref: TargetRef) -> None:
         """A scale target was added, changed or deleted."""
-        self._mark_all(self._rivals(ref, MAX_POLICIES_PER_TARGET))
+        for key in self._rivals(ref, MAX_POLICIES_PER_TARGET):
+            self._mark(key)
 
     def _rivals(self, ref: TargetRef, at_most: int) -> list[Key]:
         """The policies of a target; none if they are more than `at_most`."""
         namespace, *target = ref
-        links = self._links.get(namespace)
-        names = links.policies_of_target(CrossVersionReference(*target)) if links is not None else ()
+        names = self._links.get(namespace, _NO_LINKS).policies_of_target(CrossVersionReference(*target))
         return [Key(namespace, name) for name in names] if len(names) <= at_most else []
-
-    def usage_changed(self, namespace: str) -> None:
-        """New samples from metrics.k8s.io, or a new error."""
-        self._mark_all(self._by_namespace.get(namespace, ()), soon=True)
-
-    def queries_changed(self, workloads: Iterable[Key]) -> None:
-        """New answers of a query, or a new error, for the targets of these names."""
-        for workload in workloads:
-            self._mark_all(self._by_owner.get(workload, ()), soon=True)
-
-    def roster_changed(self, service: ServiceKey) -> None:
-        """A registry's roster of a service changed, or its error."""
-        self._mark_all(self._by_service.get(service, ()), soon=True)
 
     def target(self, key: Key) -> TargetRef | None:
         """The target of a policy, None where it has no HPA."""
-        return self._refs.get(key)
+        return link.ref if (link := self.link(key)) is not None else None
 
     def mark_namespace(self, namespace: str) -> None:
         """Mark the policies of a namespace, all policies where it is empty."""
-        self._mark_all(self._by_namespace.get(namespace, ()) if namespace else self.policies)
+        for key in tuple(self.policies):
+            if namespace in {"", key.namespace}:
+                self._mark(key)
 
     def mark_kind(self, api_version: str, kind: str) -> None:
         """Mark the policies whose targets are of this kind."""
-        self._mark_all(self._by_kind.get((api_version, kind), ()), soon=True)
+        for ref in self._needed(TargetRef):
+            if (ref.api_version, ref.kind) == (api_version, kind):
+                self.source_changed(Need("target", ref))
 
     def kinds(self) -> set[tuple[str, str]]:
         """API version and kind of all targets of policies."""
-        return set(self._by_kind)
+        return {(ref.api_version, ref.kind) for ref in self._needed(TargetRef)}
 
     def service_claims(self) -> Iterable[Claim]:
         """The services that policies name, each with the policy's namespace and age."""
         return [
             Claim(key.namespace, (self.policies[key].created, key.name), service)
-            for service, keys in self._by_service.items()
-            for key in keys
+            for service in self._needed(ServiceKey)
+            for key in self._users[Need("service", service)]
         ]
+
+    def namespaces_with_resources(self) -> set[str]:
+        """The namespaces whose policies need metrics.k8s.io."""
+        return {str(need.item) for need in self._users if need.kind == "resources"}
+
+    def _needed(self, kind: type[T]) -> list[T]:
+        return [need.item for need in self._users if isinstance(need.item, kind)]
 
     def link(self, key: Key) -> Link | None:
         """The policy's link; None where the policy is not valid or its HPA does not exist."""
-        links = self._links.get(key.namespace)
-        return links.link(key.name) if links is not None else None
+        return self._links.get(key.namespace, _NO_LINKS).link(key.name)
 
     def neighbours(self, key: Key) -> Neighbours:
         """Other HPAs and policies of a policy's target."""
-        links = self._links.get(key.namespace)
-        return links.neighbours(key.name) if links is not None else Neighbours()
+        return self._links.get(key.namespace, _NO_LINKS).neighbours(key.name)
 
     def links(self) -> Iterable[Link]:
         """All policies that have an HPA and are not refused for it."""
@@ -256,10 +255,6 @@ class ObjectIndex:
             if not links.is_refused(name) and (link := links.link(name)) is not None
         )
 
-    def namespaces_with_resources(self) -> set[str]:
-        """The namespaces whose policies need metrics.k8s.io."""
-        return set(self._with_resources)
-
     def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
         """HPAs that ask for this adapter's Pods metrics, by namespace."""
         return {
@@ -268,48 +263,49 @@ class ObjectIndex:
             if links.hpas
         }
 
-    def _relink(self, keys: Iterable[Key]) -> None:
+    def _relink(self, namespace: str, names: Iterable[str]) -> None:
         """Link policies again, and mark them with the policies that share, or shared, their targets.
 
         Policies of a target that had too many and has too many do not differ.
         """
         moved: Counter[TargetRef] = Counter()
-        for key in keys:
-            before = self._refs.get(key)
-            after = self._file(key)
+        for key in [Key(namespace, name) for name in names]:
+            moved.update(need.item for need in self._file(key) if isinstance(need.item, TargetRef))
             self._mark(key)
-            if before != after:
-                moved.update(ref for ref in (before, after) if ref is not None)
         for ref, count in moved.items():
             for rival in self._rivals(ref, MAX_POLICIES_PER_TARGET + count):
                 self._file(rival)
                 self._mark(rival)
-        self._on_links()
-
-    def _drop_unlinked(self, namespace: str) -> None:
         if not self._links[namespace]:
             del self._links[namespace]
+        self._on_links()
 
-    def _file(self, key: Key) -> TargetRef | None:
-        """File a policy by what changes its assessment; return its target."""
-        if (before := self._refs.pop(key, None)) is not None:
-            discard(self._by_kind, (before.api_version, before.kind), key)
-            discard(self._by_owner, Key(before.namespace, before.name), key)
-            discard(self._by_selector_alone, before.namespace, key)
-        if (link := self.link(key)) is None:
-            return None
-        ref = self._refs[key] = link.ref
-        self._by_kind[ref.api_version, ref.kind].add(key)
+    def _file(self, key: Key) -> frozenset[Need]:
+        """File a policy by what it needs; returns the difference to before."""
+        before, after = self._needs.pop(key, frozenset()), frozenset(self._needs_of(key))
+        for need in before - after:
+            discard(self._users, need, key)
+        for need in after - before:
+            self._users[need].add(key)
+        if after:
+            self._needs[key] = after
+        return before ^ after
+
+    def _needs_of(self, key: Key) -> Iterator[Need]:
+        decoded, link = self.policies.get(key), self.link(key)
+        if decoded is None:
+            return
+        if any(metric.resource for metric in decoded.policy.metrics):
+            yield Need("resources", key.namespace)
+        if (service := service_of(decoded.policy)) is not None:
+            yield Need("service", service)
+        if link is None:
+            return
+        yield Need("target", link.ref)
         if not self._links[key.namespace].is_refused(key.name):
-            self._by_owner[Key(ref.namespace, ref.name)].add(key)
-            if not owns_its_pods(ref.kind):
-                self._by_selector_alone[ref.namespace].add(key)
-        return ref
-
-    def _mark_all(self, keys: Iterable[Key], *, soon: bool = False) -> None:
-        mark = self._mark_soon if soon else self._mark
-        for key in tuple(keys):
-            mark(key)
+            yield Need("workload", Key(link.ref.namespace, link.ref.name))
+            if not owns_its_pods(link.ref.kind):
+                yield Need("any pod", link.ref.namespace)
 
 
 def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> Iterable[PodsMetricTarget]:
@@ -318,10 +314,6 @@ def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> It
     target = TargetKey(ref.namespace, resource, ref.name) if resource else None
     for metric, average in hpa.pods_metrics:
         yield PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
-
-
-def _service_of(entry: DecodedPolicy | None) -> ServiceKey | None:
-    return service_of(entry.policy) if entry is not None and entry.policy is not None else None
 
 
 class PodIndex:

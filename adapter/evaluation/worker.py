@@ -9,21 +9,11 @@ import structlog
 
 from adapter.runtime.concurrency import turn
 from adapter.runtime.work_queue import DelayQueue
-from adapter.snapshot import (
-    Key,
-    PodsMetricTarget,
-    PodStore,
-    PolicyView,
-    SnapshotStore,
-    TargetKey,
-)
+from adapter.snapshot import Key, PolicyView, SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.query_results import NamedQueryResult
 
 _log = structlog.get_logger(__name__)
 
-LONG_SECONDS = 0.05
-"""Views that are ready wait this long at most for the evaluation of another policy."""
 MAX_BATCH = 32
 """Views in one snapshot while more policies are due. Each copies the map of all views."""
 STALENESS_MARGIN_SECONDS = 0.01
@@ -98,12 +88,9 @@ class Worker:
             begun = self._begin(key)
             if not callable(begun):
                 return begun
-            loop = asyncio.get_running_loop()
-            evaluation = loop.run_in_executor(self._thread, begun)
-            if not (await asyncio.wait({evaluation}, timeout=LONG_SECONDS))[0]:
-                self.publish(dict(ready))
-                ready.clear()
-            return await evaluation
+            self.publish(ready)
+            ready.clear()
+            return await asyncio.get_running_loop().run_in_executor(self._thread, begun)
         except Exception:  # noqa: BLE001  logged with its traceback, and counted
             _log.exception("assessment_failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
@@ -130,42 +117,6 @@ class Worker:
             return
         self.pending -= views.keys()
         self._published.set()
-        current = self._snapshots.current
-        policies = dict(current.policies)
-        by_target: dict[TargetKey, Key] | None = None  # a copy, once a target has moved
-        for key, view in views.items():
-            last, target = _target_key(current.policies.get(key)), _target_key(view)
-            # When a rival policy of the target is deleted, the one that stays gets the target, though it did not move.
-            if last != target or (target is not None and current.by_target.get(target) != key):
-                by_target = dict(current.by_target) if by_target is None else by_target
-                if last is not None and by_target.get(last) == key:
-                    del by_target[last]
-                if target is not None:
-                    by_target[target] = key
-            if view is None:
-                policies.pop(key, None)
-            else:
-                policies[key] = view
-        targets = current.by_target if by_target is None else by_target
-        self._snapshots.swap(replace(current, policies=policies, by_target=targets), changed=views)
-
-    def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
-        """Publish the results of the named queries."""
-        self._snapshots.swap(replace(self._snapshots.current, queries=queries))
-
-    def publish_objects(
-        self,
-        targets: Mapping[str, tuple[PodsMetricTarget, ...]],
-        pods: Mapping[str, PodStore],
-        *,
-        synced: bool,
-    ) -> None:
-        """Publish the HPAs with Pods metrics and the pods, by namespace, and whether the snapshot is complete."""
-        current = self._snapshots.current
-        self._snapshots.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
-
-
-def _target_key(view: PolicyView | None) -> TargetKey | None:
-    if view is None or view.target is None:
-        return None
-    return TargetKey(view.policy.namespace, view.target_resource, view.target.name)
+        policies = {**self._snapshots.current.policies, **views}
+        current = {key: view for key, view in policies.items() if view is not None}
+        self._snapshots.swap(replace(self._snapshots.current, policies=current), changed=tuple(views))

@@ -173,16 +173,8 @@ def snapshot(
     by_namespace: dict[str, PodStore] = {}
     for each in pods:
         by_namespace.setdefault(each.namespace, PodStore()).put(each)
-    targets = {
-        TargetKey(each.policy.namespace, each.target_resource, each.target.name): Key(
-            each.policy.namespace, each.policy.name
-        )
-        for each in views
-        if each.target
-    }
     return Snapshot(
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},
-        by_target=targets,
         queries={each.name: each for each in queries},
         pods_metric_targets={"shop": tuple(asking)},
         pods=by_namespace,

@@ -6,14 +6,14 @@ from typing import Any
 
 from adapter.apiserver.discovery import COMMON_METRICS, MOST_NAMES, document
 from adapter.apiserver.request_info import parse_target
-from adapter.snapshot import PolicyView, Snapshot, SnapshotIndex
+from adapter.snapshot import PolicyView, Snapshot
 from tests.apiserver.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 
 
 def read(target: str, picture: Snapshot = Snapshot()) -> Any:  # noqa: B008  it is frozen
-    found = document(parse_target(target), SnapshotIndex(picture), {})
+    found = document(parse_target(target), picture, {})
     return None if found is None else json.loads(found)
 
 

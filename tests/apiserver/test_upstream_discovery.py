@@ -11,7 +11,6 @@ from adapter.apiserver.discovery import document
 from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
 from adapter.apiserver.upstream import Upstream, Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
-from adapter.snapshot import SnapshotIndex
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
@@ -67,7 +66,7 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upst
 
 def merged(theirs: dict[str, bool]) -> list[dict[str, Any]]:
     """The resources of the list."""
-    made = document(parse_target(f"/apis/{V2}"), SnapshotIndex(snapshots.snapshot(snapshots.view())), theirs)
+    made = document(parse_target(f"/apis/{V2}"), snapshots.snapshot(snapshots.view()), theirs)
     assert made is not None
     found: list[dict[str, Any]] = json.loads(made)["resources"]
     return found

@@ -21,7 +21,7 @@ REF = TargetRef("shop", "apps/v1", "Deployment", "web")
 
 def entry(name: str = "web", hpa: str = "", **changes: object) -> DecodedPolicy:
     """A valid policy, for the HPA of its own name unless told otherwise."""
-    return DecodedPolicy(namespace="shop", name=name, policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
+    return DecodedPolicy(policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
 
 
 def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metrics: HpaMetric) -> Hpa:

@@ -108,7 +108,7 @@ def test_a_deleted_policy_has_no_view(stand: Stand) -> None:
 
 
 def test_an_invalid_policy_has_its_fault_as_problem(stand: Stand) -> None:
-    fault = DecodedPolicy(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
+    fault = replace(entry(uid="u1", generation=3, metrics=()), fault="spec.metrics: none")
     stand.world.policy_changed(entry(), fault)
     assert stand.problem() == (422, "spec.metrics: none")
     policy = stand.view().policy
@@ -288,8 +288,8 @@ def test_an_invalid_policy_is_decoded_with_its_name_and_its_faults() -> None:
     metadata = {"name": "web", "namespace": "shop", "uid": "u1", "generation": 3}
     body = {"metadata": metadata, "spec": {"metrics": [], "tolerance": "much"}}
     decoded = decode_policy(json.dumps(body).encode())
-    assert (decoded.namespace, decoded.name, decoded.policy) == ("shop", "web", None)
-    assert (decoded.uid, decoded.generation) == ("u1", 3)
+    assert (decoded.key, decoded.policy.metrics) == (KEY, ())
+    assert (decoded.policy.uid, decoded.policy.generation) == ("u1", 3)
     assert "spec.tolerance" in decoded.fault
     assert "spec.metrics" in decoded.fault
 

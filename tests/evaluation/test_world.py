@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, PodIndex
+from adapter.evaluation.object_index import Need, ObjectIndex, PodIndex
 from adapter.load.pods import Owner
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.linking import Neighbours, TargetRef
@@ -96,10 +96,10 @@ class TestMarks:
             ("pod_changed", (None, pod("lone", owner=None)), set()),
             ("endpoint_changed", ("shop", "web-9"), {KEY}),
             ("endpoint_changed", ("shop", "nobody"), set()),
-            ("usage_changed", ("shop",), {KEY}),
-            ("usage_changed", ("elsewhere",), set()),
-            ("queries_changed", ([Key("shop", "web")],), {KEY}),
-            ("queries_changed", ([Key("shop", "other")],), set()),
+            ("source_changed", (Need("resources", "shop"),), {KEY}),
+            ("source_changed", (Need("resources", "elsewhere"),), set()),
+            ("source_changed", (Need("workload", Key("shop", "web")),), {KEY}),
+            ("source_changed", (Need("workload", Key("shop", "other")),), set()),
             ("target_changed", (REF,), {KEY}),
             ("target_changed", (TargetRef("shop", "apps/v1", "StatefulSet", "web"),), set()),
             ("mark_kind", ("apps/v1", "Deployment"), {KEY, CART}),
@@ -112,7 +112,7 @@ class TestMarks:
     def test_what_concerns_a_policy_marks_it_and_no_other(
         self, told: Told, change: str, of: tuple[Any, ...], marked: set[Key]
     ) -> None:
-        told.world.policy_changed(None, replace(entry(), namespace="cart"))
+        told.world.policy_changed(None, entry(namespace="cart"))
         told.world.hpa_changed(None, replace(hpa(), namespace="cart"))
         told.world.pod_changed(None, replace(web_pods(1)[0], name="web-9"))
         told.since()
@@ -128,7 +128,7 @@ class TestMarks:
     def test_a_changed_roster_marks_its_policies_soon_and_no_others(self, told: Told) -> None:
         told.world.policy_changed(None, entry("other", registry=REGISTRY))
         told.since()
-        told.world.roster_changed(ServiceKey(REGISTRY.name, REGISTRY.service))
+        told.world.source_changed(Need("service", ServiceKey(REGISTRY.name, REGISTRY.service)))
         assert (told.marked, told.soon) == ([], [Key("shop", "other")])
 
     def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
@@ -163,7 +163,7 @@ class TestRivals:
         assert told.world.neighbours(KEY).policies == ""
 
     def test_a_policy_that_becomes_invalid_has_no_link(self, told: Told) -> None:
-        told.world.policy_changed(entry(), DecodedPolicy(namespace="shop", name="web", fault="spec.metrics: none"))
+        told.world.policy_changed(entry(), replace(entry(), fault="spec.metrics: none"))
         assert told.world.link(KEY) is None
         told.world.hpa_changed(None, hpa())
         assert told.world.link(KEY) is None
@@ -172,10 +172,8 @@ class TestRivals:
 class TestNeeds:
     def test_namespaces_need_metrics_only_where_a_policy_asks_for_a_resource(self) -> None:
         told = Told()
-        told.world.policy_changed(None, DecodedPolicy(namespace="a", name="web", policy=entry().policy))
-        asks_queue = replace(entry(), namespace="b")
-        assert asks_queue.policy is not None
-        told.world.policy_changed(None, replace(asks_queue, policy=replace(asks_queue.policy, metrics=(queue("1"),))))
+        told.world.policy_changed(None, entry(namespace="a"))
+        told.world.policy_changed(None, entry(namespace="b", metrics=(queue("1"),)))
         assert told.world.namespaces_with_resources() == {"a"}
 
     def test_what_is_needed_outside_is_looked_at_when_an_hpa_turns_to_another_target(self, told: Told) -> None:
