@@ -91,15 +91,7 @@ class Engine:
             settings.registries, lambda key: index.source_changed(Need("service", key)), session.now, metrics
         )
         inputs = Inputs(
-            find=self._targets.find,
-            silence=self._freshness.policy,
-            resources=self._resource_metrics.samples,
-            query=self._prometheus.samples,
-            roster=self.registries.instances,
-            registry_refusal=self.registries.refusal,
-            registry_crowded=self.registries.over_limit_message,
-            endpoint_serving=self._endpoints.endpoint_serving,
-            endpoints_silent=self._freshness.endpoints_silent,
+            self._targets, self._freshness, self._endpoints, self._resource_metrics, self._prometheus, self.registries
         )
         evaluator = Evaluator(self._index, inputs, session.now)
         self._worker = Worker(self.queue, self.snapshots, evaluator.begin, metrics)

@@ -1,7 +1,9 @@
 """Policies, HPAs and pods as the watches bring them."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
+from adapter.evaluation.evaluator import Inputs
 from adapter.evaluation.object_index import DecodedPolicy
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.scale import TargetObject
@@ -55,17 +57,22 @@ class FakeInputs:
     found: ResolvedTarget | str = "Deployment web has not been looked up yet"
     samples: ResourceSamples = field(default_factory=ResourceSamples)
     endpoints: dict[str, bool] = field(default_factory=dict)
-    refusal: str = ""
+    refused: str = ""
     crowded: str = ""
     silent: str | None = None
     listed: Roster | None = None
     service: str = "web-service"
 
+    def rooms(self) -> Inputs:
+        """Itself in place of every room."""
+        resources, queries = SimpleNamespace(samples=self.resources), SimpleNamespace(samples=self.query)
+        return Inputs(self, self, self, resources, queries, self)  # type: ignore[arg-type]
+
     def find(self, ref: TargetRef) -> ResolvedTarget | str:
         assert ref.namespace == "shop"
         return self.found
 
-    def silence(self, namespace: str, target: TargetRef | None) -> str | None:
+    def policy(self, namespace: str, target: TargetRef | None) -> str | None:
         assert namespace == "shop"
         return self.silent
 
@@ -76,15 +83,15 @@ class FakeInputs:
     def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
         return QuerySamples(error=f"{query.name} of {namespace}/{workload}", undefined=query.name == "unknown")
 
-    def roster(self, service: ServiceKey) -> Roster | None:
+    def instances(self, service: ServiceKey) -> Roster | None:
         assert service.service == self.service
         return self.listed
 
-    def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
+    def refusal(self, service: ServiceKey, namespace: str) -> str:
         assert (service.registry, service.service, namespace) == ("prod-nacos", self.service, "shop")
-        return self.refusal
+        return self.refused
 
-    def registry_crowded(self, service: ServiceKey, namespace: str) -> str:
+    def over_limit_message(self, service: ServiceKey, namespace: str) -> str:
         assert (service.service, namespace) == (self.service, "shop")
         return self.crowded
 

@@ -43,7 +43,7 @@ class Stand:
         for one in web_pods(5):
             self.world.pod_changed(None, one)
         self.now = NOW
-        self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now, few_pods=few_pods)
+        self.evaluator = Evaluator(self.world, self.inputs.rooms(), lambda: self.now, few_pods=few_pods)
 
     def view(self, key: Key = KEY) -> PolicyView:
         view = self.evaluator.evaluate(key)
@@ -153,13 +153,13 @@ NACOS = Registry(name="prod-nacos", service="web-service")
 
 
 def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand: Stand) -> None:
-    stand.inputs.refusal = "registry 'prod-nacos' is not in the adapter's settings (none yet); name one of them"
+    stand.inputs.refused = "registry 'prod-nacos' is not in the adapter's settings (none yet); name one of them"
     stand.world.policy_changed(None, entry(registry=NACOS))
-    assert stand.problem() == (422, f"WatermarkPolicy web: {stand.inputs.refusal}")
+    assert stand.problem() == (422, f"WatermarkPolicy web: {stand.inputs.refused}")
     stand.world.hpa_changed(hpa(), None)
-    assert stand.problem() == (422, f"WatermarkPolicy web: {stand.inputs.refusal}"), "told before there is an HPA"
+    assert stand.problem() == (422, f"WatermarkPolicy web: {stand.inputs.refused}"), "told before there is an HPA"
     stand.world.hpa_changed(None, hpa())
-    stand.inputs.refusal, stand.inputs.crowded = "", "service 'web' is not followed"
+    stand.inputs.refused, stand.inputs.crowded = "", "service 'web' is not followed"
     assert stand.problem() == (503, "WatermarkPolicy web: service 'web' is not followed")
 
 
