@@ -26,7 +26,10 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -> int:
     """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
     parser = argument_parser(prog)
-    complete(parser)
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
         parser.print_help(sys.stderr)
@@ -58,14 +61,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -
 def plugin() -> int:
     """As `kubectl effective-load`: kubectl finds `kubectl-effective_load` in the PATH."""
     return main(prog="kubectl effective-load")
-
-
-def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell and exit, where it asks for completions; else return at once."""
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete
-
-        argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def argument_parser(prog: str = "effective-load") -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,8 +20,8 @@ from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-STABLE_SECONDS = 60.0
-"""A kind that was watched for this long is resolved again at once when it is removed; others are after a back-off."""
+PAUSE_SECONDS = 1.0
+"""How long after its removal a kind is resolved again at the earliest."""
 REDISCOVERY_SECONDS = 30.0
 """How often a watched kind is resolved again: no watch event announces that the paths of its scale changed."""
 
@@ -45,8 +46,8 @@ class ResolvedTarget:
 class KindWatcher:
     """Resolves one kind of scale target by discovery and watches it; starts again when the kind changed or returned.
 
-    `reflector` creates the watch of a namespace (empty: of all). `on_change` is called when the kind was resolved or
-    listed, or can no longer be resolved.
+    `reflector` creates the watch of a namespace (empty: of all). `on_change` is called when the kind was resolved, or
+    can no longer be.
     """
 
     def __init__(
@@ -66,7 +67,6 @@ class KindWatcher:
         self._reflector = reflector
         self._namespaces = namespaces
         self._on_change = on_change
-        self._backoff = Backoff()
 
     async def run(self) -> None:
         """Resolve and watch the kind until cancelled."""
@@ -77,17 +77,14 @@ class KindWatcher:
                 namespace: self._reflector(self.resource, namespace) for namespace in self._namespaces or ("",)
             }
             self._on_change(self._key)
-            began = asyncio.get_running_loop().time()
             served = await self._watch(self.resource)
-            if asyncio.get_running_loop().time() - began > STABLE_SECONDS:
-                self._backoff.reset()
             what = "is served in another way now" if served else "is gone"
             _log.info("target_kind_changed", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._on_change(self._key)
             if not served:
-                await asyncio.sleep(self._backoff.next())
+                await asyncio.sleep(PAUSE_SECONDS)
 
     async def _watch(self, resource: RestMapping) -> bool:
         """Watch until the kind is removed or changed; return whether the API server still serves it."""
@@ -96,8 +93,7 @@ class KindWatcher:
             async with asyncio.TaskGroup() as tasks:
                 for reflector in self.watches.values():
                     tasks.create_task(reflector.run(until=(NotFound,)))
-                    tasks.create_task(self._report_sync(reflector))
-                tasks.create_task(self._detect_change(resource))
+                await self._detect_change(resource)
         except* NotFound:
             pass
         except* _KindChanged:
@@ -106,21 +102,16 @@ class KindWatcher:
 
     async def _detect_change(self, resource: RestMapping) -> None:
         """Raise _KindChanged once discovery returns another resource for the kind; a failed lookup changes nothing."""
-        while True:
+        latest = resource
+        while latest == resource or latest.hint:
             await asyncio.sleep(REDISCOVERY_SECONDS)
-            try:
+            with suppress(KubeError):
                 latest = await self._resources.find(self._key.api_version, self._key.kind)
-            except KubeError:
-                continue
-            if latest != resource and not latest.hint:
-                raise _KindChanged
-
-    async def _report_sync(self, reflector: Reflector[TargetObject]) -> None:
-        await reflector.synced.wait()
-        self._on_change(self._key)
+        raise _KindChanged
 
     async def _resolve(self) -> RestMapping:
         """Wait until discovery finds the kind; meanwhile `fault` says why it does not."""
+        backoff = Backoff()
         while True:
             try:
                 resource = await self._resources.scalable(self._key.api_version, self._key.kind)
@@ -130,7 +121,7 @@ class KindWatcher:
                 if not resource.hint:
                     return resource
                 self._fail(f"{self._key.kind} has no scale that can be read: {resource.hint}")
-            await asyncio.sleep(self._backoff.next())
+            await asyncio.sleep(backoff.next())
 
     def _fail(self, sentence: str, detail: str = "") -> None:
         if self.fault != sentence:
@@ -143,7 +134,7 @@ class Targets:
     """Watches exactly the kinds of scale targets that policies need.
 
     `on_change` is called with each target that was added, changed or deleted, `on_kind` with a kind that was resolved,
-    listed, changed or dropped.
+    changed or dropped.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ MAX_BATCH = 32
 STALENESS_MARGIN_SECONDS = 0.01
 """How long after its expiry a sample no longer counts for certain."""
 RESYNC_SECONDS = 25.0
-"""Evaluation also depends on the age of samples: a policy that no change touches is evaluated again after this time, at
-most a quarter later. New samples (polled every 10 s, 15 s apart) touch nearly every policy before that."""
+"""Evaluation also depends on the age of samples: a policy that no change touches is evaluated again after this time.
+New samples (polled every 10 s, 15 s apart) touch nearly every policy before that."""
 
 
 class Worker:
@@ -47,11 +47,6 @@ class Worker:
 
     async def run(self) -> None:
         """Evaluate queued policies until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._work())
-            tasks.create_task(self._resync())
-
-    async def _work(self) -> None:
         views: dict[Key, PolicyView | None] = {}
         while True:
             if views and (len(views) >= MAX_BATCH or not self._queue.ready):
@@ -61,23 +56,15 @@ class Worker:
             await self._queue.wait()
             await turn()
             if (key := self._queue.pop()) is not None:
-                views[key] = await self._evaluate_safely(key, views)
-                # No event announces that a sample becomes too old.
-                view = views[key]
+                view = views[key] = await self._evaluate_safely(key, views)
                 if view is None:
                     self._queue.forget(key)
-                elif (assessment := view.assessment) is not None and assessment.stale_at is not None:
-                    self._queue.add_after(key, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
-
-    async def _resync(self) -> None:
-        """Queue policies that were not evaluated for RESYNC_SECONDS; each step checks a fiftieth of all policies."""
-        while True:
-            keys = tuple(self._snapshots.current.policies)
-            step = max(1, len(keys) // 50)
-            for first in range(0, max(1, len(keys)), step):
-                for key in keys[first : first + step]:
-                    self._queue.add_if_idle(key, RESYNC_SECONDS)
-                await asyncio.sleep(RESYNC_SECONDS / 4 * step / max(1, len(keys)))
+                    continue
+                seconds, assessment = RESYNC_SECONDS, view.assessment
+                if assessment is not None and assessment.stale_at is not None:
+                    # No event announces that a sample becomes too old.
+                    seconds = min(seconds, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
+                self._queue.add_after(key, seconds)
 
     async def _evaluate_safely(self, key: Key, ready: dict[Key, PolicyView | None]) -> PolicyView | None:
         """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on.

@@ -84,11 +84,6 @@ class DelayQueue(Generic[K]):
         """Queue the key for `seconds` from now; an earlier time that it is queued for already stays."""
         self._add_at(key, self._clock() + seconds, self._spacing)
 
-    def add_if_idle(self, key: K, seconds: float) -> None:
-        """Queue the key if its last pop is at least `seconds` ago."""
-        if self._clock() - self._popped_at.get(key, -math.inf) >= seconds:
-            self.add(key)
-
     def _add_at(self, key: K, at: float, spacing: float) -> None:
         due_at = max(at, self._popped_at.get(key, -math.inf) + spacing)
         if due_at < self._queued.get(key, math.inf):

@@ -18,7 +18,7 @@ LAWS: dict[str, dict[str, object]] = {
     "adapter.runtime.backoff": {"LONGEST_SECONDS": 5.0},
     "adapter.apiserver.certificates": {"SECRET_SECONDS": 5.0},
     "adapter.kube.rest_mapper": {"LISTING_SECONDS": 2.0},
-    "adapter.evaluation.targets": {"STABLE_SECONDS": 8.0, "REDISCOVERY_SECONDS": 5.0},
+    "adapter.evaluation.targets": {"REDISCOVERY_SECONDS": 5.0},
 }
 """The constants that are replaced, by module."""
 
