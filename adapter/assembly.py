@@ -7,8 +7,8 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 
@@ -32,20 +32,21 @@ LONGEST_START_SECONDS = 60.0
 """How long nothing is collected at the start; whoever waits for an API server for hours makes garbage, too."""
 
 
-class Process(Protocol):
-    """The engine with the rooms that one command adds to it."""
+class Process:
+    """The engine, with the rooms that one command adds to it."""
 
-    engine: Engine
-    ready: Mapping[str, Check]
-    """The checks that `/readyz` has in addition."""
-    warnings: Mapping[str, Check]
-    """What `/readyz` lists without failing."""
-
-    async def run(self) -> None:
-        """Run until cancelled."""
+    def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
+        self.engine = Engine(settings, session, metrics)
+        self.tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"engine": self.engine.run}
+        """What runs until the process ends, or one of them fails."""
+        self.ready: dict[str, Check] = {"watches": self.engine.freshness.unready}
+        """The checks of `/readyz`."""
+        self.warnings: dict[str, Check] = {"watches": self.engine.freshness.warning, "clock": session.clock_warning}
+        """What `/readyz` lists without failing."""
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings."""
+        self.engine.apply_settings(settings)
 
 
 async def run(
@@ -85,7 +86,8 @@ async def _run_tasks(
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(heartbeat.run(), name="heartbeat")
-        tasks.create_task(process.run(), name="process")
+        for name, task in process.tasks.items():
+            tasks.create_task(task(), name=name)
         tasks.create_task(_collect_garbage(process.engine), name="garbage")
         if settings_path is not None:
             following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)

@@ -29,7 +29,6 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring
-from adapter.policy.hpa import Hpa
 from adapter.registries.follow import RegistryManager
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.runtime.work_queue import DelayQueue
@@ -55,26 +54,20 @@ class Engine:
         """Set once every listed policy was evaluated for the first time."""
         self.queue = DelayQueue[Key](asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
-        self._index = index = ObjectIndex(
+        self.index = index = ObjectIndex(
             self.queue.add, self._links_changed.set, partial(self.queue.add, expedited=True)
         )
         namespaces = settings.kubernetes.namespaces
-        self._endpoints = Endpoints(self._index.endpoint_changed)
+        self._endpoints = Endpoints(self.index.endpoint_changed)
         silence = settings.kubernetes.watch_silence_seconds
         self._reflectors = self._new_reflectors(namespaces, Fraction(settings.kubernetes.hpa_tolerance), silence)
-        self._targets = Targets(session, namespaces, self._index.target_changed, self._kind_changed, metrics, silence)
-        self._freshness = Freshness(
-            self._reflectors, lambda: self._targets.watches, self._index.mark_namespace, self._kind_changed, metrics
+        self._targets = Targets(session, namespaces, self.index.target_changed, self._kind_changed, metrics, silence)
+        self.freshness = Freshness(
+            self._reflectors, lambda: self._targets.watches, self.index.mark_namespace, self._kind_changed, metrics
         )
-        self.neighbours = self._index.neighbours
-        """The other HPAs and policies that have the same scale target as a policy."""
-        self.unready = self._freshness.unready
-        """Why this replica can decide on no policy while another replica may be able to; None otherwise."""
-        self.warning = self._freshness.warning
-        """Why a watch that all policies of some namespace need is silent; None if none is."""
         self._resource_metrics = ResourceMetrics(
             session,
-            self._index.namespaces_with_resources,
+            self.index.namespaces_with_resources,
             settings.resource_metrics,
             lambda namespace: index.source_changed(Need("resources", namespace)),
             metrics,
@@ -91,9 +84,9 @@ class Engine:
             settings.registries, lambda key: index.source_changed(Need("service", key)), session.now, metrics
         )
         inputs = Inputs(
-            self._targets, self._freshness, self._endpoints, self._resource_metrics, self._prometheus, self.registries
+            self._targets, self.freshness, self._endpoints, self._resource_metrics, self._prometheus, self.registries
         )
-        evaluator = Evaluator(self._index, inputs, session.now)
+        evaluator = Evaluator(self.index, inputs, session.now)
         self._worker = Worker(self.queue, self.snapshots, evaluator.begin, metrics)
         metrics.registry_rows = self.registries.rows
         metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now(), self._wiring)
@@ -101,8 +94,8 @@ class Engine:
     def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction, silence: float) -> list[Reflector[Any]]:
         kinds: tuple[tuple[GroupVersionResource, Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
             (WATERMARK_POLICIES, decode_policy, self._policy_changed),
-            (HPAS, partial(decode_hpa, tolerance=tolerance), self._index.hpa_changed),
-            (PODS, PodDecoder(), self._index.pod_changed),
+            (HPAS, partial(decode_hpa, tolerance=tolerance), self.index.hpa_changed),
+            (PODS, PodDecoder(), self.index.pod_changed),
             (ENDPOINT_SLICES, decode_listing, self._endpoints.change),
         )
         return [
@@ -126,7 +119,7 @@ class Engine:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run(), name=f"watch {reflector.name}")
             tasks.create_task(self._targets.run(), name="watch targets")
-            tasks.create_task(self._freshness.run(), name="freshness")
+            tasks.create_task(self.freshness.run(), name="freshness")
             tasks.create_task(self._resource_metrics.run(), name="metrics.k8s.io")
             tasks.create_task(self._prometheus.run(), name="prometheus")
             tasks.create_task(self.registries.run(), name="registries")
@@ -149,8 +142,8 @@ class Engine:
         """
         self._publish_queries()
         await self.wait_for_caches()
-        self._freshness.check()
-        self._worker.publish_pending({key: initial_view(policy) for key, policy in self._index.policies.items()})
+        self.freshness.check()
+        self._worker.publish_pending({key: initial_view(policy) for key, policy in self.index.policies.items()})
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._worker.run())
             await self._worker.evaluated()
@@ -169,22 +162,22 @@ class Engine:
             self._links_changed.clear()
             queries = [
                 WorkloadQuery(metric.query, link.policy.namespace, link.ref.name)
-                for link in self._index.links()
+                for link in self.index.links()
                 for metric in link.policy.metrics
                 if metric.query is not None
             ]
-            self._targets.watch(self._index.kinds())
+            self._targets.watch(self.index.kinds())
             await asyncio.sleep(0)
             self._prometheus.set_queries(queries)
             self._resource_metrics.refresh()
-            self.registries.watch(self._index.service_claims())
+            self.registries.watch(self.index.service_claims())
             await asyncio.sleep(0)
             if self.snapshots.current.synced:
                 self._publish_objects()
             await asyncio.sleep(LINKS_SECONDS)
 
     def _publish_objects(self) -> None:
-        targets, pods = self._index.pods_metric_targets(self._targets.resource), self._index.pods.namespaces()
+        targets, pods = self.index.pods_metric_targets(self._targets.resource), self.index.pods.namespaces()
         self.snapshots.swap(replace(self.snapshots.current, pods_metric_targets=targets, pods=pods, synced=True))
 
     def _publish_queries(self) -> None:
@@ -193,17 +186,17 @@ class Engine:
 
     def _kind_changed(self, kind: KindKey) -> None:
         """A kind of scale target was resolved, listed or dropped, or its watch became silent or current."""
-        self._index.mark_kind(*kind)
+        self.index.mark_kind(*kind)
         self._links_changed.set()  # many kinds change at once: the objects are published once
 
     def _queries_changed(self, users: Iterable[WorkloadQuery]) -> None:
         """Prometheus answered: evaluate the policies that use the query, and publish the named queries."""
         for user in users:
-            self._index.source_changed(Need("workload", Key(user.namespace, user.workload)))
+            self.index.source_changed(Need("workload", Key(user.namespace, user.workload)))
         self._publish_queries()
 
     def _policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
-        self._index.policy_changed(old, new)
+        self.index.policy_changed(old, new)
         if new is not None and old is None and not self._unlisted():
             self._worker.publish_pending({new.key: initial_view(new)})
 
@@ -215,7 +208,7 @@ class Engine:
         self._publish_queries()
         self.registries.reload(settings.registries)
         self._links_changed.set()
-        self._index.mark_namespace("")
+        self.index.mark_namespace("")
         if self.snapshots.current.synced:
             self._publish_objects()
 
@@ -230,25 +223,16 @@ class Engine:
         waiting = (reflector.name for reflector in self._reflectors if not reflector.answered.is_set())
         return tuple(dict.fromkeys(waiting))
 
-    def hpa(self, key: Key) -> Hpa | None:
-        """The HPA that a policy names; None if the policy is invalid or the HPA does not exist."""
-        link = self._index.link(key)
-        return link.hpa if link is not None else None
-
     def _wiring(self, policy: Policy) -> Wiring | None:
         key = Key(policy.namespace, policy.name)
-        hpa = self.hpa(key)
-        if hpa is None:
+        if (hpa := self.index.hpa(key)) is None:
             return None
-        return Wiring(policy=policy, hpa=hpa, neighbours=self.neighbours(key), has_tolerance=self.tolerance_seen())
-
-    def tolerance_seen(self) -> bool:
-        """Whether an HPA sets `tolerance`: then the cluster knows that field."""
-        return self._index.tolerances > 0
+        neighbours, has_tolerance = self.index.neighbours(key), self.index.tolerance_seen()
+        return Wiring(policy=policy, hpa=hpa, neighbours=neighbours, has_tolerance=has_tolerance)
 
     def stale(self, key: Key) -> str | None:
         """Why a policy (empty name: any of the namespace) may not be decided on: a watch is silent; None if it may.
 
         It costs next to nothing while no watch is silent.
         """
-        return self._freshness.policy(key.namespace, self._index.target(key))
+        return self.freshness.policy(key.namespace, self.index.target(key))

@@ -1,23 +1,19 @@
 """The server's process: the engine, and the API server that answers from its snapshots."""
 
-import asyncio
-from collections.abc import Mapping
-
 from adapter.apiserver.server import ApiServer
 from adapter.apiserver.upstream import Upstreams
-from adapter.engine import Engine
+from adapter.assembly import Process
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import Settings, needs_restart
-from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
 
-class ServerProcess:
+class ServerProcess(Process):
     """The engine and the API server that answers from its snapshots."""
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
-        self.engine = Engine(settings, session, metrics)
+        super().__init__(settings, session, metrics)
         self._started, self._latest = settings, settings
         self._scales = ScaleReader(session, metrics)
         self._upstreams = Upstreams(settings.upstreams, settings.prometheus.queries, metrics)
@@ -31,31 +27,26 @@ class ServerProcess:
             settings=settings.server,
             upstreams=self._upstreams,
         )
-        self.ready: Mapping[str, Check] = {**self._api.ready, "watches": self.engine.unready}
-        self.warnings: Mapping[str, Check] = {
+        self.tasks |= {"api": self._serve, "upstreams": self._upstreams.run}
+        self.ready |= self._api.ready
+        self.warnings |= {
             **self._api.warnings,
-            "watches": self.engine.warning,
-            "clock": session.clock_warning,
             "upstreams": self._upstreams.warning,
             "settings": self._restart_warning,
         }
 
-    async def run(self) -> None:
-        """Serve until cancelled."""
+    async def _serve(self) -> None:
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.engine.run(), name="engine")
-                tasks.create_task(self._api.run(), name="api")
-                tasks.create_task(self._upstreams.run(), name="upstreams")
+            await self._api.run()
         finally:
             await self._scales.close()
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings; those of the server itself need a restart, but for what it serves."""
+        super().apply_settings(settings)
         self._latest = settings
         served = {"external_metrics": settings.server.external_metrics}
         self._api.apply_settings(self._started.server.model_copy(update=served))
-        self.engine.apply_settings(settings)
         self._upstreams.apply_settings(settings.upstreams, settings.prometheus.queries)
 
     def _restart_warning(self) -> str | None:

@@ -130,7 +130,7 @@ class ObjectIndex:
     ) -> None:
         self.pods = PodIndex()
         self.policies: dict[Key, DecodedPolicy] = {}
-        self.tolerances = 0
+        self._tolerances = 0
         """HPAs that set a tolerance of their own."""
         self._mark = mark
         self._mark_soon = mark_soon or mark
@@ -159,7 +159,7 @@ class ObjectIndex:
         assert hpa is not None
         links = self._links[hpa.namespace]
         links.put_hpa(hpa.name, new)
-        self.tolerances += bool(new and new.sets_tolerance) - bool(old and old.sets_tolerance)
+        self._tolerances += bool(new and new.sets_tolerance) - bool(old and old.sets_tolerance)
         policies = tuple(links.policies_of_hpa(hpa.name))
         if old is None or new is None or old.target != new.target:
             self._relink(hpa.namespace, policies)
@@ -206,6 +206,14 @@ class ObjectIndex:
     def target(self, key: Key) -> TargetRef | None:
         """The target of a policy, None where it has no HPA."""
         return link.ref if (link := self.link(key)) is not None else None
+
+    def hpa(self, key: Key) -> Hpa | None:
+        """The HPA that a policy names; None if the policy is invalid or the HPA does not exist."""
+        return link.hpa if (link := self.link(key)) is not None else None
+
+    def tolerance_seen(self) -> bool:
+        """Whether an HPA sets `tolerance`: then the cluster knows that field."""
+        return self._tolerances > 0
 
     def mark_namespace(self, namespace: str) -> None:
         """Mark the policies of a namespace, all policies where it is empty."""

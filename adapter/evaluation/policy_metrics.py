@@ -32,9 +32,9 @@ def policy_rows(
         row = PolicyRow(
             namespace=view.policy.namespace,
             policy=view.policy.name,
-            current=None if view.scale is None else float(view.scale.replicas),
-            minimum=None if view.bounds is None else float(view.bounds.minimum),
-            maximum=None if view.bounds is None else float(view.bounds.maximum),
+            current=None if view.scale is None else view.scale.replicas,
+            minimum=None if view.bounds is None else view.bounds.minimum,
+            maximum=None if view.bounds is None else view.bounds.maximum,
             mode=view.policy.mode_at(now) if view.policy.metrics else "",
             conditions=conditions,
         )
@@ -46,15 +46,15 @@ def policy_rows(
         yield replace(
             row,
             metrics=tuple(_metric(metric, now) for metric in assessment.metrics),
-            desired=None if decision.desired is None else float(decision.desired),
-            lower=None if decision.lower_bound is None else float(decision.lower_bound),
-            upper=None if decision.upper_bound is None else float(decision.upper_bound),
-            suppressed=None if view.bounds.tolerance is None else float(decision.suppressed),
+            desired=decision.desired,
+            lower=decision.lower_bound,
+            upper=decision.upper_bound,
+            suppressed=None if view.bounds.tolerance is None else decision.suppressed,
             decision_age=max(0.0, now - assessment.at),
             verdict=decision.verdict.value,
             held_by=decision.held_by.value if decision.held_by else "",
             error=view.reason_of_error if decision.error else "",
-            pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
+            pods={state.value: assessment.counts.get(state, 0) for state in PodState},
             conditions={**conditions, **_conditions(assessment)},
         )
 

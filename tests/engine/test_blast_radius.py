@@ -88,15 +88,15 @@ async def test_a_refused_namespace_does_not_affect_another(
         async with running(stand):
             await stand.until_answered(shop)
             await stand.until_refused(cart, "pods in namespace cart have not been listed yet")
-            assert stand.engine.unready() is None
+            assert stand.engine.freshness.unready() is None
             stand.cluster.mend()
             await stand.until_answered()
             stand.cluster.break_watches(stand.cluster.refused, "horizontalpodautoscalers in shop")
             await stand.until_refused(shop, "the watch of horizontalpodautoscalers in namespace shop")
             await stand.until_answered(cart)
-            assert stand.engine.unready() is None
+            assert stand.engine.freshness.unready() is None
             assert stand.silent("horizontalpodautoscalers") == 1
             stand.cluster.break_watches(stand.cluster.refused, "pods in cart")
             await stand.until_refused(cart)
-            assert stand.engine.unready() is None
-            assert "namespace" in (stand.engine.warning() or "")
+            assert stand.engine.freshness.unready() is None
+            assert "namespace" in (stand.engine.freshness.warning() or "")

@@ -96,12 +96,12 @@ async def test_what_was_never_read_is_the_reason_in_answers_and_readiness_until_
         getattr(stand.cluster, how).add(what)
         async with running(stand):
             await stand.until_refused(["thing"] if unready is None else ["web", "thing"], says)
-            assert (stand.engine.unready() is None) is (unready is None)
-            assert (unready or "") in (stand.engine.unready() or "")
+            assert (stand.engine.freshness.unready() is None) is (unready is None)
+            assert (unready or "") in (stand.engine.freshness.unready() or "")
             if unready is None:
                 await stand.until_answered(["web"])
             if how == "muted":
                 assert not stand.engine.snapshots.current.synced
             stand.cluster.mend()
             await stand.until_answered()
-            assert stand.engine.unready() is None
+            assert stand.engine.freshness.unready() is None
