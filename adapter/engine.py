@@ -54,9 +54,7 @@ class Engine:
         """Set once every listed policy was evaluated for the first time."""
         self.queue = DelayQueue[Key](asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
-        self.index = index = ObjectIndex(
-            self.queue.add, self._links_changed.set, partial(self.queue.add, expedited=True)
-        )
+        self.index = index = ObjectIndex(self.queue.add, self._links_changed.set)
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self.index.endpoint_changed)
         silence = settings.kubernetes.watch_silence_seconds
@@ -69,7 +67,7 @@ class Engine:
             session,
             self.index.namespaces_with_resources,
             settings.resource_metrics,
-            lambda namespace: index.source_changed(Need("resources", namespace)),
+            lambda namespace: index.mark_users(Need("resources", namespace)),
             metrics,
         )
         self._prometheus = Prometheus(
@@ -81,7 +79,7 @@ class Engine:
             metrics=metrics,
         )
         self.registries = RegistryManager(
-            settings.registries, lambda key: index.source_changed(Need("service", key)), session.now, metrics
+            settings.registries, lambda key: index.mark_users(Need("service", key)), session.now, metrics
         )
         inputs = Inputs(
             self._targets, self.freshness, self._endpoints, self._resource_metrics, self._prometheus, self.registries
@@ -192,7 +190,7 @@ class Engine:
     def _queries_changed(self, users: Iterable[WorkloadQuery]) -> None:
         """Prometheus answered: evaluate the policies that use the query, and publish the named queries."""
         for user in users:
-            self.index.source_changed(Need("workload", Key(user.namespace, user.workload)))
+            self.index.mark_users(Need("workload", Key(user.namespace, user.workload)))
         self._publish_queries()
 
     def _policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:

@@ -19,20 +19,7 @@ from adapter.telemetry.metrics import Metrics
 CHECK_SECONDS = 0.25
 
 POLICIES_NAME = "watermarkpolicies"
-MANIFEST = "manifests/base/rbac.yaml"
-GRANTED = frozenset(
-    {
-        "pods",
-        "endpointslices",
-        "horizontalpodautoscalers",
-        POLICIES_NAME,
-        "deployments.apps",
-        "statefulsets.apps",
-        "replicasets.apps",
-        "replicationcontrollers",
-    }
-)
-"""The resources that ClusterRole effective-load-server allows to list and watch."""
+_ROLE = "ClusterRole effective-load-server (manifests/base/rbac.yaml) has the adapter's own rights"
 
 
 class KindKey(NamedTuple):
@@ -56,9 +43,7 @@ def silence_of(watch: Reflector[Any]) -> str | None:
     cause, where = "", f" in namespace {watch.namespace}" if watch.namespace else ""
     match watch.trouble:
         case Forbidden(message=message):
-            remedy = f"let the service account list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
-            if watch.name in GRANTED:
-                remedy = f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
+            remedy = f"let the service account list and watch {watch.name}{where}; {_ROLE}"
             cause = f": {message.rstrip('.')}; {remedy}"
         case NotFound() if watch.name == POLICIES_NAME:
             cause = ": the API server does not serve them; apply manifests/crd"

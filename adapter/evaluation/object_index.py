@@ -118,22 +118,16 @@ class Need(NamedTuple):
 class ObjectIndex:
     """Policies, HPAs and pods, and the links between them.
 
-    `mark` is called for each policy that a change affects, `mark_soon` where a source or a kind of target changed.
+    `mark` is called for each policy that a change affects,
     `on_links` is called when the targets, samples or queries that policies need may have changed.
     """
 
-    def __init__(
-        self,
-        mark: Callable[[Key], None],
-        on_links: Callable[[], None],
-        mark_soon: Callable[[Key], None] | None = None,
-    ) -> None:
+    def __init__(self, mark: Callable[[Key], None], on_links: Callable[[], None]) -> None:
         self.pods = PodIndex()
         self.policies: dict[Key, DecodedPolicy] = {}
         self._tolerances = 0
         """HPAs that set a tolerance of their own."""
         self._mark = mark
-        self._mark_soon = mark_soon or mark
         self._on_links = on_links
         self._links: dict[str, Links] = defaultdict(Links)
         self._needs: dict[Key, frozenset[Need]] = {}
@@ -184,13 +178,12 @@ class ObjectIndex:
 
     def _mark_users_of(self, pod: Pod) -> None:
         for need in (Need("any pod", pod.namespace), *(Need("workload", owner) for owner in owners(pod))):
-            for key in tuple(self._users.get(need, ())):
-                self._mark(key)
+            self.mark_users(need)
 
-    def source_changed(self, need: Need) -> None:
-        """New samples or a new instance list, or a new error of their source."""
+    def mark_users(self, need: Need) -> None:
+        """Mark the policies that need this: samples, an instance list, or the error of their source."""
         for key in tuple(self._users.get(need, ())):
-            self._mark_soon(key)
+            self._mark(key)
 
     def target_changed(self, ref: TargetRef) -> None:
         """A scale target was added, changed or deleted."""
@@ -225,7 +218,7 @@ class ObjectIndex:
         """Mark the policies whose targets are of this kind."""
         for ref in self._needed(TargetRef):
             if (ref.api_version, ref.kind) == (api_version, kind):
-                self.source_changed(Need("target", ref))
+                self.mark_users(Need("target", ref))
 
     def kinds(self) -> set[tuple[str, str]]:
         """API version and kind of all targets of policies."""

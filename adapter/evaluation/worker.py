@@ -64,7 +64,7 @@ class Worker:
                 if assessment is not None and assessment.stale_at is not None:
                     # No event announces that a sample becomes too old.
                     seconds = min(seconds, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
-                self._queue.add_after(key, seconds)
+                self._queue.add(key, seconds)
 
     async def _evaluate_safely(self, key: Key, ready: dict[Key, PolicyView | None]) -> PolicyView | None:
         """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on.

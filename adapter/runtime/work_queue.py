@@ -11,8 +11,6 @@ from adapter.runtime.concurrency import wait_for_event
 
 SPACING_SECONDS = 0.5
 """The least time between two evaluations of one policy."""
-EXPEDITED_SPACING_SECONDS = 0.05
-"""The same for changes that must not wait; long enough to merge a burst into one evaluation."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -76,16 +74,12 @@ class DelayQueue(Generic[K]):
         self._order = itertools.count()
         self._changed = asyncio.Event()
 
-    def add(self, key: K, *, expedited: bool = False) -> None:
-        """Queue the key for now, or for the end of its spacing since the last pop."""
-        self._add_at(key, self._clock(), EXPEDITED_SPACING_SECONDS if expedited else self._spacing)
+    def add(self, key: K, after: float = 0.0) -> None:
+        """Queue the key for `after` seconds from now, but not before the end of its spacing since the last pop.
 
-    def add_after(self, key: K, seconds: float) -> None:
-        """Queue the key for `seconds` from now; an earlier time that it is queued for already stays."""
-        self._add_at(key, self._clock() + seconds, self._spacing)
-
-    def _add_at(self, key: K, at: float, spacing: float) -> None:
-        due_at = max(at, self._popped_at.get(key, -math.inf) + spacing)
+        An earlier time that it is queued for already stays.
+        """
+        due_at = max(self._clock() + after, self._popped_at.get(key, -math.inf) + self._spacing)
         if due_at < self._queued.get(key, math.inf):
             self._queued[key] = due_at
             heapq.heappush(self._heap, (due_at, next(self._order), key))

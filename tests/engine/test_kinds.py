@@ -79,7 +79,7 @@ async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(monkeyp
             "refused",
             "pods",
             "pods have not been listed yet: pods is forbidden",
-            "bind ClusterRole effective-load-server",
+            "ClusterRole effective-load-server",
         ),
         (
             "muted",

@@ -20,17 +20,15 @@ class Told:
 
     def __init__(self) -> None:
         self.marked: list[Key] = []
-        self.soon: list[Key] = []
         self.links = 0
-        self.world = ObjectIndex(self.marked.append, self._linked, self.soon.append)
+        self.world = ObjectIndex(self.marked.append, self._linked)
 
     def _linked(self) -> None:
         self.links += 1
 
     def since(self) -> set[Key]:
-        found = {*self.marked, *self.soon}
+        found = set(self.marked)
         self.marked.clear()
-        self.soon.clear()
         return found
 
 
@@ -96,10 +94,10 @@ class TestMarks:
             ("pod_changed", (None, pod("lone", owner=None)), set()),
             ("endpoint_changed", ("shop", "web-9"), {KEY}),
             ("endpoint_changed", ("shop", "nobody"), set()),
-            ("source_changed", (Need("resources", "shop"),), {KEY}),
-            ("source_changed", (Need("resources", "elsewhere"),), set()),
-            ("source_changed", (Need("workload", Key("shop", "web")),), {KEY}),
-            ("source_changed", (Need("workload", Key("shop", "other")),), set()),
+            ("mark_users", (Need("resources", "shop"),), {KEY}),
+            ("mark_users", (Need("resources", "elsewhere"),), set()),
+            ("mark_users", (Need("workload", Key("shop", "web")),), {KEY}),
+            ("mark_users", (Need("workload", Key("shop", "other")),), set()),
             ("target_changed", (REF,), {KEY}),
             ("target_changed", (TargetRef("shop", "apps/v1", "StatefulSet", "web"),), set()),
             ("mark_kind", ("apps/v1", "Deployment"), {KEY, CART}),
@@ -125,11 +123,11 @@ class TestMarks:
         told.world.pod_changed(None, pod("lone", owner=None))
         assert told.since() == {KEY}
 
-    def test_a_changed_roster_marks_its_policies_soon_and_no_others(self, told: Told) -> None:
+    def test_a_changed_roster_marks_its_policies_and_no_others(self, told: Told) -> None:
         told.world.policy_changed(None, entry("other", registry=REGISTRY))
         told.since()
-        told.world.source_changed(Need("service", ServiceKey(REGISTRY.name, REGISTRY.service)))
-        assert (told.marked, told.soon) == ([], [Key("shop", "other")])
+        told.world.mark_users(Need("service", ServiceKey(REGISTRY.name, REGISTRY.service)))
+        assert told.since() == {Key("shop", "other")}
 
     def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
         told.world.policy_changed(entry(), None)

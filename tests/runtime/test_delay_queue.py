@@ -35,8 +35,8 @@ def test_keys_are_due_at_once_in_the_order_of_adding(queue: DelayQueue) -> None:
 
 
 def test_delayed_key_is_due_then_or_at_an_earlier_time(clock: Clock, queue: DelayQueue) -> None:
-    queue.add_after(A, 30)
-    queue.add_after(B, 30)
+    queue.add(A, 30)
+    queue.add(B, 30)
     queue.add(A)
     assert popped(queue) == [A]
     clock.now += 29.9
@@ -55,40 +55,16 @@ def test_key_is_popped_at_most_once_in_half_a_second(clock: Clock, queue: DelayQ
     assert queue.pop() == A
 
 
-def test_expedited_key_replaces_its_later_time(clock: Clock, queue: DelayQueue) -> None:
-    add_again(queue)
-    queue.add(A, expedited=True)
-    clock.now += 0.05
-    assert queue.pop() == A
-    clock.now += 0.5
-    assert queue.pop() is None
-
-
-def test_burst_of_expedited_additions_is_one_pop(clock: Clock, queue: DelayQueue) -> None:
-    queue.add(A, expedited=True)
-    queue.pop()
-    for _ in range(3):
-        queue.add(A, expedited=True)
-    clock.now += 0.04
-    assert queue.pop() is None
-    clock.now += 0.01
-    assert popped(queue) == [A]
-
-
 class TestWait:
     """In the loop's own time."""
 
-    @pytest.mark.parametrize("expedited", [False, True])
-    async def test_wait_returns_when_a_key_is_added_or_due(self, *, expedited: bool) -> None:
-        queue = DelayQueue(asyncio.get_running_loop().time, spacing=60)
-        if expedited:
-            add_again(queue)
+    async def test_wait_returns_when_a_key_is_added(self) -> None:
+        queue = DelayQueue(asyncio.get_running_loop().time)
         waiting = asyncio.create_task(queue.wait())
         await asyncio.sleep(0)
         assert not waiting.done()
-        queue.add(A, expedited=expedited)
+        queue.add(A)
         await asyncio.wait_for(waiting, 5)
-        await asyncio.wait_for(queue.wait(), 5)
         assert queue.pop() == A
 
     async def test_wait_returns_when_a_key_becomes_due(self) -> None:
@@ -99,7 +75,7 @@ class TestWait:
 
     async def test_wait_can_be_cancelled_while_a_key_is_added(self) -> None:
         queue = DelayQueue(asyncio.get_running_loop().time)
-        queue.add_after(B, 60)
+        queue.add(B, 60)
 
         async def work() -> None:
             while True:
