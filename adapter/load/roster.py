@@ -27,18 +27,21 @@ class Instance:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Roster:
-    """A registry's complete answer for one service at `at` (seconds); `valid` is False where it was no usable answer.
+    """A registry's complete answer for one service, read or confirmed at `at` (seconds).
 
-    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered. `error`:
-    why the latest answer is not valid; if `valid` is True, the instances are those of the last valid one.
-    `absence_counts`: False where the registry lists only pods that are out; then one that it does not list is serving.
+    `valid` is False where it was no usable answer. `protected`: the registry currently reports unhealthy instances as
+    healthy, so health is not considered. `error`: why the latest answer is not valid; if `valid` is True, the instances
+    are those of the last valid one. `absence_counts`: False where the registry lists only pods that are out; then one
+    that it does not list is serving. `unreadable`: a sentence for each registration that is not understood, and
+    therefore not among the instances.
     """
 
-    at: float
+    instances: tuple[Instance, ...] = ()
+    at: float = 0.0
     valid: bool = True
     protected: bool = False
     error: str | None = None
     absence_counts: bool = True
-    instances: tuple[Instance, ...] = ()
+    unreadable: tuple[str, ...] = ()

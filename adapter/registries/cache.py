@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
-from adapter.registries.source import Answer, ServiceKey, UnreadableRegistrations
+from adapter.registries.source import ServiceKey, UnreadableRegistrations
 from adapter.runtime.source_errors import NotAuthenticated, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
@@ -45,12 +46,6 @@ def trouble(error: SourceError, settings: Registry) -> Trouble:
     return Trouble(error.reason, f"{error} (settings: {keys})" if keys else str(error), error.public)
 
 
-class _Listed(NamedTuple):
-    answer: Answer
-    at: float
-    """When it was read or confirmed last (epoch seconds)."""
-
-
 class InstanceCache:
     """The instance lists of one registry. `clock` gives epoch seconds.
 
@@ -64,7 +59,7 @@ class InstanceCache:
         self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
-        self._listed: dict[ServiceKey, _Listed] = {}
+        self._listed: dict[ServiceKey, Roster] = {}
         self._troubles: dict[ServiceKey, Trouble] = {}
         self._is_up: bool | None = None
 
@@ -84,26 +79,26 @@ class InstanceCache:
         error = current.public if current is not None else None
         if listed is None:
             return None if error is None else Roster(at=self._clock(), valid=False, error=error)
-        return listed.answer.roster(listed.at, error)
+        return listed if error is None else replace(listed, error=error)
 
     def trouble(self, key: ServiceKey) -> Trouble | None:
         """Why the last question about a service has no valid answer, or one without all registrations; else None."""
         listed = self._listed.get(key)
-        if key not in self._troubles and listed is not None and listed.answer.unreadable:
-            return trouble(UnreadableRegistrations(listed.answer.unreadable), self.settings)
+        if key not in self._troubles and listed is not None and listed.unreadable:
+            return trouble(UnreadableRegistrations(listed.unreadable), self.settings)
         return self._troubles.get(key)
 
-    def put(self, key: ServiceKey, answer: Answer) -> None:
+    def put(self, key: ServiceKey, answer: Roster) -> None:
         """Record an answer that came now, or a confirmation of the last one. Ignored if nobody follows the service."""
         if key not in self.keys:
             return
         before = self._listed.get(key)
-        self._listed[key] = _Listed(answer, self._clock())
+        listed = self._listed[key] = replace(answer, at=self._clock())
         recovered = self._troubles.pop(key, None)
         self._set_up(True)
         if recovered is not None and all(each.public != recovered.public for each in self._troubles.values()):
             _log.info("registry_recovered", registry=self.settings.name, service=str(key), was=recovered.public)
-        changed = before is None or (before.answer is not answer and before.answer != answer)
+        changed = before is None or replace(before, at=listed.at) != listed
         if changed and before is not None:
             self._metrics.registry_changes.labels(registry=self.settings.name).inc()
         if changed or recovered is not None:
@@ -136,7 +131,7 @@ class InstanceCache:
                 group=key.group,
                 service=key.service,
                 age=now - listed.at if listed else None,
-                instances=count_states(listed.answer.instances) if listed else {},
+                instances=count_states(listed.instances) if listed else {},
             )
 
     def _set_up(self, is_up: bool) -> None:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Servers, digest, path_segment, refusal
-from adapter.registries.source import Answer, ServiceKey, decoded
+from adapter.registries.source import ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongAnswer
@@ -93,7 +93,7 @@ class _Last(NamedTuple):
     at: int = 0
     waited: str = ""
     listed: str = ""
-    answer: Answer = Answer(())
+    answer: Roster = Roster(())
     until: float = 0.0
 
 
@@ -105,7 +105,7 @@ class ConsulSource:
         self._servers = Servers(settings, at_once=0)  # one connection for each service
         self._list_slots = asyncio.Semaphore(AT_ONCE)
 
-    async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+    async def instances(self, key: ServiceKey) -> AsyncGenerator[Roster, None]:
         """The instance lists of a service, after each change and after each wait without one. Raises SourceError."""
         if key.group:
             raise SourceError(f"Consul has no groups; take group {key.group!r} out of the policy")
@@ -195,10 +195,10 @@ def _refused(reply: Reply) -> SourceError:
     return error
 
 
-def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Answer:
+def read_entries(body: bytes, pod_name_key: str, warning_is_out: bool) -> Roster:
     """The instances of an answer of the health endpoint. Raises WrongAnswer."""
     entries = decoded(_ENTRIES, body, "not an answer of Consul's health endpoint")
-    return Answer(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
+    return Roster(tuple(each for entry in entries for each in _instances(entry, pod_name_key, warning_is_out)))
 
 
 def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, digest, path_segment
-from adapter.registries.source import Answer, ServiceKey, decoded
+from adapter.registries.source import ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import (
@@ -91,7 +91,7 @@ class EurekaSource(PolledSource[EurekaRegistry]):
         return Polled(read_application(reply.body, name, self.settings.pod_name_key), found) if found != tag else None
 
 
-def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
+def read_application(body: bytes, name: str, pod_name_key: str) -> Roster:
     """The instances of this application, by id. Raises WrongAnswer."""
     application = decoded(_DOCUMENT, body, "not the JSON of Eureka; check the address").application
     if application.name.upper() != name.upper():
@@ -99,7 +99,7 @@ def read_application(body: bytes, name: str, pod_name_key: str) -> Answer:
     listed = application.instance or []
     infos = listed if isinstance(listed, list) else [listed]
     infos = sorted(infos, key=lambda each: each.instance_id or each.host_name or "")
-    return Answer(tuple(_instance(info, pod_name_key) for info in infos))
+    return Roster(tuple(_instance(info, pod_name_key) for info in infos))
 
 
 def _instance(info: _Info, pod_name_key: str) -> Instance:

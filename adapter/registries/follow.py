@@ -6,19 +6,32 @@ nothing: it is asked again with a back-off of its own, of at most 30 s.
 
 import asyncio
 import contextlib
-import importlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import structlog
 
 from adapter.load.roster import Roster
 from adapter.registries.cache import InstanceCache, OnChange
+from adapter.registries.consul import ConsulSource
+from adapter.registries.eureka import EurekaSource
+from adapter.registries.http import HttpSource
+from adapter.registries.nacos import NacosSource
+from adapter.registries.polaris import PolarisSource
 from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
-from adapter.registries.source import Answer, Claim, ServiceKey, Source
+from adapter.registries.source import Claim, ServiceKey, Source
+from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.runtime.backoff import LONGEST_SECONDS, Backoff
 from adapter.runtime.source_errors import SourceError
-from adapter.settings.registries import Registry
+from adapter.settings.registries import (
+    ConsulRegistry,
+    EurekaRegistry,
+    HttpRegistry,
+    NacosRegistry,
+    PolarisRegistry,
+    Registry,
+    ZooKeeperRegistry,
+)
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import RegistryRow
 
@@ -77,16 +90,6 @@ def own_fault(error: Exception) -> SourceError:
     return SourceError(f"the adapter's own fault: {error!r}", public="the adapter's own fault")
 
 
-class _Connection(NamedTuple):
-    settings: Registry
-    follower: Follower
-
-    def fits(self, settings: Registry | None) -> bool:
-        """Whether the connection can stay under these settings: rules about policies do not concern it."""
-        rules = {"allow": (), "services_per_namespace": 0}
-        return settings is not None and settings.model_copy(update=rules) == self.settings.model_copy(update=rules)
-
-
 class RegistryManager:
     """All registries of the settings: one source each, shared by all policies, replaced when its settings change.
 
@@ -108,7 +111,7 @@ class RegistryManager:
         self._metrics = metrics
         self._claims: tuple[Claim, ...] = ()
         self._choice = ServiceChoice({}, frozenset())
-        self._connections: dict[str, _Connection] = {}
+        self._followers: dict[str, Follower] = {}
         self._changed = asyncio.Event()
         self.reload(registries)
 
@@ -136,8 +139,8 @@ class RegistryManager:
 
     def instances(self, key: ServiceKey) -> Roster | None:
         """The registry's latest instance list of a service; None before the first answer or error."""
-        connection = self._connections.get(key.registry)
-        return connection.follower.cache.instances(key) if connection is not None else None
+        follower = self._followers.get(key.registry)
+        return follower.cache.instances(key) if follower is not None else None
 
     def refusal(self, key: ServiceKey, namespace: str) -> str:
         """Why a policy of this namespace may not name this service; empty if it may."""
@@ -149,69 +152,42 @@ class RegistryManager:
 
     def rows(self) -> Iterator[RegistryRow]:
         """The metrics' rows of all followed services."""
-        for _, connection in sorted(self._connections.items()):
-            yield from connection.follower.cache.rows()
+        for _, follower in sorted(self._followers.items()):
+            yield from follower.cache.rows()
 
     async def run(self) -> None:
-        """Keep the desired connections until cancelled."""
+        """Keep the desired followers until cancelled."""
         try:
             while True:
                 self._changed.clear()
-                for name, connection in list(self._connections.items()):
-                    if name not in self._choice.followed or not connection.fits(self._settings.get(name)):
-                        del self._connections[name]
-                        await connection.follower.close()
+                for name, follower in list(self._followers.items()):
+                    if name not in self._choice.followed or follower.cache.settings != self._settings.get(name):
+                        del self._followers[name]
+                        await follower.close()
                 for name, keys in self._choice.followed.items():  # read after the awaits above
-                    if name not in self._connections:
+                    if name not in self._followers:
                         settings = self._settings[name]
                         _log.info("registry_followed", registry=name, type=settings.type)
                         cache = InstanceCache(settings, self._on_change, self._clock, self._metrics)
-                        self._connections[name] = _Connection(settings, Follower(self._open(settings), cache))
-                    self._connections[name].follower.follow(keys)
+                        self._followers[name] = Follower(self._open(settings), cache)
+                    self._followers[name].follow(keys)
                 await self._changed.wait()
         finally:
-            for connection in self._connections.values():
-                await connection.follower.close()
-            self._connections.clear()
+            for follower in self._followers.values():
+                await follower.close()
+            self._followers.clear()
 
 
-_SOURCES = {
-    "HTTP": ("http", "HttpSource"),
-    "Polaris": ("polaris", "PolarisSource"),
-    "Eureka": ("eureka", "EurekaSource"),
-    "Consul": ("consul", "ConsulSource"),
-    "Nacos": ("nacos", "NacosSource"),
-    "ZooKeeper": ("zookeeper.source", "ZooKeeperSource"),
+_SOURCES: Mapping[type[Registry], Callable[[Any], Source]] = {
+    HttpRegistry: HttpSource,
+    PolarisRegistry: PolarisSource,
+    EurekaRegistry: EurekaSource,
+    ConsulRegistry: ConsulSource,
+    NacosRegistry: NacosSource,
+    ZooKeeperRegistry: ZooKeeperSource,
 }
-"""Module and class of each type's source; imported when first needed, because some need an extra."""
 
 
 def open_source(settings: Registry) -> Source:
-    """The source of a registry; one that fails for each service if its extra is not installed."""
-    module, name = _SOURCES[settings.type]
-    try:
-        opener: Callable[[Registry], Source] = getattr(importlib.import_module(f"adapter.registries.{module}"), name)
-    except ImportError as error:
-        extra = settings.type.lower()
-        sentence = (
-            f"needs the extra {extra}, which is not installed ({error}): name it in EXTRAS when the image is built, or "
-            f"install effective-load[{extra}]"
-        )
-        return _Missing(SourceError(sentence, public=sentence))
-    return opener(settings)
-
-
-class _Missing:
-    """Stands in for a source whose extra is not installed."""
-
-    def __init__(self, error: SourceError) -> None:
-        self._error = error
-
-    async def instances(self, _key: ServiceKey) -> AsyncGenerator[Answer, None]:
-        answers: tuple[Answer, ...] = ()
-        for answer in answers:
-            yield answer
-        raise self._error
-
-    async def close(self) -> None:
-        pass
+    """The source of a registry."""
+    return _SOURCES[type(settings)](settings)

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, refusal
-from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
+from adapter.registries.source import PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import UnknownService, WrongAnswer
 from adapter.settings.registries import HttpRegistry
@@ -69,7 +69,7 @@ class HttpSource(PolledSource[HttpRegistry]):
         return Polled(read_document(reply.body, key.service), found)
 
 
-def read_document(body: bytes, service: str) -> Answer:
+def read_document(body: bytes, service: str) -> Roster:
     """The answer of a document about this service. Raises WrongAnswer that names the fault and its place."""
     document = decoded(_DOCUMENT, body, "the document does not follow docs/registries-http.md")
     if not document.service:
@@ -81,7 +81,7 @@ def read_document(body: bytes, service: str) -> Answer:
     instances = [_instance(pod, f"the document's instances[{place}]") for place, pod in enumerate(document.instances)]
     # Sorted, so that a list in another order is no change.
     instances.sort(key=lambda each: (each.ip, each.port or 0, each.pod_name, each.pod_uid))
-    return Answer(tuple(instances), absence_counts=False)
+    return Roster(tuple(instances), absence_counts=False)
 
 
 def _instance(pod: _StatedPod, place: str) -> Instance:

@@ -63,7 +63,7 @@ def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name:
 class Endpoints:
     """The copies of every pod in all slices, kept up to date by `change`.
 
-    `on_change` is called with namespace and name of each pod whose serving state changed, after the change.
+    `on_change` is called with namespace and name of each pod whose copies changed, after the change.
     """
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
@@ -83,20 +83,11 @@ class Endpoints:
             copies = tuple(copy for copy in listed if copy.slice_name != current.name) + after.get(name, ())
             if copies:
                 self.pods[current.namespace, name] = copies
-            if _serving_by_uid(listed) != _serving_by_uid(copies):
-                self._on_change(current.namespace, name)
+            self._on_change(current.namespace, name)
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
         return _any_serving(self.pods.get((namespace, pod_name), ()), pod_uid)
-
-
-def _serving_by_uid(copies: Iterable[_Copy]) -> dict[str, bool]:
-    """Whether a copy serves, by UID of the pods that had the name."""
-    serving: dict[str, bool] = {}
-    for copy in copies:
-        serving[copy.uid] = serving.get(copy.uid, False) or copy.serving
-    return serving
 
 
 def _any_serving(copies: Iterable[_Copy], uid: str) -> bool | None:

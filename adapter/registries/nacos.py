@@ -18,9 +18,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, Servers, digest, read_secret, refusal
-from adapter.registries.source import Answer, PartialAnswer, ServiceKey, decoded
+from adapter.registries.source import PartialAnswer, ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, WrongAnswer
@@ -43,16 +43,8 @@ _READ_AT = re.compile(rb'"lastRefTime": ?\d+')
 """The time of an answer of CLIENT_1, without which unchanged lists are equal."""
 
 
-class Credentials(NamedTuple):
-    """The parameters and headers that authenticate one request."""
-
-    params: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
-
-    @classmethod
-    def of_token(cls, token: str) -> "Credentials":
-        """A token is sent in two headers, because some versions read only one of them."""
-        return cls(headers={"accessToken": token, "Authorization": f"Bearer {token}"})
+Credentials = Mapping[str, Mapping[str, str]]
+"""The parameters and headers that authenticate one request."""
 
 
 class NacosService(NamedTuple):
@@ -181,7 +173,7 @@ class NacosSource(PolledSource[NacosRegistry]):
         # Sorted, because some servers change the order with every answer.
         selected.sort(key=attrgetter("ip", "port", "cluster_name"))
         instances = tuple(instance_of(host, self.settings.pod_name_key) for host in selected)
-        return Polled(Answer(instances, protected=any(protected for _, protected in lists)), found)
+        return Polled(Roster(instances, protected=any(protected for _, protected in lists)), found)
 
     async def _list(
         self, server: str, service: NacosService, credentials: Credentials, cluster: str = ""
@@ -204,8 +196,8 @@ class NacosSource(PolledSource[NacosRegistry]):
         raise WrongAnswer(f"it has no {paths}; {'set `admin: false`, or: ' if self.settings.admin else ''}{advice}")
 
     async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
-        params = {**params, **credentials.params}
-        return await self.servers.send("GET", server, path, params=params, headers=credentials.headers)
+        params = {**params, **credentials.get("params", {})}
+        return await self.servers.send("GET", server, path, params=params, headers=credentials.get("headers"))
 
     def _refused(self, reply: Reply, path: str) -> SourceError:
         error, advice = refusal(reply), "give its user the right to read this service"
@@ -298,16 +290,16 @@ class Login:
         if self._settings.access_key_file:
             access_key = await read_secret(self._settings.access_key_file)
             key = await read_secret(self._settings.secret_key_file)
-            return await request(Credentials(signature(access_key, key, grouped_name, time.time())))
+            return await request({"params": signature(access_key, key, grouped_name, time.time())})
         if not self._settings.username:
-            return await request(Credentials())
+            return await request({})
         token = self._token or await self._renewed(server, "")
         try:
-            return await request(Credentials.of_token(token))
+            return await request(_of_token(token))
         except (NotAuthenticated, NotAllowed):
             if (newer := await self._renewed(server, token)) == token:
                 raise
-        return await request(Credentials.of_token(newer))
+        return await request(_of_token(newer))
 
     async def _renewed(self, server: str, refused: str) -> str:
         """A newer token than the refused one, or that one if it is young. Raises SourceError."""
@@ -345,6 +337,11 @@ class Login:
         if not token:
             raise WrongAnswer("login: no token in the answer; leave `username` empty for this server")
         return token
+
+
+def _of_token(token: str) -> Credentials:
+    """A token is sent in two headers, because some versions read only one of them."""
+    return {"headers": {"accessToken": token, "Authorization": f"Bearer {token}"}}
 
 
 def signature(access_key: str, secret_key: str, grouped_name: str, at: float) -> dict[str, str]:

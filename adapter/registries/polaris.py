@@ -5,9 +5,9 @@
 
 import msgspec
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, refusal
-from adapter.registries.source import Answer, ServiceKey
+from adapter.registries.source import ServiceKey
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import (
@@ -89,7 +89,7 @@ def read_answer(reply: Reply, service: str, namespace: str, pod_name_key: str) -
         raise _refused(answer)
     # Polaris lists them in any order.
     listed = sorted(answer.instances, key=lambda each: (each.host, each.port or 0))
-    return Polled(Answer(tuple(_instance(each, pod_name_key) for each in listed)), answer.service.revision or "")
+    return Polled(Roster(tuple(_instance(each, pod_name_key) for each in listed)), answer.service.revision or "")
 
 
 def _instance(listed: _Instance, pod_name_key: str) -> Instance:

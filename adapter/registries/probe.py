@@ -72,7 +72,5 @@ async def _first_answer(
         return trouble(error, settings)
     except Exception as error:  # noqa: BLE001  a fault of this program is a finding, too
         return trouble(own_fault(error), settings)
-    found = answer.roster(clock())
-    if answer.unreadable:
-        return replace(found, error=trouble(UnreadableRegistrations(answer.unreadable), settings).sentence)
-    return found
+    unreadable = answer.unreadable and trouble(UnreadableRegistrations(answer.unreadable), settings).sentence
+    return replace(answer, at=clock(), error=unreadable or None)

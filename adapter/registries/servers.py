@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from adapter.registries.source import Answer, ServiceKey
+from adapter.load.roster import Roster
+from adapter.registries.source import ServiceKey
 from adapter.runtime.http import MIB, Client, Reply, secret
 from adapter.runtime.source_errors import (
     NotAllowed,
@@ -122,7 +123,7 @@ class Polled(NamedTuple):
     An empty tag: the next answer must be whole, too.
     """
 
-    answer: Answer
+    answer: Roster
     tag: str = ""
 
 
@@ -133,7 +134,7 @@ class PolledSource(ABC, Generic[Settings]):
         self.settings = settings
         self.servers = Servers(settings)
 
-    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+    def instances(self, key: ServiceKey) -> AsyncGenerator[Roster, None]:
         """The instance lists of a service. Raises SourceError."""
         ask = self.servers.ask
         return poll(self.settings.interval_seconds, lambda tag: ask(lambda server: self.read(server, key, tag)))
@@ -152,14 +153,14 @@ class PolledSource(ABC, Generic[Settings]):
 
 async def poll(
     interval: float, ask: Callable[[str], Awaitable[Polled | None]], *, tag_seconds: float = TAG_SECONDS
-) -> AsyncGenerator[Answer, None]:
+) -> AsyncGenerator[Roster, None]:
     """Ask once in `interval` seconds, and yield the answer each time.
 
     `ask` gets the tag of the last whole answer, empty if the answer must be whole. It returns None if that one still
     holds, and raises SourceError.
     """
     loop = asyncio.get_running_loop()
-    last, trusted_until = Polled(Answer(())), -math.inf
+    last, trusted_until = Polled(Roster(())), -math.inf
     # The second question comes at a random time, so that services that were followed together are not asked together.
     due = loop.time() - random.uniform(0, interval)  # noqa: S311
     while True:

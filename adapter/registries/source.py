@@ -1,12 +1,11 @@
-"""The protocol of every registry: the key of a service, an answer about it, and the source of answers."""
+"""The protocol of every registry: the key of a service, and the source of its instance lists."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.load.states import service_registry
 from adapter.runtime.decoding import Decoder
@@ -43,31 +42,6 @@ def service_of(policy: Policy) -> ServiceKey | None:
     return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The complete instance list of one service.
-
-    `protected`: the registry reports unhealthy instances as healthy, so health is not considered. `absence_counts`:
-    False if the registry lists only pods that are out, so that a pod without an instance is serving. `unreadable`: a
-    sentence for each registration that is not understood, and therefore not among the instances.
-    """
-
-    instances: tuple[Instance, ...]
-    protected: bool = False
-    absence_counts: bool = True
-    unreadable: tuple[str, ...] = ()
-
-    def roster(self, at: float, error: str | None = None) -> Roster:
-        """The list for decisions, as of this time (epoch seconds), with the error since."""
-        return Roster(
-            at=at,
-            protected=self.protected,
-            error=error,
-            absence_counts=self.absence_counts,
-            instances=self.instances,
-        )
-
-
 class UnreadableRegistrations(WrongAnswer):
     """Some registrations of a service are not understood. The others count."""
 
@@ -91,7 +65,7 @@ class Source(Protocol):
     A source keeps no state of one service outside of that service's iterator, so no service can delay another.
     """
 
-    def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+    def instances(self, key: ServiceKey) -> AsyncGenerator[Roster, None]:
         """The instance lists of a service, without end.
 
         Yields each time the registry gave the list or confirmed it; to confirm, the same answer is yielded again.

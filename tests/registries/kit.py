@@ -23,7 +23,7 @@ from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Registry
 from adapter.registries.cache import InstanceCache
 from adapter.registries.follow import Follower, open_source
-from adapter.registries.source import Answer, ServiceKey, Source
+from adapter.registries.source import ServiceKey, Source
 from adapter.settings.registries import Registry as Settings
 from adapter.telemetry.metrics import Metrics
 from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
@@ -144,8 +144,7 @@ class FollowedService:
         for key in self.cache.keys:
             listed = self.cache.instances(key)
             if listed is not None and listed.valid and listed.error is None:
-                answer = Answer(listed.instances, listed.protected, listed.absence_counts)
-                self.cache.put(key, answer)
+                self.cache.put(key, listed)
 
     def _on_change(self, key: ServiceKey) -> None:
         self.changes(key)
@@ -244,12 +243,12 @@ class PlayedSource:
         self.asked: list[ServiceKey] = []
         self.followed: set[ServiceKey] = set()
         self.closed = asyncio.Event()
-        self._said: dict[ServiceKey, asyncio.Queue[Answer | Exception]] = {}
+        self._said: dict[ServiceKey, asyncio.Queue[Roster | Exception]] = {}
 
-    def say(self, key: ServiceKey, said: Answer | Exception) -> None:
+    def say(self, key: ServiceKey, said: Roster | Exception) -> None:
         self._said.setdefault(key, asyncio.Queue()).put_nowait(said)
 
-    async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+    async def instances(self, key: ServiceKey) -> AsyncGenerator[Roster, None]:
         self.asked.append(key)
         self.followed.add(key)
         try:

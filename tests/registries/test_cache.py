@@ -7,13 +7,13 @@ from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.cache import InstanceCache
-from adapter.registries.source import Answer, PartialAnswer, ServiceKey
+from adapter.registries.source import PartialAnswer, ServiceKey
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceUnreachable, UnknownService
 from adapter.settings.registries import ConsulRegistry
 from adapter.telemetry.metrics import Metrics
 
 WEB, API = ServiceKey("consul", "web"), ServiceKey("consul", "api")
-ONE, TWO = Answer((Instance(ip="10.0.0.1"),)), Answer((Instance(ip="10.0.0.2"),))
+ONE, TWO = Roster((Instance(ip="10.0.0.1"),)), Roster((Instance(ip="10.0.0.2"),))
 DOWN = SourceUnreachable("http://consul:8500: no answer within 5 s")
 SETTINGS = ConsulRegistry(name="consul", type="Consul", servers=("http://consul:8500",))
 
@@ -49,14 +49,14 @@ def stand() -> Iterator[Stand]:
 def test_equal_answer_is_younger_and_no_change(stand: Stand) -> None:
     stand.cache.put(WEB, ONE)
     stand.now += 5
-    stand.cache.put(WEB, Answer(ONE.instances))
+    stand.cache.put(WEB, Roster(ONE.instances))
     listed = stand.listing()
     assert (listed.valid, listed.instances, listed.at) == (True, ONE.instances, 1005)
     assert stand.changed == [WEB]
 
 
-@pytest.mark.parametrize("answer", [Answer(ONE.instances, protected=True), TWO])
-def test_another_answer_is_reported_and_counted(stand: Stand, answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [Roster(ONE.instances, protected=True), TWO])
+def test_another_answer_is_reported_and_counted(stand: Stand, answer: Roster) -> None:
     stand.cache.put(WEB, ONE)
     assert stand.counted("changes_total") is None
     stand.cache.put(WEB, answer)

@@ -10,10 +10,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from structlog.testing import capture_logs
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.cache import InstanceCache
 from adapter.registries.follow import Follower, RegistryManager, open_source
-from adapter.registries.source import Answer, Claim, ServiceKey
+from adapter.registries.source import Claim, ServiceKey
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
@@ -23,7 +23,7 @@ from tests.waiting import eventually
 WEB, CART, API = ServiceKey("one", "web"), ServiceKey("one", "cart"), ServiceKey("two", "api")
 ONE = ConsulRegistry(name="one", type="Consul", servers=("http://one:8500",))
 TWO = ConsulRegistry(name="two", type="Consul", servers=("http://two:8500",))
-LISTED = Answer((Instance(ip="10.0.0.1", port=8080),))
+LISTED = Roster((Instance(ip="10.0.0.1", port=8080),))
 
 
 def claims(*keys: ServiceKey, namespace: str = "shop") -> list[Claim]:
@@ -93,7 +93,7 @@ class TestConnections:
             assert not two.closed.is_set()
 
     async def test_missing_extra_is_the_error_of_its_services_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.source", None)
+        monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.session", None)
         zookeeper = ZooKeeperRegistry(name="one", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
         changes = Changes()
         manager = RegistryManager((zookeeper,), changes, lambda: 0.0, Metrics())

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from adapter.load.roster import Instance
+from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, poll
-from adapter.registries.source import Answer
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
 
-ONE, TWO = (Answer((Instance(ip=ip),)) for ip in ("10.0.0.1", "10.0.0.2"))
+ONE, TWO = (Roster((Instance(ip=ip),)) for ip in ("10.0.0.1", "10.0.0.2"))
 
 
 class Registry:
@@ -29,7 +28,7 @@ class Registry:
         return said
 
     @contextlib.asynccontextmanager
-    async def polled(self, interval: float = 0.01, **more: float) -> AsyncIterator[AsyncIterator[Answer]]:
+    async def polled(self, interval: float = 0.01, **more: float) -> AsyncIterator[AsyncIterator[Roster]]:
         async with contextlib.aclosing(poll(interval, self.ask, **more)) as answers:
             yield answers
 

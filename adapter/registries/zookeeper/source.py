@@ -9,11 +9,12 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
-from kazoo.protocol.states import WatchedEvent  # type: ignore[import-untyped]
 
-from adapter.registries.source import Answer, ServiceKey
+from adapter.load.roster import Roster
+from adapter.registries.source import ServiceKey
 from adapter.registries.zookeeper.dubbo import (
     Registration,
     Rules,
@@ -23,11 +24,15 @@ from adapter.registries.zookeeper.dubbo import (
     parse_provider,
     parse_rules,
 )
-from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
 from adapter.settings.registries import ZooKeeperRegistry
+
+if TYPE_CHECKING:  # kazoo is an extra
+    from kazoo.protocol.states import WatchedEvent  # type: ignore[import-untyped]
+
+    from adapter.registries.zookeeper.session import ZooKeeperSession
 
 DUBBO_RULES = "/dubbo/config/dubbo"
 PING_SECONDS = 4.0
@@ -50,12 +55,12 @@ class ZooKeeperSource:
         self._keeping: asyncio.Task[None] | None = None
         self._log_once = LogOnce()
 
-    async def instances(self, key: ServiceKey) -> AsyncGenerator[Answer, None]:
+    async def instances(self, key: ServiceKey) -> AsyncGenerator[Roster, None]:
         """The lists of a service, as `Source` describes."""
         if reason := invalid_key_reason(key, self._settings):
             raise WrongAnswer(reason)
         if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep_session(), name=f"registry {key.registry}")
+            self._keeping = asyncio.create_task(self._keep_session(_session_type()), name=f"registry {key.registry}")
         reader = _Reader(self._settings, key)
         self._readers.add(reader)
         try:
@@ -91,11 +96,11 @@ class ZooKeeperSource:
             return copy.copy(self._error)  # each with a traceback of its own
         return self._session.connection_error() if self._session is not None else SourceUnreachable("no session yet")
 
-    async def _keep_session(self) -> None:
+    async def _keep_session(self, new: "type[ZooKeeperSession]") -> None:
         """Keeps one session after another. kazoo reconnects by itself, and gives up only after a refusal."""
         backoff = Backoff()
         while True:
-            session = ZooKeeperSession(self._settings, self._on_state)
+            session = new(self._settings, self._on_state)
             try:
                 await session.open()
                 self._session = session
@@ -107,7 +112,7 @@ class ZooKeeperSource:
                 await session.close()
             await asyncio.sleep(backoff.next())
 
-    async def _keep_pinging(self, session: ZooKeeperSession, backoff: Backoff) -> None:
+    async def _keep_pinging(self, session: "ZooKeeperSession", backoff: Backoff) -> None:
         """Returns once another session is needed.
 
         That is also so after a long silence: a server that lost its data rejects clients whose last transaction is
@@ -146,6 +151,19 @@ class ZooKeeperSource:
             self._decided.set()
         for reader in self._readers:
             reader.event.set()
+
+
+def _session_type() -> "type[ZooKeeperSession]":
+    """Raises SourceError if kazoo is not installed."""
+    try:
+        from adapter.registries.zookeeper.session import ZooKeeperSession
+    except ImportError as error:
+        sentence = (
+            f"needs the extra zookeeper, which is not installed ({error}): name it in EXTRAS when the image is built, or "
+            "install effective-load[zookeeper]"
+        )
+        raise SourceError(sentence, public=sentence) from error
+    return ZooKeeperSession
 
 
 class _Slot:
@@ -189,7 +207,7 @@ class _Reader:
         self.is_changed = True
         self.event.set()
 
-    async def read(self, session: ZooKeeperSession) -> Answer:
+    async def read(self, session: "ZooKeeperSession") -> Roster:
         """The current list. Raises SourceError."""
         names = await session.children(self._folder, self._on_event)
         if names is None and not await session.exists(self._root, self._on_event):
@@ -213,7 +231,7 @@ class _Reader:
         self.faults = rules.faults
         # Thousands of pods come and go: what is not there any more is forgotten.
         self._slots = {path: self._slots[path] for path in (*paths, *of_keys) if path in self._slots}
-        return Answer(
+        return Roster(
             tuple(apply_rules(registrations, rules.rules)),
             unreadable=tuple(f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)),
         )
@@ -222,7 +240,7 @@ class _Reader:
         return self._key.group in {"", group} and self._version in {"", version}
 
     async def _read(
-        self, session: ZooKeeperSession, path: str, *, is_rule: bool = False
+        self, session: "ZooKeeperSession", path: str, *, is_rule: bool = False
     ) -> Registration | Rules | ValueError | None:
         """What a node says, read again only after a change."""
         slot, name = self._slots.setdefault(path, _Slot()), path.rpartition("/")[2]
@@ -242,7 +260,7 @@ class _Reader:
             slot.is_read = True
         return slot.value
 
-    def _on_event(self, event: WatchedEvent) -> None:
+    def _on_event(self, event: "WatchedEvent") -> None:
         """Called in kazoo's thread."""
         if event.path is not None:
             with suppress(RuntimeError):  # the loop is closed
