@@ -34,8 +34,7 @@ class Roster:
     `valid` is False where it was no usable answer. `protected`: the registry currently reports unhealthy instances as
     healthy, so health is not considered. `error`: why the latest answer is not valid; if `valid` is True, the instances
     are those of the last valid one. `absence_counts`: False where the registry lists only pods that are out; then one
-    that it does not list is serving. `unreadable`: a sentence for each registration that is not understood, and
-    therefore not among the instances.
+    that it does not list is serving.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -44,4 +43,3 @@ class Roster:
     protected: bool = False
     error: str | None = None
     absence_counts: bool = True
-    unreadable: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import structlog
 
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
-from adapter.registries.source import ServiceKey, UnreadableRegistrations
+from adapter.registries.source import ServiceKey
 from adapter.runtime.source_errors import NotAuthenticated, SourceError, SourceFailing, SourceUnreachable
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
@@ -82,10 +82,7 @@ class InstanceCache:
         return listed if error is None else replace(listed, error=error)
 
     def trouble(self, key: ServiceKey) -> Trouble | None:
-        """Why the last question about a service has no valid answer, or one without all registrations; else None."""
-        listed = self._listed.get(key)
-        if key not in self._troubles and listed is not None and listed.unreadable:
-            return trouble(UnreadableRegistrations(listed.unreadable), self.settings)
+        """Why the last question about a service has no valid answer; None if it has."""
         return self._troubles.get(key)
 
     def put(self, key: ServiceKey, answer: Roster) -> None:

@@ -18,28 +18,15 @@ from typing import Any
 import msgspec
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.servers import Polled, PolledSource, digest, path_segment
+from adapter.registries.servers import Polled, PolledSource, digest, path_segment, refusal
 from adapter.registries.source import ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
-from adapter.runtime.source_errors import (
-    NotAuthenticated,
-    SourceError,
-    SourceFailing,
-    UnknownService,
-    WrongAnswer,
-)
+from adapter.runtime.source_errors import SourceError, SourceFailing, UnknownService, WrongAnswer
 from adapter.settings.registries import EurekaRegistry
 
 _JsonNumber = int | float | str | None
 _PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
-_CAUSES: dict[int, tuple[type[SourceError], str]] = {
-    401: (NotAuthenticated, "wrong user or password; check username and passwordFile"),
-    # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
-    403: (SourceFailing, "it has just started and waits for its peers, or this user may not read it"),
-    # Some servers answer a wrong prefix in the same way.
-    404: (UnknownService, "Eureka knows no such application; check its name, and the prefix of the address"),
-}
 
 
 class _Port(msgspec.Struct):
@@ -139,9 +126,11 @@ def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:
 
 
 def _refused(reply: Reply) -> SourceError:
-    """The error of an answer without a list: a cause instead of the server's long HTML page."""
-    kind, why = _CAUSES.get(reply.status, (WrongAnswer, "this is not an answer of Eureka; check the address"))
-    if reply.status == 429 or reply.status >= 500:
-        kind, why = SourceFailing, "the server is in trouble itself; see its log"
-    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
-    return kind(f"HTTP {reply.status}: {why}{where}", public=f"HTTP {reply.status}: {why}")
+    """The error of an answer without a list."""
+    if reply.status == 403:  # Eureka has no authorization
+        why = "HTTP 403: it has just started and waits for its peers, or this user may not read it"
+        return SourceFailing(why, public=why)
+    if reply.status == 404:  # some servers answer a wrong prefix in the same way
+        why = "HTTP 404: Eureka knows no such application; check its name, and the prefix of the address"
+        return UnknownService(why, public=why)
+    return refusal(reply)

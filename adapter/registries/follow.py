@@ -18,7 +18,7 @@ from adapter.registries.eureka import EurekaSource
 from adapter.registries.http import HttpSource
 from adapter.registries.nacos import NacosSource
 from adapter.registries.polaris import PolarisSource
-from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
+from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import Claim, ServiceKey, Source
 from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.runtime.backoff import LONGEST_SECONDS, Backoff
@@ -110,7 +110,8 @@ class RegistryManager:
         self._clock = clock
         self._metrics = metrics
         self._claims: tuple[Claim, ...] = ()
-        self._choice = ServiceChoice({}, frozenset())
+        self._chosen: dict[str, frozenset[ServiceKey]] = {}
+        self._left_out: set[ServiceKey] = set()
         self._followers: dict[str, Follower] = {}
         self._changed = asyncio.Event()
         self.reload(registries)
@@ -132,9 +133,11 @@ class RegistryManager:
             self._choose()
 
     def _choose(self) -> None:
-        before, self._choice = self._choice, self._allowlist.choose(self._claims)
+        self._chosen = self._allowlist.choose(self._claims)
+        left_out = {claim.key for claim in self._claims}.difference(*self._chosen.values())
+        before, self._left_out = self._left_out, left_out
         self._changed.set()
-        for key in before.left_out ^ self._choice.left_out:
+        for key in before ^ left_out:
             self._on_change(key)
 
     def instances(self, key: ServiceKey) -> Roster | None:
@@ -147,8 +150,14 @@ class RegistryManager:
         return self._allowlist.refusal(key, namespace)
 
     def over_limit_message(self, key: ServiceKey, namespace: str) -> str:
-        """Why a service that a policy may name is not followed; empty if it is."""
-        return self._allowlist.over_limit_message(key, namespace) if key in self._choice.left_out else ""
+        """Why a service that a policy may name is not followed; empty if it is, or if the policy is new."""
+        if key not in self._left_out:
+            return ""
+        return (
+            f"service {key.service!r} of registry {key.registry} is not followed: policies in namespace {namespace} "
+            f"name more than {self._settings[key.registry].services_per_namespace} of its services, and older policies "
+            "come first; name fewer, or raise servicesPerNamespace in the adapter's settings (registries)"
+        )
 
     def rows(self) -> Iterator[RegistryRow]:
         """The metrics' rows of all followed services."""
@@ -161,10 +170,10 @@ class RegistryManager:
             while True:
                 self._changed.clear()
                 for name, follower in list(self._followers.items()):
-                    if name not in self._choice.followed or follower.cache.settings != self._settings.get(name):
+                    if name not in self._chosen or follower.cache.settings != self._settings.get(name):
                         del self._followers[name]
                         await follower.close()
-                for name, keys in self._choice.followed.items():  # read after the awaits above
+                for name, keys in self._chosen.items():  # read after the awaits above
                     if name not in self._followers:
                         settings = self._settings[name]
                         _log.info("registry_followed", registry=name, type=settings.type)

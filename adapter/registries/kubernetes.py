@@ -32,14 +32,9 @@ class Listing(NamedTuple):
 _SLICE = Decoder(EndpointSlice)
 
 
-def decode_slice(body: bytes | msgspec.Raw) -> EndpointSlice:
-    """An EndpointSlice. Raises msgspec.MsgspecError for anything else."""
-    return _SLICE.decode(body)
-
-
 def decode_listing(body: bytes | msgspec.Raw) -> Listing:
     """The listing of an EndpointSlice, in a third of its memory. Raises msgspec.MsgspecError for anything else."""
-    return listing(decode_slice(body))
+    return listing(_SLICE.decode(body))
 
 
 def listing(endpoint_slice: EndpointSlice, namespace: str = "") -> Listing:

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from adapter.load.roster import Roster
 from adapter.registries.cache import Trouble, trouble
 from adapter.registries.follow import open_source, own_fault
-from adapter.registries.source import ServiceKey, Source, UnreadableRegistrations
+from adapter.registries.source import ServiceKey, Source
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import Registry
 
@@ -25,32 +26,23 @@ class ProbeResult:
     troubles: Mapping[ServiceKey, Trouble]
 
 
-async def probe(
-    settings: Registry,
-    keys: Collection[ServiceKey],
-    clock: Callable[[], float],
-    opener: Callable[[Registry], Source] = open_source,
-) -> list[ProbeResult]:
+async def probe(settings: Registry, keys: Collection[ServiceKey]) -> list[ProbeResult]:
     """Ask all servers of a registry about these services concurrently.
 
-    Takes the settings' timeout and a second at most. `clock` gives epoch seconds; `opener` makes a server's source.
+    Takes the settings' timeout and a second at most.
     """
     return list(
-        await asyncio.gather(
-            *(_probe_server(settings.with_address(each), keys, clock, opener) for each in settings.addresses)
-        )
+        await asyncio.gather(*(_probe_server(settings.with_address(each), keys) for each in settings.addresses))
     )
 
 
-async def _probe_server(
-    settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float], opener: Callable[[Registry], Source]
-) -> ProbeResult:
-    source, ordered = opener(settings), sorted(keys)
+async def _probe_server(settings: Registry, keys: Collection[ServiceKey]) -> ProbeResult:
+    source = open_source(settings)
     try:
-        found = await asyncio.gather(*(_first_answer(source, settings, key, clock) for key in ordered))
+        found = await asyncio.gather(*(_first_answer(source, settings, key) for key in keys))
     finally:
         await source.close()
-    by_key = list(zip(ordered, found, strict=True))
+    by_key = list(zip(keys, found, strict=True))
     return ProbeResult(
         server=settings.addresses[0],
         instances={key: each for key, each in by_key if isinstance(each, Roster)},
@@ -58,9 +50,7 @@ async def _probe_server(
     )
 
 
-async def _first_answer(
-    source: Source, settings: Registry, key: ServiceKey, clock: Callable[[], float]
-) -> Roster | Trouble:
+async def _first_answer(source: Source, settings: Registry, key: ServiceKey) -> Roster | Trouble:
     seconds = settings.timeout_seconds
     try:
         async with asyncio.timeout(seconds + MARGIN_SECONDS), contextlib.aclosing(source.instances(key)) as answers:
@@ -72,5 +62,4 @@ async def _first_answer(
         return trouble(error, settings)
     except Exception as error:  # noqa: BLE001  a fault of this program is a finding, too
         return trouble(own_fault(error), settings)
-    unreadable = answer.unreadable and trouble(UnreadableRegistrations(answer.unreadable), settings).sentence
-    return replace(answer, at=clock(), error=unreadable or None)
+    return replace(answer, at=time.time())

@@ -54,17 +54,13 @@ class Servers:
             limit_name=f"maxAnswerMiB of registry {settings.name}",
         )
 
-    def in_turn(self) -> list[str]:
-        """All servers, the current one first."""
-        place = self.addresses.index(self.current)
-        return [*self.addresses[place:], *self.addresses[:place]]
-
     async def ask(self, question: Callable[[str], Awaitable[T]]) -> T:
         """Ask the current server, then each other one once, while they fail or cannot be reached.
 
         Raises the SourceError of the last one with its address; after a refusal (password, rights) no other is asked.
         """
-        first, asked = self.current, self.in_turn()
+        first, place = self.current, self.addresses.index(self.current)
+        asked = [*self.addresses[place:], *self.addresses[:place]]
         for server in asked:
             try:
                 answer = await question(server)

@@ -1,18 +1,10 @@
 """Which services the policies of a Kubernetes namespace may follow; decided before any registry is asked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 from adapter.registries.source import Claim, ServiceKey
 from adapter.settings.registries import Registry
-
-
-class ServiceChoice(NamedTuple):
-    """The services to follow, by registry; `left_out` are allowed services beyond a namespace's limit."""
-
-    followed: Mapping[str, frozenset[ServiceKey]]
-    left_out: frozenset[ServiceKey]
 
 
 class ServiceAllowlist:
@@ -47,31 +39,17 @@ class ServiceAllowlist:
             f"{key.registry}{where}; the adapter's settings (registries, allow) say which they may"
         )
 
-    def over_limit_message(self, key: ServiceKey, namespace: str) -> str:
-        """Why a service is left out."""
-        most = self._settings[key.registry].services_per_namespace
-        return (
-            f"service {key.service!r} of registry {key.registry} is not followed: policies in namespace {namespace} "
-            f"name more than {most} of its services, and older policies come first; name fewer, or raise "
-            "servicesPerNamespace in the adapter's settings (registries)"
-        )
-
-    def choose(self, claims: Iterable[Claim]) -> ServiceChoice:
-        """The services to follow: of each namespace the oldest allowed claims."""
-        allowed: dict[str, list[Claim]] = {}
-        for claim in claims:
+    def choose(self, claims: Iterable[Claim]) -> dict[str, frozenset[ServiceKey]]:
+        """The services to follow, by registry: of each namespace the oldest allowed claims."""
+        held: dict[tuple[str, str], dict[ServiceKey, None]] = {}
+        for claim in sorted(claims, key=lambda claim: claim.since):
             if not self.refusal(claim.key, claim.namespace):
-                allowed.setdefault(claim.key.registry, []).append(claim)
-        followed: dict[str, frozenset[ServiceKey]] = {}
-        left_out: set[ServiceKey] = set()
-        for name, of_one in allowed.items():
-            held: dict[str, dict[ServiceKey, None]] = {}
-            for claim in sorted(of_one, key=lambda claim: claim.since):
-                held.setdefault(claim.namespace, {})[claim.key] = None
-            most = self._settings[name].services_per_namespace
-            followed[name] = frozenset(key for keys in held.values() for key in list(keys)[:most])
-            left_out |= {claim.key for claim in of_one} - followed[name]
-        return ServiceChoice(followed, frozenset(left_out))
+                held.setdefault((claim.key.registry, claim.namespace), {})[claim.key] = None
+        chosen: dict[str, frozenset[ServiceKey]] = {}
+        for (name, _), keys in held.items():
+            of_namespace = list(keys)[: self._settings[name].services_per_namespace]
+            chosen[name] = chosen.get(name, frozenset()).union(of_namespace)
+        return chosen
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

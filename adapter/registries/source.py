@@ -1,6 +1,6 @@
 """The protocol of every registry: the key of a service, and the source of its instance lists."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -40,16 +40,6 @@ def service_of(policy: Policy) -> ServiceKey | None:
     if registry is None:
         return None
     return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)
-
-
-class UnreadableRegistrations(WrongAnswer):
-    """Some registrations of a service are not understood. The others count."""
-
-    def __init__(self, unreadable: Sequence[str]) -> None:
-        """`unreadable`: a sentence for each."""
-        count = len(unreadable)
-        sentence = "1 registration cannot be read" if count == 1 else f"{count} registrations cannot be read"
-        super().__init__(f"{sentence}: {unreadable[0]}", public=sentence)
 
 
 class PartialAnswer(WrongAnswer):

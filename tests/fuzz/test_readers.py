@@ -234,7 +234,7 @@ READERS = {
     "deployment": Reader(watched(target_decoder("apps/v1", "Deployment", BUILT_IN)), OBJECT, DEPLOYMENT),
     "watched hpa": Reader(watched(decode_hpa), OBJECT, HPA),
     "watched policy": Reader(watched(decode_policy), OBJECT, POLICY),
-    "endpoint slice": Reader(watched(kubernetes.decode_slice), OBJECT, SLICE),
+    "endpoint slice": Reader(watched(kubernetes.decode_listing), OBJECT, SLICE),
     "scale": Reader(watched(decode_scale), OBJECT, SCALE),
     "lease": Reader(leader_election.DECODER.decode, OBJECT, LEASE),
     "policy": Reader(parse_policy, (FaultyDocument,), POLICY),

@@ -165,7 +165,8 @@ class FollowedService:
     def error_of(self, key: ServiceKey) -> str:
         """The same of another service of this source."""
         trouble = self.cache.trouble(key)
-        return trouble.sentence if trouble is not None else ""
+        listed = self.cache.instances(key)
+        return trouble.sentence if trouble is not None else (listed and listed.error) or ""
 
     @property
     def listed(self) -> int:

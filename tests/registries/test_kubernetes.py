@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.objects import EndpointSlice
-from adapter.registries.kubernetes import Endpoints, decode_slice, endpoints_serving, listing
+from adapter.registries.kubernetes import Endpoints, endpoints_serving, listing
 
 UID = "uid-1"
 
@@ -20,6 +20,10 @@ def endpoint(pod: str = "web-1", uid: str = UID, **conditions: bool | None) -> d
         "conditions": conditions,
         "targetRef": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": uid},
     }
+
+
+def decode_slice(body: bytes) -> EndpointSlice:
+    return msgspec.json.decode(body, type=EndpointSlice)
 
 
 def a_slice(*endpoints: dict[str, Any], name: str = "web-abc", namespace: str = "shop") -> EndpointSlice:

@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def registry(kind: str, url: str, **more: Any) -> Registry:
 
 
 async def said(settings: Registry) -> str:
-    [found] = await probe(settings, [KEY], time.time)
+    [found] = await probe(settings, [KEY])
     return found.troubles[KEY].sentence
 
 

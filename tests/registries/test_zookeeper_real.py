@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,7 +219,7 @@ class TestWhichInstances:
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_error("2 registrations cannot be read")
             assert followed.listing.error == "2 registrations cannot be read"
-            [probed] = await probe(followed.settings, [followed.key], time.time)
+            [probed] = await probe(followed.settings, [followed.key])
             assert "2 registrations cannot be read" in str(probed.instances[followed.key].error)
 
 

@@ -103,7 +103,7 @@ class TestRegistries:
         async with serving(answering(status, body)) as url:
             place = {"url": url} if kind == "HTTP" else {"servers": [url]}
             settings = REGISTRY.validate_python({"name": "main", "type": kind, "timeout_seconds": 1, **place})
-            [found] = await probe(settings, [KEY], time.time)
+            [found] = await probe(settings, [KEY])
             trouble = found.troubles[KEY]
             assert url in trouble.sentence
             assert is_public(trouble.public, url), trouble.public

@@ -1,7 +1,6 @@
 """The registries: whether they answer and know the services of the policies; why a Ready pod matches no instance."""
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
@@ -43,7 +42,7 @@ async def check_registries(
         if service is not None and not allowlist.refusal(service, policy.namespace):
             asked[service.registry].add(service)
     keys = [asked[one.name] or {ServiceKey(one.name, PROBE_SERVICE)} for one in registries]
-    answers = await asyncio.gather(*map(probe, registries, keys, [time.time] * len(keys)))
+    answers = await asyncio.gather(*map(probe, registries, keys))
     found = [finding for one, probes in zip(registries, answers, strict=True) for finding in _server(one, probes)]
     return found, {one.name: answer for one, answer in zip(registries, answers, strict=True)}
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.exceptions import (  # type: ignore[import-untyped]
@@ -45,13 +45,6 @@ connection. Equal callbacks of one node are called once."""
 
 _SILENT = logging.getLogger("adapter.registries.zookeeper.kazoo")
 _SILENT.disabled = True  # the adapter's own errors name the cause, once
-
-
-class Znode(NamedTuple):
-    """A znode's data, and when it was created (epoch seconds, by the server's clock)."""
-
-    body: bytes
-    created_at: float
 
 
 class ZooKeeperSession:
@@ -125,10 +118,10 @@ class ZooKeeperSession:
         names: list[str] | None = await self._watched("get_children_async", path, on_event)
         return names
 
-    async def get(self, path: str, on_event: OnEvent) -> Znode | None:
-        """A node's data, None if it does not exist; watches both."""
+    async def get(self, path: str, on_event: OnEvent) -> tuple[bytes, float] | None:
+        """A node's data and its creation (epoch seconds, by the server's clock), None without it; watches both."""
         found = await self._watched("get_async", path, on_event)
-        return Znode(found[0] or b"", found[1].ctime / 1000) if found is not None else None
+        return (found[0] or b"", found[1].ctime / 1000) if found is not None else None
 
     async def exists(self, path: str, on_event: OnEvent | None = None) -> bool:
         """Whether a node exists. Before its answer the server sends all events so far."""

@@ -70,9 +70,8 @@ class ZooKeeperSource:
                     raise self._current_error()
                 reader.is_changed = False
                 answer = await reader.read(self._session)
-                faults = (*answer.unreadable, *reader.faults)
-                if self._log_once.is_new("; ".join(faults), key):
-                    for why in faults:
+                if self._log_once.is_new("; ".join(reader.faults), key):
+                    for why in reader.faults:
                         _log.warning("registry_data_unreadable", registry=key.registry, service=str(key), why=why)
                 yield answer
                 while not reader.is_changed:
@@ -158,10 +157,8 @@ def _session_type() -> "type[ZooKeeperSession]":
     try:
         from adapter.registries.zookeeper.session import ZooKeeperSession
     except ImportError as error:
-        sentence = (
-            f"needs the extra zookeeper, which is not installed ({error}): name it in EXTRAS when the image is built, or "
-            "install effective-load[zookeeper]"
-        )
+        sentence = f"needs the extra zookeeper, which is not installed ({error}): name it in EXTRAS when the image is "
+        sentence += "built, or install effective-load[zookeeper]"
         raise SourceError(sentence, public=sentence) from error
     return ZooKeeperSession
 
@@ -177,7 +174,7 @@ class _Reader:
     """Reads the nodes of one service. What did not change since the last time is not read again.
 
     `event` is set after each change and after each answered ping; `is_changed` tells them apart. `faults`: a sentence
-    for each rule that is not applied.
+    for each rule that is not applied, and for each registration that is not understood.
     """
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
@@ -228,13 +225,12 @@ class _Reader:
         for path in of_keys:
             if isinstance(read := await self._read(session, path, is_rule=True), Rules):
                 rules = Rules(rules.rules + read.rules, rules.faults + read.faults)
-        self.faults = rules.faults
+        unreadable = [f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)]
+        self.faults = (*unreadable, *rules.faults)
         # Thousands of pods come and go: what is not there any more is forgotten.
         self._slots = {path: self._slots[path] for path in (*paths, *of_keys) if path in self._slots}
-        return Roster(
-            tuple(apply_rules(registrations, rules.rules)),
-            unreadable=tuple(f"{path}: {one}" for path, one in found.items() if isinstance(one, ValueError)),
-        )
+        how_many = f"{len(unreadable)} registration{'s' * (len(unreadable) > 1)} cannot be read"
+        return Roster(tuple(apply_rules(registrations, rules.rules)), error=how_many if unreadable else None)
 
     def _is_asked(self, _: str, version: str, group: str) -> bool:
         return self._key.group in {"", group} and self._version in {"", version}
@@ -252,9 +248,9 @@ class _Reader:
                     slot.value = None
                 elif is_rule:
                     key = name.removesuffix(".configurators")
-                    slot.value = await asyncio.to_thread(parse_rules, key, node.body)
+                    slot.value = await asyncio.to_thread(parse_rules, key, node[0])
                 else:
-                    slot.value = parse_document(node.body, node.created_at, self._settings.pod_name_key)
+                    slot.value = parse_document(*node, self._settings.pod_name_key)
             except ValueError as error:
                 slot.value = error
             slot.is_read = True
