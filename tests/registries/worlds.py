@@ -369,7 +369,7 @@ class PolarisEurekaWorld(ByPolarisWorld):
 class SpringEurekaWorld(World):
     means = ({"status": "OUT_OF_SERVICE"}, {"status": "DOWN"})
     unknown = "Eureka knows no such application"
-    refusals = {"wrong": "wrong user or password; check username and passwordFile"}  # noqa: RUF012
+    refusals = {"wrong": "HTTP 401"}  # noqa: RUF012
     user = {"username": eureka.USER}  # noqa: RUF012
     secret_field = "password_file"
 
