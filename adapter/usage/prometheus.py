@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
@@ -15,11 +14,6 @@ from adapter.usage.prometheus_api import PrometheusClient, Sample
 from adapter.usage.promql import ended_question, question
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.query_results import Answer, NamedQueryResult, QueryResult, build_result
-
-LARGE_SAMPLES = 2000
-"""An answer with more samples is read in a thread."""
-
-T = TypeVar("T")
 
 
 class Prometheus:
@@ -40,17 +34,17 @@ class Prometheus:
         clock: Callable[[], float],
         metrics: Metrics,
     ) -> None:
-        self._clock = clock
-        self._metrics = metrics
+        self._clock, self._metrics = clock, metrics
+        self._settings: dict[str, PrometheusServer] = {}
         self._clients: dict[str, PrometheusClient] = {}
+        self._opened: list[PrometheusClient] = []
         self._wanted: frozenset[WorkloadQuery] = frozenset()
         self._resolved: dict[WorkloadQuery, InstantQuery | str] = {}
         self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
-        self._shared: list[tuple[NamedQuery, InstantQuery | str]] = []
         self._poller = Poller[InstantQuery, QueryResult](
             lambda: self._users, self._fetch, lambda query: on_change(frozenset(self._users.get(query, ()))),
             source=lambda query: f"prometheus/{query.server}", interval=lambda query: query.interval,
-            prepare=self._update_clients, metrics=metrics,
+            metrics=metrics,
         )  # fmt: skip
         self.reload(servers, queries, inline_allowed=inline_allowed)
 
@@ -59,9 +53,10 @@ class Prometheus:
     def reload(
         self, servers: Iterable[PrometheusServer], queries: Iterable[NamedQuery], *, inline_allowed: bool
     ) -> None:
-        """Apply changed settings. Unchanged queries keep their results."""
-        self._settings = {server.name: server for server in servers}
-        self._catalog = QueryCatalog(self._settings, queries, inline_allowed=inline_allowed)
+        """Apply changed settings, those of servers with the next poll. Unchanged queries keep their results."""
+        named = {server.name: server for server in servers}
+        self._settings |= named  # a query of a server that is gone may be about to be asked
+        self._catalog = QueryCatalog(named, queries, inline_allowed=inline_allowed)
         self._shared = self._catalog.shared()
         self._resolve({})
 
@@ -89,9 +84,11 @@ class Prometheus:
         if isinstance(resolved, str):
             return QuerySamples(error=resolved, undefined=True)
         state, result = self._poller.state(resolved), self._poller.state(resolved).result
-        samples = result.of(namespace, resolved.max_age) if result else QuerySamples(max_age=resolved.max_age)
+        samples = result.of(namespace) if result else QuerySamples()
         return replace(
             samples,
+            max_age=resolved.max_age,
+            fetched_at=state.fetched_at,
             window=resolved.window,
             shortest=resolved.inputs.shortest,
             behind=resolved.inputs.behind,
@@ -112,7 +109,7 @@ class Prometheus:
                 namespace_label=named.namespace_label,
                 max_age=named.max_age_seconds,
                 series=result.series if result else {},
-                fetched_at=result.fetched_at if result else None,
+                fetched_at=state.fetched_at,
                 error=error or (result.faults.get("") if result else None),
             )
 
@@ -123,24 +120,24 @@ class Prometheus:
         try:
             await self._poller.run()
         finally:
-            for client in self._clients.values():
+            for client in self._opened:
                 await client.close()
-            self._clients.clear()
+            self._opened, self._clients = [], {}
 
-    async def _update_clients(self) -> None:
-        """Create clients of new and changed servers; queries of a changed server are polled again."""
-        for name, client in list(self._clients.items()):
-            if self._settings.get(name) != client.settings:
-                await self._poller.stop(lambda query, server=name: query.server == server)  # type: ignore[misc]
-                del self._clients[name]
-                await client.close()
-        for name, settings in self._settings.items():
-            if name not in self._clients:
-                self._clients[name] = PrometheusClient(settings)
+    def _client(self, server: str) -> PrometheusClient:
+        """The client of a server: a new one where its settings changed, and polls in progress end at the old one."""
+        client = self._clients.get(server)
+        if client is None or client.settings != self._settings[server]:
+            client = self._clients[server] = PrometheusClient(self._settings[server])
+            self._opened.append(client)
+        return client
 
     async def _fetch(self, query: InstantQuery, last: QueryResult | None, ahead: AheadDates) -> QueryResult:
-        """Ask for the values with the times and numbers of their samples, and then for times of ended series."""
-        client = self._clients[query.server]
+        """Ask for the values with the times and numbers of their samples, and then for times of ended series.
+
+        Answers are read in threads: 20,000 series take a tenth of a second.
+        """
+        client = self._client(query.server)
         async with client.slots:
             try:
                 samples = await self._ask(client, query, question(query.text, query.inputs, query.labels))
@@ -148,13 +145,13 @@ class Prometheus:
                 await self._ask(client, query, query.text)  # where the query itself is refused, its own words
                 fault = "the times and numbers of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-            answer = await _read(len(samples), lambda: Answer(query, samples, self._clock()))
-            if ended := await _read(len(samples), answer.ended):
-                more = ended_question(query.inputs, query.labels, query.max_age, ended)
+            ahead.begin(self._clock())
+            answer = await asyncio.to_thread(Answer, query, samples, ahead.answered)
+            if answer.ended:
+                more = ended_question(query.inputs, query.labels, query.max_age, answer.ended)
                 found = await client.query(more, max_age=query.max_age, at=answer.evaluated_at)
-                await _read(len(found), lambda: answer.add(found, are_live=False))
-            agreed = last is not None and last.agreed
-            return await _read(len(samples), lambda: build_result(answer, self._clock(), ahead, agreed=agreed))
+                await asyncio.to_thread(answer.add, found, are_live=False)
+            return await asyncio.to_thread(build_result, answer, ahead, agreed=last is not None and last.agreed)
 
     async def _ask(self, client: PrometheusClient, query: InstantQuery, text: str) -> list[Sample]:
         with self._metrics.source_duration.labels(f"prometheus/{query.server}").time():
@@ -163,8 +160,3 @@ class Prometheus:
 
 def _error(query: InstantQuery, state: Polled[QueryResult]) -> str | None:
     return f"Prometheus {query.server}: {state.error}" if state.error else None
-
-
-async def _read(size: int, read: Callable[[], T]) -> T:
-    """What a function makes of an answer of so many samples: in a thread where they are many."""
-    return read() if size <= LARGE_SAMPLES else await asyncio.to_thread(read)

@@ -11,9 +11,6 @@ from adapter.runtime.http import AT_ONCE, MIB, Client
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import PrometheusServer
 
-LARGE_BYTES = 256 * 1024
-"""Answers larger than this are read in a thread: 20,000 series take a tenth of a second."""
-
 T = TypeVar("T")
 
 _SHOWN = 200
@@ -22,7 +19,6 @@ _SERVER_ERRORS = {"timeout", "canceled", "internal", "unavailable", "not_found"}
 _ERROR_TYPES = _SERVER_ERRORS | {"bad_data", "execution", "not_acceptable"}
 """All error types of Prometheus. They disclose nothing about the server, so anyone may see them."""
 _OK = range(200, 300)
-_ERRORS = range(400, 600)
 _OWN_TROUBLE, _TOO_MANY_REQUESTS = 500, 429
 
 
@@ -52,7 +48,7 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _RESPONSE = Decoder(_Response)
-_VECTOR = Decoder(list[Sample])
+VECTOR = Decoder(list[Sample])
 
 
 def decode_result(body: bytes, kind: str, decoder: Decoder[T]) -> T:
@@ -71,22 +67,11 @@ def decode_result(body: bytes, kind: str, decoder: Decoder[T]) -> T:
             public = f"answers with {what}, so a part of the answer may be missing"
             raise SourceFailing(f"answers with {what}{said}", public=public)
         if response.data.result_type != kind:
-            raise QueryRejected(
-                f"the query answers a {response.data.result_type[:_SHOWN]}; write one that answers an instant vector",
-                public="the query does not answer an instant vector; write one that does",
-            )
+            kinds = f"the query does not answer a {kind} but another type; write one that does"
+            raise QueryRejected(kinds, public=kinds)
         return decoder.decode(response.data.result)
     except msgspec.MsgspecError as error:
         raise WrongAnswer(f"the answer is not that of Prometheus: {error}: {_beginning(body)}") from error
-
-
-def decode_vector(body: bytes) -> list[Sample]:
-    """The samples of an instant vector. Raises as `decode_result`, and QueryRejected for histograms."""
-    samples = decode_result(body, "vector", _VECTOR)
-    if None in [sample.value for sample in samples]:
-        histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
-        raise QueryRejected(histogram, public=histogram)
-    return samples
 
 
 def _api_error(response: _Response) -> SourceError:
@@ -100,15 +85,10 @@ def _api_error(response: _Response) -> SourceError:
 
 def error_from_response(status: int, body: bytes) -> SourceError:
     """The error for a response with a status outside 2xx, with the server's message if it has one."""
-    error: SourceError
-    if status not in _ERRORS:
-        public = "a redirect or an empty answer"
-        error = QueryRejected(f"{public}; name the address that answers itself", public=public)
-    else:
-        try:
-            error = _api_error(_RESPONSE.decode(body))
-        except msgspec.MsgspecError:
-            error = QueryRejected(_beginning(body) or "no message")
+    try:
+        error = _api_error(_RESPONSE.decode(body))
+    except msgspec.MsgspecError:
+        error = QueryRejected(_beginning(body) or "no message")
     if status >= _OWN_TROUBLE or status == _TOO_MANY_REQUESTS:
         return SourceFailing(f"HTTP {status}: {error}", public=f"HTTP {status}")
     return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
@@ -123,17 +103,17 @@ class ApiClient:
     """Sends queries to one path of a server. Create it in a running event loop."""
 
     def __init__(self, settings: PrometheusServer, path: str, timeout: float) -> None:
-        self.url = f"{settings.url.rstrip('/')}/api/v1/{path}"
+        self.settings, self.url = settings, f"{settings.url.rstrip('/')}/api/v1/{path}"
         limit = f"maxAnswerMiB of Prometheus server {settings.name}"
         most = int(settings.max_answer_mib * MIB)
         self._client = Client(settings.access, timeout=timeout, max_bytes=most, limit_name=limit)
 
-    async def body(self, form: Mapping[str, Any]) -> bytes:
-        """The body of an answer with a status of 2xx. Raises SourceError."""
+    async def result(self, form: Mapping[str, Any], kind: str, decoder: Decoder[T]) -> T:
+        """The result of an answer, read in a thread. Raises SourceError."""
         reply = await self._client.send("POST", self.url, data=form)
         if reply.status not in _OK:
             raise error_from_response(reply.status, reply.body)
-        return reply.body
+        return await asyncio.to_thread(decode_result, reply.body, kind, decoder)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -145,7 +125,6 @@ class PrometheusClient(ApiClient):
 
     def __init__(self, settings: PrometheusServer) -> None:
         super().__init__(settings, "query", settings.timeout_seconds)
-        self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
 
     async def query(self, text: str, *, max_age: float, at: float | None = None) -> list[Sample]:
@@ -157,7 +136,6 @@ class PrometheusClient(ApiClient):
         if at is not None:
             form["time"] = f"{at:.3f}"
         try:
-            body = await self.body(form)
-            return decode_vector(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(decode_vector, body)
+            return await self.result(form, "vector", VECTOR)
         except SourceError as error:
             raise error.with_context(self.url) from error

@@ -21,8 +21,7 @@ INPUT_LABEL = INPUT_PREFIX + secrets.token_hex(8)
 A tenant's exporter may write any label, and a query without an aggregation keeps it, so nobody can guess this one.
 """
 
-TARGET_LABELS = ("job", "instance")
-"""The labels that name a scrape target."""
+TARGET_LABELS = ("job", "instance")  # they name a scrape target
 
 MOST_TOKENS = 2000
 """The parser takes stack for each level of nesting: 16 KiB of brackets end the process."""
@@ -32,15 +31,9 @@ _SHOWN = 40
 _VARIABLE = re.compile(r"\$(?:\{(namespace|workload)\}|(namespace|workload)\b)", re.ASCII)
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII)
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_TOKEN = re.compile(
-    r"""
-      (?P<space>   (?:\s+|\#[^\n]*)+ )
-    | (?P<string>  "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | `[^`]*` )
-    | (?P<word>    [A-Za-z0-9_:.]+ )
-    | (?P<sign>    [=!]~ | [=!<>]= | . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_STRING = r""" "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | `[^`]*` """
+_PATTERN = re.compile(rf"[=!]~ \s* (?: {_STRING} )", re.VERBOSE | re.DOTALL)
+_TOKEN = re.compile(rf"(?:\s+|\#[^\n]*)+ | {_STRING} | [A-Za-z0-9_:.]+ | [=!]~ | [=!<>]= | .", re.VERBOSE | re.DOTALL)
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 _SHIFT = re.compile(r"(?P<base>.*?)(?: @ [^\s\"}]+)?(?: offset [^\s\"}]+)?", re.DOTALL)
 """A selector as the parser writes it; what follows its base is not part of a string."""
@@ -102,9 +95,6 @@ class QueryInputs:
     shortest: float = 0.0
 
 
-NO_INPUTS = QueryInputs()
-
-
 # --- variables ---
 
 
@@ -114,28 +104,20 @@ def uses_variables(text: str) -> bool:
 
 
 def substitute(text: str, namespace: str, workload: str) -> str:
-    """Replace `$namespace` and `$workload` inside strings by the names.
+    """Replace `$namespace` and `$workload` by the names, with their dots escaped in regular expressions (after `=~`).
 
-    In a regular expression (after `=~` and `!~`) it escapes their dots. Raises PromqlError for a name that no
-    Kubernetes object can have, and for a variable outside a string.
+    Raises PromqlError for a name that no Kubernetes object can have, and that could break out of its quotes.
     """
-    if not uses_variables(text):
-        return text
     names = {"namespace": namespace, "workload": workload}
     for kind, name in names.items():
-        if not _NAME.fullmatch(name):
+        if uses_variables(text) and not _NAME.fullmatch(name):
             raise PromqlError(f"{name[:80]!r} is not a valid name of a {kind}; it cannot be put into a query")
-    parts, last = [], ""
-    for token in _TOKEN.finditer(text):
-        if token.lastgroup == "string":
-            dot = "." if last not in {"=~", "!~"} else r"\." if token[0][0] == "`" else r"\\."
-            escaped = {kind: name.replace(".", dot) for kind, name in names.items()}
-            parts.append(_VARIABLE.sub(lambda match, given=escaped: given[match[1] or match[2]], token[0]))  # type: ignore[misc]
-        else:
-            _refuse_outside(text, token)
-            parts.append(token[0])
-        last = last if token.lastgroup == "space" else token[0]
-    return "".join(parts)
+
+    def filled(text: str, dot: str) -> str:
+        return _VARIABLE.sub(lambda match: names[match[1] or match[2]].replace(".", dot), text)
+
+    text = _PATTERN.sub(lambda match: filled(match[0], r"\." if match[0].endswith("`") else r"\\."), text)
+    return filled(text, ".")
 
 
 # --- parsing ---
@@ -153,10 +135,8 @@ def parse_inputs(text: str, labels: Sequence[str] = ("namespace", "pod")) -> Que
         tree = _parsed(_readable(tokens))
     except ValueError as error:
         raise PromqlError(_refusal(text, tokens, str(error))) from None
-    if isinstance(tree, ast.MatrixSelector | ast.SubqueryExpr):
-        raise PromqlError("the expression is a range of samples; write one number a series, as rate(…[1m]) does")
-    if isinstance(tree, ast.StringLiteral):
-        raise PromqlError("the expression is a text; write one that answers numbers")
+    if isinstance(tree, ast.MatrixSelector | ast.SubqueryExpr | ast.StringLiteral):
+        raise PromqlError("the expression is a range or a text; write one number a series, as rate(…[1m]) does")
     namespace, pod = labels
     return _inputs(tree, (frozenset({namespace}), frozenset({pod})))
 
@@ -171,12 +151,6 @@ def _parsed(text: str) -> ast.Expr:
         raise ValueError("the parser fails at it") from None
 
 
-def _refuse_outside(text: str, token: re.Match[str]) -> None:
-    """Raises PromqlError if a variable begins with this token, so outside of a string."""
-    if token[0] == "$" and (variable := _VARIABLE.match(text, token.start())):
-        raise PromqlError(f'{variable[0]} must stand inside quotes, as in {{namespace="$namespace"}}')
-
-
 def _readable(tokens: Iterable[re.Match[str]]) -> str:
     """The text for the parser, which reads no backslash inside backquotes."""
     return "".join(_quoted(token[0][1:-1]) if token[0].startswith("`") else token[0] for token in tokens)
@@ -187,8 +161,6 @@ def _refusal(text: str, tokens: Sequence[re.Match[str]], error: str) -> str:
 
     It says no place, so that is found: the first token with which the beginning of the text fails as the whole does.
     """
-    for token in tokens:
-        _refuse_outside(text, token)
     if not text.strip():
         return "the expression is empty"
     if error.startswith(("unclosed", "unexpected end of input inside")) and (left := _open(tokens)):

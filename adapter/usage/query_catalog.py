@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery
-from adapter.usage.promql import NO_INPUTS, PromqlError, QueryInputs, parse_inputs, substitute, uses_variables
+from adapter.usage.promql import PromqlError, QueryInputs, parse_inputs, substitute, uses_variables
 
 INLINE_MAX_AGE_SECONDS = 90.0
-INLINE_INTERVAL_SECONDS = 15.0
 _INLINE_REFUSED = (
     "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
 )
@@ -27,27 +26,22 @@ class WorkloadQuery(NamedTuple):
 class InstantQuery:
     """A query as one server is sent it; equal ones are polled once.
 
-    `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. All times are in
-    seconds; `window` is how far back its values reach from their time; `inputs` is what its text reads.
+    `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. `labels` hold the
+    namespace and the pod, in its result or in the samples behind it. All times are in seconds; `window` is how far back
+    its values reach from their time; `inputs` is what its text reads.
     """
 
     server: str
     text: str
     by_pod: bool | None
-    namespace_label: str = "namespace"
-    pod_label: str = "pod"
+    labels: tuple[str, str] = ("namespace", "pod")
     max_age: float = INLINE_MAX_AGE_SECONDS
-    interval: float = INLINE_INTERVAL_SECONDS
+    interval: float = 15.0
     window: float = 0.0
-    inputs: QueryInputs = field(default=NO_INPUTS, compare=False, repr=False)
+    inputs: QueryInputs = field(default=QueryInputs(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that its result is grouped by, or, of a number for a service, the samples behind it."""
-        return (self.namespace_label, self.pod_label)
 
 
 class QueryCatalog:
@@ -77,8 +71,7 @@ class QueryCatalog:
             server=named.server,
             text=named.query,
             by_pod=named.scope == "Pods",
-            namespace_label=named.namespace_label,
-            pod_label=named.pod_label,
+            labels=(named.namespace_label, named.pod_label),
             max_age=named.max_age_seconds,
             interval=named.interval_seconds,
         )

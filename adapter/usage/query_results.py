@@ -4,7 +4,6 @@ Each value has the time of the samples that it was computed from, not the time o
 samples in its windows.
 """
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ import msgspec
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import ELSEWHERE, UNCOUNTED, Point, QuerySamples
 from adapter.runtime.decoding import Decoder, shared
-from adapter.runtime.source_errors import WrongAnswer
+from adapter.runtime.source_errors import QueryRejected, WrongAnswer
 from adapter.usage.polling import AheadDates
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import INPUT_LABEL, Selector
@@ -104,7 +103,8 @@ class Answer:
     A value has the time of the oldest of its selectors' newest samples. Every selector must have one, or any of them if
     the expression has alternatives (`or`). A selector whose series lose their pod on the way (`max(factor)`) has its
     newest sample's time. A value without selectors (`vector(1)`) has the time of its evaluation, `evaluated_at`; that
-    is `now` where there is nothing. Raises WrongAnswer for series that were not asked for.
+    is `now` where there is nothing. `ended`: the numbers of the selectors that read series which have ended, whose
+    times are still to be asked for. Raises QueryRejected for histograms, and WrongAnswer for what was not asked for.
     """
 
     def __init__(self, query: InstantQuery, samples: Sequence[Sample], now: float) -> None:
@@ -114,16 +114,21 @@ class Answer:
         self.counts = [_Inputs[int](window, min) for window in self.inputs.windows]
         self.evaluated_at = samples[0].value[0] if samples and samples[0].value else now
         self.add(samples)
+        places = {place for _, place, _ in self.values}
+        reading = [n for n, each in enumerate(self.inputs.selectors) if each.ranged and not each.shift]
+        self.ended = [number for number in reading if None in map(self.times[number].of, places)]
 
     def add(self, samples: Sequence[Sample], *, are_live: bool = True) -> None:
         """Add the samples of an answer; `are_live`: their targets are scraped."""
-        namespace_label, pod_label = self.query.labels
+        namespace, pod = self.query.labels
         for sample in samples:
-            assert sample.value is not None
+            if sample.value is None:
+                histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
+                raise QueryRejected(histogram, public=histogram)
             text, value = bytes(sample.metric), sample.value[1]
             try:
                 labels = _LABELS.decode(text)
-                place = shared(labels.get(namespace_label, "")), shared(labels.get(pod_label, ""))
+                place = shared(labels.get(namespace, "")), shared(labels.get(pod, ""))
                 if _MARK not in text or (mark := labels.get(INPUT_LABEL)) is None:
                     self.values.append((text, place, value))
                     continue
@@ -132,18 +137,13 @@ class Answer:
                     self.counts[int(number)].add(place, int(value))
                     continue
                 times = self.times[int(number)]
-                times.add(place, at := _finite(value))
+                int(at := float(value))  # raises for NaN, which would stay fresh for ever: it is older than nothing
+                times.add(place, at)
                 is_read = are_live and at >= self.evaluated_at - (self.query.window or self.query.max_age)
                 times.targets[place[0], place[1] or _host(labels)] += is_read
-            except (ValueError, AttributeError, IndexError, msgspec.MsgspecError) as error:
+            except (ValueError, ArithmeticError, AttributeError, IndexError, msgspec.MsgspecError) as error:
                 shown = text[:_SHOWN].decode(errors="replace")
                 raise WrongAnswer(f"the times and numbers of samples are not what was asked for: {shown}") from error
-
-    def ended(self) -> list[int]:
-        """The numbers of the selectors that read series that have ended: their times are still to be asked for."""
-        places = {place for _, place, _ in self.values}
-        reading = [n for n, each in enumerate(self.inputs.selectors) if each.ranged and not each.shift]
-        return [number for number in reading if None in map(self.times[number].of, places)]
 
     def at(self, place: Place) -> float | None:
         """The time of a value; None if no series with a sample went into it."""
@@ -158,12 +158,6 @@ class Answer:
         found = [count for counts in self.counts if (count := counts.of(place)) is not None]
         is_known = not self.inputs.uncounted and (len(found) == len(self.counts) or self.inputs.alternatives)
         return min(found, default=None) if is_known else UNCOUNTED
-
-    @property
-    def windows_agree(self) -> bool:
-        """Whether the windows of most pods hold equally many, so that the fewest says which has a gap."""
-        medians = [median_low(counts.by_place.values()) for counts in self.counts if counts.by_place]
-        return max(medians, default=0) - min(medians, default=0) <= 1
 
     def held(self) -> dict[str, dict[str, int]]:
         """The fewest samples by namespace and pod, for a value of no pod."""
@@ -197,7 +191,6 @@ class QueryResult:
     """
 
     by_pod: bool | None
-    fetched_at: float = field(compare=False)
     series: SeriesByPlace = field(default_factory=dict)
     pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict, compare=False)  # of `series`
     unusable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -207,7 +200,7 @@ class QueryResult:
     ahead: float = field(default=0.0, compare=False)
     agreed: bool = False
 
-    def of(self, namespace: str, max_age: float) -> QuerySamples:
+    def of(self, namespace: str) -> QuerySamples:
         """The samples for a service in this namespace, never those of another namespace."""
         unusable = {**self.unusable.get("", {}), **self.unusable.get(namespace, {})}
         pods = self.pods.get(namespace, {}) if self.by_pod else {}
@@ -218,7 +211,7 @@ class QueryResult:
             what = " and ".join(sorted(set(unusable.values())))
             fault = f"answers {what}{' for every pod' if self.by_pod else ''}, which does not count"
         if fault:
-            return QuerySamples(max_age=max_age, error=fault, fetched_at=self.fetched_at)
+            return QuerySamples(error=fault)
         targets = {**self.targets.get("", {}), **self.targets.get(namespace, {})}
         if self.by_pod:
             targets = dict(self.targets.get(namespace, {}))
@@ -232,22 +225,18 @@ class QueryResult:
             unusable=unusable if self.by_pod else {},
             counts={**self.held.get("", {}), **self.held.get(namespace, {})},
             targets=targets,
-            max_age=max_age,
-            fetched_at=self.fetched_at,
             ahead=0.0 if self.by_pod else self.ahead,
         )
 
 
-def build_result(
-    answer: Answer, fetched_at: float, ahead: AheadDates | None = None, *, agreed: bool = False
-) -> QueryResult:
+def build_result(answer: Answer, ahead: AheadDates, *, agreed: bool = False) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped, and named.
 
-    `agreed`: an earlier answer's windows held equally many samples.
+    `ahead` has begun with the answer. `agreed`: an earlier answer's windows held equally many samples.
     """
-    query, ahead, agreed = answer.query, ahead or AheadDates(), agreed or answer.windows_agree
-    ahead.begin(fetched_at)
-    by_pod = query.by_pod
+    query, by_pod = answer.query, answer.query.by_pod
+    medians = [median_low(counts.by_place.values()) for counts in answer.counts if counts.by_place]
+    agreed = agreed or max(medians, default=0) - min(medians, default=0) <= 1
     if by_pod is None and answer.values:  # inline PromQL does not declare its scope; the labels of its result show it
         by_pod = any(pod for _, (_, pod), _ in answer.values)
     series: defaultdict[str, defaultdict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
@@ -261,7 +250,8 @@ def build_result(
         try:
             nano = parse_number(value)
         except QuantityError:
-            unusable[namespace][pod] = _described(value)
+            what = "a negative value" if value.startswith("-") else "a value that is too large"
+            unusable[namespace][pod] = "NaN" if value == "NaN" else what
             continue
         at = answer.at(place)
         if at is not None:
@@ -271,7 +261,6 @@ def build_result(
                 pods[namespace][pod] = point
     return QueryResult(
         by_pod=by_pod,
-        fetched_at=fetched_at,
         series={name: {pod: tuple(found) for pod, found in of.items()} for name, of in series.items()},
         pods=pods,
         unusable=unusable,
@@ -289,32 +278,15 @@ def _host(labels: Mapping[str, str]) -> str:
     return instance.rpartition(":")[0].strip("[]") or instance
 
 
-def _finite(text: str) -> float:
-    """A time. Raises ValueError, also for NaN: it would stay fresh for ever, for it is older than nothing."""
-    at = float(text)
-    if not math.isfinite(at):
-        raise ValueError(text)
-    return at
-
-
-def _described(value: str) -> str:
-    """A value that does not count, in words: the server's text may be anything."""
-    try:
-        number = float(value)
-    except ValueError:
-        return "no number"
-    return "NaN" if math.isnan(number) else "a negative value" if number < 0 else "a value that is too large"
-
-
 def _advice(query: InstantQuery) -> str:
-    return f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
+    return f"write it as sum by ({', '.join(query.labels)}) (…)"
 
 
 def _faults(answer: Answer, *, by_pod: bool, are_undated: bool) -> dict[str, str]:
     """Why the result is unusable, by namespace."""
     query, faults = answer.query, dict[str, str]()
     if answer.values and are_undated:
-        of = f" of the same {query.namespace_label} and {query.pod_label}" if by_pod else ""
+        of = f" of the same {' and '.join(query.labels)}" if by_pod else ""
         faults[""] = f"no series that it reads has a sample{of} in the last {query.max_age:g} s"
     most = max((count for counts in answer.counts for count in counts.by_place.values()), default=0)
     if not answer.values and most == 1:
@@ -328,7 +300,7 @@ def _faults(answer: Answer, *, by_pod: bool, are_undated: bool) -> dict[str, str
             faults.setdefault(namespace, f"answers {all_of} series where one number is wanted; put sum(…) around it")
         # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
         elif by_pod and namespace and namespace not in naming:
-            faults[namespace] = f"its series lack the label {query.pod_label!r}; {_advice(query)}"
+            faults[namespace] = f"its series lack the label {query.labels[1]!r}; {_advice(query)}"
     if by_pod and set(counted) == {""}:
-        faults[""] = f"its series lack the label {query.namespace_label!r}; {_advice(query)}"
+        faults[""] = f"its series lack the label {query.labels[0]!r}; {_advice(query)}"
     return faults

@@ -42,6 +42,7 @@ from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import SettingsError
 from adapter.usage import prometheus_api, promql, query_results, resource_metrics
+from adapter.usage.polling import AheadDates
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
 from tests.fuzz.spoil import STRANGE, TEXTS, mangle, spoilt
@@ -209,9 +210,10 @@ SETTINGS: dict[str, Any] = {
 
 def vector(body: bytes) -> object:
     question = InstantQuery(server="main", text=QUERY, by_pod=True, inputs=parse_inputs(QUERY))
-    read = query_results.Answer(question, prometheus_api.decode_vector(body), 1.7e9)
-    read.ended()
-    return query_results.build_result(read, 1.7e9).of("shop", 90.0)
+    samples = prometheus_api.decode_result(body, "vector", prometheus_api.VECTOR)
+    dates = AheadDates()
+    dates.begin(1.7e9)
+    return query_results.build_result(query_results.Answer(question, samples, 1.7e9), dates).of("shop")
 
 
 def query(body: bytes) -> object:

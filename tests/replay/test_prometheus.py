@@ -187,7 +187,6 @@ def test_number_for_the_service_counts_for_its_own_namespace() -> None:
     [
         (named("rps"), {}, "--query rps='PROMQL'"),
         (named("rps"), {"rsp": "1"}, "did you mean rps?"),
-        (CPU, {"cpu": "x{a=$workload}"}, "must stand inside quotes"),
     ],
 )
 def test_query_that_cannot_be_derived_is_named(metric: Metric, given: dict[str, str], words: str) -> None:

@@ -52,8 +52,12 @@ class TestPrometheus:
             (503, INSIDE, "HTTP 503"),
             (422, json.dumps({"status": "error", "errorType": "execution", "error": INSIDE}), "HTTP 422: the query"),
             (200, f"<html>{INSIDE}", "the answer is not what is expected"),
-            (200, json.dumps({"status": "success", "data": {"resultType": INSIDE, "result": []}}), "instant vector"),
-            (302, INSIDE, "a redirect"),
+            (
+                200,
+                json.dumps({"status": "success", "data": {"resultType": INSIDE, "result": []}}),
+                "not answer a vector",
+            ),
+            (302, INSIDE, "HTTP 302"),
         ],
     )
     async def test_a_sources_text_and_address_are_in_the_log_and_not_in_the_policy(

@@ -1,15 +1,51 @@
-"""Decoding responses of /api/v1/query: vectors, partial answers, errors and malformed bodies."""
+"""One Prometheus server over HTTP: what is sent, what an answer holds, and every way to answer badly."""
 
+import asyncio
+import gzip
 import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
-from adapter.usage.prometheus_api import decode_vector, error_from_response
-from tests.usage.fakes import PlainSample, plain
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
+from adapter.settings import PrometheusServer
+from adapter.usage.prometheus_api import VECTOR, PrometheusClient, decode_result
+from tests.usage.fakes import FakePrometheus, Handler, PlainSample, always, plain, raw, vector
 
 AT = 1_767_268_800.25
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as prometheus:
+        yield prometheus
+
+
+async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> list[PlainSample]:
+    server = PrometheusClient(settings)
+    try:
+        return plain(await server.query(text, **{"max_age": 90, **more}))
+    finally:
+        await server.close()
+
+
+async def failure(fake: FakePrometheus, handler: Handler, **more: Any) -> SourceError:
+    fake.handler = handler
+    with pytest.raises(SourceError) as caught:
+        await query(fake.settings(**more))
+    return caught.value
+
+
+def packed(body: bytes) -> Handler:
+    """Answers with a body that it says is packed."""
+    return always(lambda: web.Response(body=body, headers={"Content-Encoding": "gzip"}))
 
 
 def series(labels: dict[str, str], value: str = "1", at: float = AT) -> dict[str, Any]:
@@ -26,27 +62,76 @@ def refusal(kind: str, error: str = "no") -> bytes:
 
 
 def read(raw: bytes) -> list[PlainSample]:
-    return plain(decode_vector(raw))
+    return plain(decode_result(raw, "vector", VECTOR))
 
 
-INDENTED = json.dumps(json.loads(body([series({"pod": "a"})] * 2)), indent=4).encode()
+class TestAsking:
+    async def test_a_query_is_a_form_posted_to_the_instant_query_path(self, fake: FakePrometheus) -> None:
+        settings = fake.settings(timeout_seconds=4, headers={"X-Scope-OrgID": "tenant-a"})
+        await query(settings, 'sum(x{a="ü&b"})', at=1_767_268_800.1239)
+        [request] = fake.requests
+        assert (request.method, request.path) == ("POST", "/api/v1/query")
+        assert request.headers["X-Scope-OrgID"] == "tenant-a"
+        assert "Authorization" not in request.headers
+        assert fake.asked == [
+            {"query": 'sum(x{a="ü&b"})', "lookback_delta": "90.000", "timeout": "4.000", "time": "1767268800.124"}
+        ]
+
+    @pytest.mark.parametrize("prefix", ["", "/", "/prometheus/"])
+    async def test_a_path_prefix_is_kept(self, fake: FakePrometheus, prefix: str) -> None:
+        await query(PrometheusServer(name="main", url=fake.url + prefix))
+        assert fake.requests[0].path == prefix.rstrip("/") + "/api/v1/query"
+
+    async def test_a_compressed_response_is_decompressed(self, fake: FakePrometheus) -> None:
+        fake.handler = packed(gzip.compress(body([])))
+        assert await query(fake.settings()) == []
+        assert fake.requests[0].headers["Accept-Encoding"] == "gzip"
+
+    async def test_a_password_is_read_from_its_file(self, fake: FakePrometheus, tmp_path: Path) -> None:
+        file = tmp_path / "password"
+        file.write_text("sécret\n")
+        await query(fake.settings(username="me", password_file=str(file)))
+        assert fake.requests[0].headers["Authorization"] == "Basic bWU6c8OpY3JldA=="
+
+    async def test_an_unknown_authority_is_not_trusted_and_a_given_one_is(self, tmp_path: Path) -> None:
+        authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        application = web.Application()
+
+        async def answer(_request: web.Request) -> web.StreamResponse:
+            return vector()
+
+        application.router.add_post("/api/v1/query", answer)
+        server = TestServer(application, host="127.0.0.1")
+        await server.start_server(ssl=context)
+        try:
+            url = f"https://127.0.0.1:{server.port}"
+            with pytest.raises(SourceUnreachable, match="certificate verify failed"):
+                await query(PrometheusServer(name="main", url=url))
+            assert await query(PrometheusServer(name="main", url=url, ca_file=str(tmp_path / "ca.pem"))) == []
+        finally:
+            await server.close()
 
 
-class TestVectors:
+class TestAnswers:
     @pytest.mark.parametrize(
         ("answer", "samples"),
         [
             pytest.param(body([series({"pod": "a"}, "NaN")]), [PlainSample({"pod": "a"}, AT, "NaN")], id="a vector"),
             pytest.param(body([]), [], id="an empty vector"),
-            pytest.param(INDENTED, [PlainSample({"pod": "a"}, AT, "1")] * 2, id="whitespace"),
+            pytest.param(
+                json.dumps(json.loads(body([series({"pod": "a"})] * 2)), indent=4).encode(),
+                [PlainSample({"pod": "a"}, AT, "1")] * 2,
+                id="whitespace",
+            ),
             pytest.param(body([series({})], infos=["it might be no counter"]), [PlainSample({}, AT, "1")], id="infos"),
+            pytest.param(body([series({})], isPartial=False), [PlainSample({}, AT, "1")], id="VictoriaMetrics"),
         ],
     )
     def test_an_answer_is_labels_times_and_values_as_text(self, answer: bytes, samples: list[PlainSample]) -> None:
         assert read(answer) == samples
 
-
-class TestRefusals:
     @pytest.mark.parametrize(
         ("more", "message", "public"),
         [
@@ -60,30 +145,18 @@ class TestRefusals:
             read(body([series({"pod": "web-0"})], **more))
         assert caught.value.public == f"answers with {public}, so a part of the answer may be missing"
 
-    def test_a_whole_answer_of_victoriametrics_is_read(self) -> None:
-        assert len(read(body([series({})], isPartial=False))) == 1
-
     @pytest.mark.parametrize(
         ("raw", "kind", "message"),
         [
-            (
-                refusal("bad_data", "parse error: unexpected end"),
-                QueryRejected,
-                "bad_data: parse error: unexpected end",
-            ),
+            (refusal("bad_data", "parse error"), QueryRejected, "bad_data: parse error"),
             *((refusal(kind), SourceFailing, kind) for kind in ("timeout", "internal", "unavailable", "canceled")),
-            *(
-                (body([], kind), QueryRejected, f"answers a {kind}")
-                for kind in ("matrix", "string", "streams", "scalar")
-            ),
-            (
-                body([{"metric": {}, "histogram": [AT, {"count": "1", "sum": "2"}]}]),
-                QueryRejected,
-                "histogram_quantile",
-            ),
-            pytest.param(
-                b"<html>\n  <body>Sign in" + b"x" * 5000, WrongAnswer, "<html> <body>Sign in", id="a page, on one line"
-            ),
+            *((body([], kind), QueryRejected, "not answer a vector") for kind in ("matrix", "string", "scalar")),
+            (b"<html>\n  <body>Sign in" + b"x" * 5000, WrongAnswer, "<html> <body>Sign in"),
+            (b"", WrongAnswer, "not that of Prometheus"),
+            (b"[]", WrongAnswer, "not that of Prometheus"),
+            (b'{"status":"success"}', QueryRejected, "no message"),
+            (body([{"metric": {}, "value": ["1", "1"]}]), WrongAnswer, "not that of Prometheus"),
+            (body([series({"pod": f"web-{n}"}) for n in range(3000)])[:-20], WrongAnswer, "not that of Prometheus"),
         ],
     )
     def test_what_is_no_vector_is_a_fault_of_the_query_or_of_the_server(
@@ -93,28 +166,85 @@ class TestRefusals:
             read(raw)
         assert type(caught.value) is kind
 
+
+class TestFaults:
+    @pytest.mark.parametrize("begins", [False, True], ids=["without an answer", "with a body that never ends"])
+    async def test_a_server_that_hangs_is_an_error_at_the_deadline(self, fake: FakePrometheus, begins: bool) -> None:
+        over = asyncio.Event()
+
+        async def hangs(request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Length": "100"})
+            if begins:
+                await response.prepare(request)
+                await response.write(b"{")
+            await over.wait()
+            return response
+
+        error = await failure(fake, hangs, timeout_seconds=0.05)
+        over.set()
+        assert isinstance(error, SourceUnreachable)
+        assert str(error) == f"{fake.url}/api/v1/query: no answer within 0.05 s"
+
+    async def test_a_refused_connection_is_an_error(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(SourceUnreachable, match="Cannot connect"):
+                await query(PrometheusServer(name="main", url=url))
+
+    async def test_a_connection_that_is_cut_off(self, fake: FakePrometheus) -> None:
+        async def cut(request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b'{"status":')
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+
+        assert isinstance(await failure(fake, cut), SourceUnreachable)
+
+    @pytest.mark.parametrize("lost", [0, 1, 8, 9, 200])
+    async def test_a_truncated_compressed_response_is_an_error_or_whole(self, fake: FakePrometheus, lost: int) -> None:
+        """The transport lets a missing end of the packing pass; what is unpacked then is whole, or no JSON."""
+        whole = body([series({"pod": f"web-{number * 7919 % 10007}"}, str(number)) for number in range(500)])
+        fake.handler = packed(gzip.compress(whole)[:-lost] if lost else b"not gzip at all")
+        try:
+            assert len(await query(fake.settings())) == 500
+        except SourceError:
+            return
+        assert lost
+
     @pytest.mark.parametrize(
-        "raw",
+        ("status", "kind"),
         [
-            b"",
-            b"[]",
-            b'{"status":"success"}',
-            b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":["1","1"]}]}}',
-            b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},',
-            body([series({"pod": f"web-{n}"}) for n in range(3000)])[:-20],
+            *((status, SourceFailing) for status in (429, 500, 502, 503, 504)),
+            *((status, QueryRejected) for status in (400, 401, 403, 404, 405, 422)),
         ],
     )
-    def test_a_malformed_body_is_an_error(self, raw: bytes) -> None:
-        with pytest.raises((WrongAnswer, QueryRejected)):
-            read(raw)
+    async def test_a_status_is_a_fault_of_the_server_or_of_the_query(
+        self, fake: FakePrometheus, status: int, kind: type[SourceError]
+    ) -> None:
+        answers = {
+            "execution: too many samples": always(
+                lambda: raw(json.loads(refusal("execution", "too many samples")), status)
+            ),
+            "upstream down": always(lambda: web.Response(status=status, text="upstream down")),
+        }
+        for message, answer in answers.items():
+            error = await failure(fake, answer)
+            assert type(error) is kind
+            assert str(error) == f"{fake.url}/api/v1/query: HTTP {status}: {message}"
 
+    async def test_a_redirect_is_not_followed(self, fake: FakePrometheus) -> None:
+        redirected = always(lambda: web.Response(status=302, headers={"Location": "/login"}))
+        assert "HTTP 302" in str(await failure(fake, redirected))
+        assert len(fake.requests) == 1
 
-@pytest.mark.parametrize(
-    ("statuses", "kind"), [((429, 500, 502, 503, 504), SourceFailing), ((400, 401, 403, 404, 405), QueryRejected)]
-)
-def test_a_status_is_a_fault_of_the_server_or_of_the_query(statuses: tuple[int, ...], kind: type[SourceError]) -> None:
-    for status in statuses:
-        error = error_from_response(status, b"upstream down")
-        assert type(error) is kind
-        assert f"HTTP {status}" in str(error)
-        assert "upstream down" in str(error)
+    async def test_a_client_works_again_after_a_failure(self, fake: FakePrometheus) -> None:
+        server = PrometheusClient(fake.settings())
+        fake.handler = always(lambda: web.Response(status=503))
+        with pytest.raises(SourceFailing):
+            await server.query("x", max_age=90)
+        fake.handler = fake.by_rows
+        assert await server.query("x", max_age=90) == []
+        await server.close()

@@ -54,7 +54,7 @@ class TestNamed:
             )
         )  # fmt: skip
         assert known.resolve(wanted(Query(name="rps"))) == InstantQuery(
-            server="second", text="x", by_pod=False, namespace_label="ns", pod_label="p", max_age=60, interval=5
+            server="second", text="x", by_pod=False, labels=("ns", "p"), max_age=60, interval=5
         )
 
     def test_the_window_is_that_of_the_text_unless_the_settings_name_one(self) -> None:
@@ -72,15 +72,10 @@ class TestNamed:
         assert isinstance(shared["bad"], str)
 
 
-class TestInline:
-    QUERY = Query(prom_ql='sum(x{n="$namespace"})', server="second")
-
-    def test_it_is_refused_unless_the_settings_allow_it(self) -> None:
-        assert "PromQL in a policy is not allowed here" in str(catalog().resolve(wanted(self.QUERY)))
-
-    def test_names_are_substituted_if_it_is_allowed(self) -> None:
-        question = resolved(catalog(inline=True).resolve(wanted(self.QUERY)))
-        assert question == InstantQuery(server="second", text='sum(x{n="shop"})', by_pod=None)
+def test_promql_of_a_policy_is_sent_if_the_settings_allow_it() -> None:
+    query = wanted(Query(prom_ql='sum(x{n="$namespace"})', server="second"))
+    assert "PromQL in a policy is not allowed here" in str(catalog().resolve(query))
+    assert catalog(inline=True).resolve(query) == InstantQuery(server="second", text='sum(x{n="shop"})', by_pod=None)
 
 
 NAMED = [named("rps", "x"), named("third", "x", server="third"), named("bad", "x{")]
@@ -95,13 +90,8 @@ NAMED = [named("rps", "x"), named("third", "x", server="third"), named("bad", "x
         (NAMED, Query(name="bad"), "at character 2"),
         ([], Query(prom_ql="x", server="third"), "no Prometheus server 'third'"),
         ([], Query(prom_ql="x{", server="main"), "at character 2"),
-        ([], Query(prom_ql="x{n=$namespace}", server="main"), "inside quotes"),
+        ([named("rps", 'x{w="$workload"}')], Query(name="rps"), "'A' is not a valid name of a workload"),
     ],
 )
 def test_a_query_that_cannot_be_sent_has_a_fault(queries: list[object], query: Query, sentence: str) -> None:
-    assert sentence in str(catalog(*queries, inline=True).resolve(wanted(query)))
-
-
-def test_a_name_that_no_object_can_have_is_a_fault() -> None:
-    known = catalog(named("rps", 'x{w="$workload"}'))
-    assert "is not a valid name of a workload" in str(known.resolve(wanted(Query(name="rps"), workload='web"} or {"')))
+    assert sentence in str(catalog(*queries, inline=True).resolve(wanted(query, workload="A")))

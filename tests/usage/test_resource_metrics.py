@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -88,18 +87,6 @@ class TestDecoding:
     def test_times_keep_their_fraction_and_their_offset(self) -> None:
         pods = decode_usages(listing(item("a", at="2026-01-01T12:59:50.25+01:00"), item("b")))
         assert (pods["a"].at, pods["b"].at) == (AT_SECONDS + 0.25, AT_SECONDS)
-
-    @pytest.mark.parametrize("items", ["[]", "null"])
-    def test_no_items_are_no_pods(self, items: str) -> None:
-        assert decode_usages(b'{"items":' + items.encode() + b"}") == {}
-
-    @pytest.mark.parametrize("gap", [{}, {"containers": None}])
-    def test_a_namespace_of_thousands_is_read_to_the_last(self, gap: dict[str, Any]) -> None:
-        items = [item(f"web-{number}", app={"cpu": f"{number}m"}) for number in range(3000)]
-        items[-1] |= gap  # an end that looks otherwise must not lose a pod
-        pods = decode_usages(listing(*items))
-        assert len(pods) == 3000
-        assert pods["web-7"].containers["app"]["cpu"] == 7 * NANO // 1000
 
     @pytest.mark.parametrize(
         "body",
@@ -231,23 +218,6 @@ class TestPolling:
             await world.session.bell(lambda: len(world.session.asked) >= 5)
         assert world.changes.seen == ["shop"]
 
-    @pytest.mark.parametrize(
-        "after",
-        [
-            [item("web-1", at="2026-01-01T12:00:05Z"), item("web-2")],
-            [item("web-1")],
-            [item("web-1"), item("web-2"), item("web-3")],
-        ],
-    )
-    async def test_a_new_time_or_another_pod_is_a_change(self, after: list[dict[str, Any]]) -> None:
-        world = World("shop")
-        world.answers(item("web-1"), item("web-2"))
-        async with world.running():
-            await world.change()
-            world.answers(*after)
-            await world.change(2)
-        assert world.samples().pods.keys() == {one["metadata"]["name"] for one in after}
-
     async def test_a_new_namespace_is_fetched_at_once(self) -> None:
         world = World("shop", interval=60)
         async with world.running():
@@ -275,27 +245,6 @@ class TestPolling:
             world.session.gate.set()
             await world.session.bell(lambda: len(world.session.asked) == 100)
         assert world.session.most_under_way == resource_metrics.CONCURRENT_REQUESTS
-
-    async def test_the_first_pause_is_a_random_part_of_the_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        pauses: list[float] = []
-        paused = Changes()
-        sleep = asyncio.sleep
-
-        async def noted(delay: float) -> None:
-            if delay:  # what is decoded gives way by a sleep of nothing
-                pauses.append(delay)
-                paused()
-            await sleep(0)
-
-        monkeypatch.setattr(asyncio, "sleep", noted)
-        monkeypatch.setattr(random, "random", lambda: 0.25)
-        world = World("shop", interval=10)
-        async with world.running():
-            await paused.until(lambda: len(pauses) >= 20)
-        first, *others = pauses
-        assert first == 2.5
-        assert all(9 <= pause <= 11 for pause in others)
-        assert len(set(others)) > 1
 
 
 class TestFailing:
@@ -331,14 +280,6 @@ class TestFailing:
             world.answers(item("web-1"))
             await world.change(3)
         assert world.samples().error is None
-
-    async def test_without_any_answer_so_far_it_says_so(self) -> None:
-        world = World("shop")
-        world.session.answers["shop"] = NotFound(404, "NotFound", "the server could not find the requested resource")
-        async with world.running():
-            await world.change()
-        assert world.samples().fetched_at is None
-        assert world.samples().error == "404 NotFound (no answer so far)"
 
     async def test_a_failing_namespace_does_not_affect_the_others(self) -> None:
         world = World("shop", "other")

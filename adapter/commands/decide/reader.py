@@ -35,7 +35,7 @@ from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, closest, first_faults, path_of
 from adapter.runtime.times import parse_time
-from adapter.usage.promql import NO_INPUTS, PromqlError, parse_inputs
+from adapter.usage.promql import PromqlError, QueryInputs, parse_inputs
 from adapter.usage.resource_metrics import decode_usage
 
 _TITLE = "the document cannot be decided on"
@@ -352,7 +352,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
 
 def _query(given: _Query, query: Query, now: float) -> QuerySamples:
     """The samples of one query."""
-    inputs = NO_INPUTS  # of a named query, and of PromQL that cannot be read
+    inputs = QueryInputs()  # of a named query, and of PromQL that cannot be read
     with contextlib.suppress(PromqlError):
         inputs = parse_inputs(query.prom_ql)
     points, fewest = given.pods or {}, min(given.counts.values(), default=None)

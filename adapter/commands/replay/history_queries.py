@@ -223,8 +223,8 @@ class _Derivation:
             return None
         text, is_total = resolved.text, resolved.by_pod is False
         if not is_total:  # the sum over the policy's pods, beside it what has no pod; NaN and negative values count not
-            joined = f'label_join(({text}\n) >= 0, "{_OF}", "/", {_quoted(resolved.namespace_label)}, '
-            joined += f"{_quoted(resolved.pod_label)})"
+            joined = f'label_join(({text}\n) >= 0, "{_OF}", "/", {_quoted(resolved.labels[0])}, '
+            joined += f"{_quoted(resolved.labels[1])})"
             ours = _quoted(f"{_pattern(self._policy.namespace)}/{self._pod_names()}")
             pods = f'label_replace({joined}, "{_CHOSEN}", "{_PODS}", "{_OF}", {ours})'
             total = _quoted(f"({_pattern(self._policy.namespace)})?/")
@@ -235,7 +235,7 @@ class _Derivation:
             text=text,
             pick=Pick.NAMESPACE if is_total else Pick.CHOSEN,
             namespace=self._policy.namespace,
-            namespace_label=resolved.namespace_label,
+            namespace_label=resolved.labels[0],
             is_total=is_total,
         )
 

@@ -15,7 +15,7 @@ from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.source_errors import SourceError, SourceFailing, SourceUnreachable
 from adapter.runtime.times import format_time
 from adapter.settings import PrometheusServer
-from adapter.usage.prometheus_api import ApiClient, decode_result
+from adapter.usage.prometheus_api import ApiClient
 
 MOST_POINTS = 11_000
 """Points of a series that Prometheus answers to one range query."""
@@ -161,7 +161,7 @@ class RangeClient(ApiClient):
         form = {"query": text, "start": start, "end": end, "step": step, "timeout": f"{self._timeout:.0f}s"}
         for pause in (*self._pauses, None):
             try:
-                series = decode_result(await self.body(form), "matrix", _MATRIX)
+                series = await self.result(form, "matrix", _MATRIX)
             except (SourceUnreachable, SourceFailing) as error:
                 if pause is None:
                     raise error.with_context(self.url, f"{len(self._pauses) + 1} attempts failed") from error
