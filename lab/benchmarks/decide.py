@@ -6,10 +6,8 @@ Processor time of this process, the minimum of several runs, without an event lo
 samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
 and roster stay the same objects, as between two changes in the cluster. *serving*: the policy names no registry.
 *registered*: its registry lists every pod. *doubtful*: its registry has never answered, for more than five minutes.
-*doubtful, busy* and *idle*: so that CPU is far above or below the band, where scenarios differ. *changed*: as
-registered, and one pod is another object each time. *confirmed*: as registered, and the registry answers the same again
-each time. *first*: registered, without a memory. `decide` is the slowest of several replica counts. Full garbage
-collections are off, as in the adapter.
+*first*: registered, without a memory. `decide` is the slowest of several replica counts. Full garbage collections are
+off, as in the adapter.
 """
 
 import gc
@@ -34,9 +32,7 @@ from lab.benchmarks import record
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
-CASES = ("serving", "registered", "doubtful", "doubtful, busy", "doubtful, idle", "changed", "confirmed", "first")
-_WATERMARKS = {"doubtful, busy": (200, 100), "doubtful, idle": (900, 700)}
-"""Of CPU in millicores, by case."""
+CASES = ("serving", "registered", "doubtful", "first")
 _INTERVAL = 15.0
 _MEBI = 2**20 * NANO
 
@@ -52,12 +48,7 @@ class Scene:
         """Advances to new samples of every pod."""
         now = self.inputs.now + seconds
         self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
-        if self.case == "changed":
-            first, *others = self.inputs.pods
-            self.inputs = replace(self.inputs, pods=(*others, replace(first)))
-        elif self.case == "confirmed" and self.inputs.roster is not None:
-            self.inputs = replace(self.inputs, roster=replace(self.inputs.roster, at=now))
-        elif self.case == "first":
+        if self.case == "first":
             self.inputs = replace(self.inputs, memory=Memory())
 
     def assess(self) -> tuple[Assessment, float]:
@@ -107,7 +98,6 @@ def scene(case: str, size: int) -> Scene:
         for index in range(size)
     )
     instances = tuple(Instance(ip=pod.ips[0], port=8080, registered_at=BEGAN - 80_000) for pod in pods)
-    high, low = _WATERMARKS.get(case, (500, 250))
     policy = Policy(
         namespace="shop",
         name="web",
@@ -116,8 +106,8 @@ def scene(case: str, size: int) -> Scene:
             Metric(
                 name="cpu",
                 resource=ResourceMetric(name="cpu"),
-                high=Fraction(high * NANO, 1000),
-                low=Fraction(low * NANO, 1000),
+                high=Fraction(NANO, 2),
+                low=Fraction(NANO, 4),
             ),
             Metric(
                 name="memory",
@@ -132,7 +122,7 @@ def scene(case: str, size: int) -> Scene:
         AssessmentInputs(
             policy=policy,
             pods=pods,
-            roster=None if case == "serving" or case.startswith("doubtful") else Roster(at=BEGAN, instances=instances),
+            roster=None if case in {"serving", "doubtful"} else Roster(at=BEGAN, instances=instances),
             scale=Scale(replicas=size, status_replicas=size),
             bounds=Bounds(minimum=1, maximum=2 * size),
             target=TARGET,
@@ -154,7 +144,7 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     """Milliseconds of processor time of one assessment, and of one decision on it."""
     target = scene(case, size)
     target.assess()
-    if case.startswith("doubtful"):
+    if case == "doubtful":
         target.advance(LONG_DOUBT_SECONDS + 1)
 
     def assessing() -> float:

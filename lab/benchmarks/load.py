@@ -3,8 +3,8 @@
 Reads a plan (JSON) from standard input, and writes a line of JSON: the latencies, the duration (both in seconds) and
 the number of refused requests; or `error`.
 
-With a rate, requests are due at even intervals, and a latency counts from the moment its request was due: a server that
-stalls is charged for all waiting requests. Without a rate, each connection sends its next request upon each answer.
+Requests are due at even intervals, and a latency counts from the moment its request was due: a server that stalls is
+charged for all waiting requests.
 """
 
 import json
@@ -26,7 +26,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A load plan. `requests` are (target, text that the answer must contain); `rate` 0 is as fast as answered."""
+    """A load plan. `requests` are (target, text that the answer must contain); `rate` is a second's."""
 
     port: int
     certificate: str
@@ -96,7 +96,7 @@ def run(plan: Plan) -> dict[str, Any]:
     askers = [Asker(plan, context) for _ in range(plan.connections)]
     questions = cycle([(_request(plan, target), expected.encode()) for target, expected in plan.requests])
     began = time.monotonic()
-    latencies = list((_paced if plan.rate else _eager)(plan, askers, questions))
+    latencies = list(_paced(plan, askers, questions))
     seconds = time.monotonic() - began
     return {"latencies": latencies, "seconds": seconds, "refused": sum(asker.refused for asker in askers)}
 
@@ -106,35 +106,7 @@ def _request(plan: Plan, target: str) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-Questions = Iterator[tuple[bytes, bytes]]
-
-
-def _eager(plan: Plan, askers: list[Asker], questions: Questions) -> Iterator[float]:
-    clock = time.monotonic
-    end = clock() + plan.seconds
-    poll = select.epoll()
-    by_number = {asker.fileno(): asker for asker in askers}
-    for number, asker in by_number.items():
-        poll.register(number, select.EPOLLIN)
-        asker.ask(*next(questions), clock())
-    waiting = len(askers)
-    while waiting:
-        events = poll.poll(_PATIENCE)
-        if not events:
-            raise WrongAnswerError(f"no answer within {_PATIENCE:g} s")
-        for number, _ in events:
-            asker = by_number[number]
-            if not asker.answered():
-                continue
-            now = clock()
-            yield now - asker.began
-            if now < end:
-                asker.ask(*next(questions), now)
-            else:
-                waiting -= 1
-
-
-def _paced(plan: Plan, askers: list[Asker], questions: Questions) -> Iterator[float]:
+def _paced(plan: Plan, askers: list[Asker], questions: Iterator[tuple[bytes, bytes]]) -> Iterator[float]:
     clock = time.monotonic
     start = clock()
     total = int(plan.rate * plan.seconds)

@@ -18,18 +18,6 @@ class Measured:
     cpu: float = 0.0
     refused: int = 0
 
-    def __add__(self, other: "Measured") -> "Measured":
-        return Measured(
-            self.latencies + other.latencies,
-            self.seconds + other.seconds,
-            self.cpu + other.cpu,
-            self.refused + other.refused,
-        )
-
-    @property
-    def per_second(self) -> float:
-        return len(self.latencies) / self.seconds
-
     @property
     def per_cpu_second(self) -> float:
         return len(self.latencies) / self.cpu

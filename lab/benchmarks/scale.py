@@ -1,7 +1,9 @@
-"""A large cluster at rest: `python -m lab.benchmarks.scale`, on a real API server.
+"""What clusters of several sizes cost: `python -m lab.benchmarks.scale`, on a real API server.
 
-2,000 policies and 50,000 pods by default. Requests come at the stock controller's rate, to the adapter and to the
-constant server at the same time. It takes four minutes.
+2,000, 20,000 and 50,000 pods by default, 25 for each policy and 500 in a namespace. For each size: the start to the
+first correct answer, processor and memory at rest, and latencies: of a metric at the stock controller's rate, beside
+the constant server's at the same time, and of `desired_replicas` and the live read behind it at 100 requests a second.
+It takes ten minutes.
 """
 
 import sys
@@ -10,21 +12,30 @@ from dataclasses import replace
 from typing import Any
 
 from lab.benchmarks import record
-from lab.benchmarks.measure import Load
+from lab.benchmarks.measure import Load, measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
 from lab.benchmarks.stage import Stage
+from lab.harness.binaries import print_to_stderr
 
+PODS_OF_A_POLICY, PODS_OF_A_NAMESPACE = 25, 500
 SYNC_SECONDS = 15.0
 """How often the stock controller asks for each policy."""
+_RATE = 100.0
 
 
-def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
-    """The figures of the start and at rest; `seconds` of each measurement."""
+def run(pods: int, python: str, seconds: float) -> dict[str, Any]:
+    """The figures of one size; `seconds` of each measurement."""
+    policies, namespaces = max(1, pods // PODS_OF_A_POLICY), max(1, pods // PODS_OF_A_NAMESPACE)
     with Stage(policies, pods, namespaces, python) as stage:
-        figures: dict[str, Any] = {"scene": {"policies": policies, "pods": pods, "namespaces": namespaces}}
-        figures["start"] = _started(stage)
-        figures["rest"] = _phase(stage, seconds)
-        return {**figures, "mib": memory(stage.pid)}
+        figures = {
+            "scene": {"policies": policies, "pods": pods, "namespaces": namespaces},
+            "start": _started(stage),
+            "rest": {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]},
+            "requests": {**_at_the_stock_rate(stage, seconds), **_live(stage, seconds / 2)},
+            "mib": memory(stage.pid),
+        }
+    print_to_stderr(f"{pods} pods: {figures}")
+    return figures
 
 
 def _started(stage: Stage) -> dict[str, float]:
@@ -32,42 +43,46 @@ def _started(stage: Stage) -> dict[str, float]:
     seconds = stage.first_answer(180)
     cpu = cpu_seconds(stage.pid)
     time.sleep(5)  # then every path once, which fills the cache of access reviews
-    plan = stage.plan("effective_cpu", seconds=len(stage.services) / 250, rate=250)
-    Load(replace(plan, tolerant=True), stage.pid).finish()
+    for metric in ("effective_cpu", "desired_replicas"):
+        plan = stage.plan(metric, seconds=max(1, len(stage.services) / 250), rate=250)
+        measure(replace(plan, tolerant=True), stage.pid)
     time.sleep(5)
     return {"seconds": round(seconds, 2), "cpu_seconds": cpu}
 
 
-def _phase(stage: Stage, seconds: float) -> dict[str, Any]:
-    """Processor time and memory without requests; latencies beside the constant server's."""
-    figures: dict[str, Any] = {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]}
-    figures["requests"] = _requests(stage, seconds / 2)
-    return figures
-
-
-def _requests(stage: Stage, seconds: float) -> dict[str, Any]:
-    """The stock controller's rate to both servers at the same time."""
-    rate = len(stage.services) / SYNC_SECONDS
+def _at_the_stock_rate(stage: Stage, seconds: float) -> dict[str, Any]:
+    """The stock controller's requests to both servers at the same time."""
+    rate = max(5.0, len(stage.services) / SYNC_SECONDS)
     pids = {"effective_cpu": stage.pid, "": stage.constant.pid or 0}
     plans = {metric: stage.plan(metric, seconds=seconds, rate=rate) for metric in pids}
     loads = {metric: Load(replace(plan, tolerant=True), pids[metric]) for metric, plan in plans.items()}
     done = {metric or "constant": load.finish() for metric, load in loads.items()}
-    figures: dict[str, Any] = {name: each.summary for name, each in done.items()}
-    figures["p99_beyond_ms"] = round(figures["effective_cpu"]["p99_ms"] - figures["constant"]["p99_ms"], 3)
-    figures["refused"] = sum(each.refused for each in done.values())
-    return figures
+    return {name: {"rate": round(rate), **each.summary} for name, each in done.items()}
+
+
+def _live(stage: Stage, seconds: float) -> dict[str, Any]:
+    """`desired_replicas`, and the live read behind it alone."""
+    base = "/apis/apps/v1/namespaces"
+    reads = [
+        (f"{base}/{service.namespace}/deployments/{service.name}/scale", f'"replicas":{service.replicas}')
+        for service in stage.services
+    ]
+    asked = measure(stage.plan("desired_replicas", seconds=seconds, rate=_RATE), stage.pid)
+    read = measure(stage.plan_through_api_server(reads, seconds=seconds, rate=_RATE), stage.constant.pid or 0)
+    return {
+        "desired_replicas": {"rate": _RATE, **asked.summary, "cpu_ms": round(1000 / asked.per_cpu_second, 2)},
+        "the live read alone": {"rate": _RATE, **read.summary},
+    }
 
 
 def main() -> None:
     parser = record.argument_parser(__doc__)
-    parser.add_argument("--policies", type=int, default=2000)
-    parser.add_argument("--pods", type=int, default=50_000)
-    parser.add_argument("--namespaces", type=int, default=100)
+    parser.add_argument("--pods", type=int, nargs="+", default=[2_000, 20_000, 50_000])
     parser.add_argument("--seconds", type=float, default=20, help="duration of one measurement (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers (default: this one)")
     given = parser.parse_args()
     favour()
-    record.write(given.output, run(given.policies, given.pods, given.namespaces, given.python, given.seconds))
+    record.write(given.output, {"sizes": [run(pods, given.python, given.seconds) for pods in given.pods]})
 
 
 if __name__ == "__main__":

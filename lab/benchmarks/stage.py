@@ -128,7 +128,7 @@ class Stage(Scenery):
 
     # -- requests
 
-    def plan(self, metric: str = "", *, seconds: float, rate: float = 0) -> Plan:
+    def plan(self, metric: str = "", *, seconds: float, rate: float) -> Plan:
         """A plan of requests for a metric of all policies in turn; without a metric, to the constant server."""
         pair = self.cluster.front_proxy_cert()
         return Plan(

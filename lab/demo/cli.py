@@ -13,15 +13,13 @@ from pathlib import Path
 import yaml
 
 from adapter.commands.terminal.waiting import Interrupted, ended_by_signals
-from lab.demo.building import building
 from lab.demo.curve import FULL, Curve
 from lab.demo.model import ModelStage
 from lab.demo.objects import OURS, PULLED_OUT
-from lab.demo.picture import draw
 from lab.demo.play import Player
 from lab.demo.stage import Stage, started
 from lab.demo.story import Narrator, agree, closing, comparison, tidy
-from lab.demo.timeline import Timeline, dump
+from lab.demo.timeline import dump
 from lab.harness import binaries
 from lab.harness.binaries import BuildError
 from lab.harness.client import ApiError
@@ -59,31 +57,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demo(out: Path, *, keep: bool) -> int:
-    """Tells the story in the model, plays it, and compares; the exit code."""
+    """Tells the story in the model, where no time passes, plays it, and compares; the exit code."""
+    say("The story in a model of metrics-server, the adapter and the HPA controller:")
+    model = _played(ModelStage(), FULL).timeline
+    say("", "Now the same story on a real control plane:", "")
     kubectl = ["kubectl"] if keep and not shutil.which("kubectl") else []
-    with building([*binaries.CONTROL_PLANE, *kubectl], say) as built:
-        model = tell(FULL, out)
-        say("", "Now the same story on a real control plane:", "")
-        with started(say, built) as cluster:
-            timeline = run(Stage(cluster), FULL, out, cluster=cluster if keep else None).timeline
-            say(*comparison(model, timeline))
-            if keep:
-                stay(cluster)
+    binaries.ensure(*binaries.CONTROL_PLANE, *kubectl, announce=say)
+    with started(say) as cluster:
+        timeline = run(Stage(cluster), FULL, out, cluster=cluster if keep else None).timeline
+        say(*comparison(model, timeline))
+        if keep:
+            stay(cluster)
     return 0 if agree(model, timeline) else 1
 
 
-def tell(curve: Curve, out: Path) -> Timeline:
-    """Tells and draws the story in the model, where nothing is started and no time passes."""
-    began = time.monotonic()
-    say("The story in a model of metrics-server, the adapter and the HPA controller:")
-    timeline = _played(ModelStage(), curve).timeline
-    draw(timeline, out / "model.svg", out / "model.png")
-    say(f"picture: {_shown(out / 'model.png')} and .svg; told and drawn in {time.monotonic() - began:.0f} s")
-    return timeline
-
-
 def run(stage: Stage, curve: Curve, out: Path, *, cluster: ControlPlane | None = None) -> Player:
-    """Plays a curve in a cluster, narrates it on the terminal, and writes pictures and decisions to `out`.
+    """Plays a curve in a cluster, narrates it on the terminal, and writes timeline and decisions to `out`.
 
     `cluster` is said to be looked at meanwhile, where there is one.
     """
@@ -106,9 +95,8 @@ def _played(stage: Stage | ModelStage, curve: Curve) -> Player:
 
 
 def leave(player: Player, out: Path) -> None:
-    """Writes the results: the pictures, the timeline, and a document for each decision."""
+    """Writes the results: the timeline, and a document for each decision."""
     (out / "timeline.json").write_text(dump(player.timeline))
-    draw(player.timeline, out / "demo.svg", out / "demo.png")
     for old in out.glob("decision-*.yaml"):
         old.unlink()
     for number, (rescale, reason) in enumerate(player.kept, 1):
@@ -116,8 +104,7 @@ def leave(player: Player, out: Path) -> None:
         text = yaml.safe_dump(reason.document, sort_keys=False, width=120)
         path = out / f"decision-{number}-from-{rescale.before}-to-{rescale.after}.yaml"
         path.write_text(f"{header}# effective-load decide {path.name} -o text\n{text}")
-    say(f"picture: {_shown(out / 'demo.png')} and .svg; decisions, as input of `effective-load decide`:")
-    say(f"  {_shown(out)}/decision-*.yaml")
+    say(f"decisions, as input of `effective-load decide`: {_shown(out)}/decision-*.yaml")
 
 
 def stay(cluster: ControlPlane) -> None:

@@ -26,19 +26,15 @@ _FIGURES = ("effective_cpu", "raw_cpu", "desired_replicas")
 
 
 @contextlib.contextmanager
-def started(say: Say, built: Callable[..., None]) -> Iterator[ControlPlane]:
-    """A control plane on this machine, and the adapter and companion with the rights of the manifests.
-
-    `built` waits until the programs of these names are built, or all where none is named.
-    """
+def started(say: Say) -> Iterator[ControlPlane]:
+    """A control plane on this machine, and the adapter and companion with the rights of the manifests."""
     # With the kinds there before it starts, the HPA controller need not discover them later, every 30 s.
-    cluster = ControlPlane(hpa_sync=HPA_SYNC, announce=say, built=built, prepared=install_crds)
+    cluster = ControlPlane(hpa_sync=HPA_SYNC, announce=say, prepared=install_crds)
     say("starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK and")
     say(f"metrics-server on this machine: Kubernetes {binaries.KUBERNETES} …")
     if not binaries.HPA_TOLERANCE:
         say("its HPAs have no tolerance of their own; every step of the story is beyond the controller's 10 %")
     with cluster:
-        built()
         say("starting the adapter and its companion with the rights of the manifests …")
         companion = CompanionProcess(cluster, SETTINGS, kubeconfig=companion_kubeconfig(cluster))
         with AdapterProcess(cluster, SETTINGS, kubeconfig=account_kubeconfig(cluster)), companion:

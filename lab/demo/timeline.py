@@ -46,7 +46,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Mark:
-    """A labelled moment, drawn as a line in the picture."""
+    """A labelled moment."""
 
     at: float
     text: str
@@ -160,17 +160,8 @@ def counts(timeline: Timeline, name: str) -> list[int]:
 
 
 def dump(timeline: Timeline) -> str:
-    """The timeline as JSON, one tick a line; `load` reads it."""
+    """The timeline as JSON, one tick a line."""
     head = {key: getattr(timeline, key) for key in ("high", "low", "target", "end")}
     marks = [dataclasses.asdict(mark) for mark in timeline.marks]
     ticks = ",\n  ".join(json.dumps(dataclasses.asdict(tick)) for tick in timeline.ticks)
     return f'{json.dumps({**head, "marks": marks})[:-1]},\n "ticks": [\n  {ticks}\n ]}}\n'
-
-
-def load(text: str) -> Timeline:
-    """Reads the JSON of `dump`."""
-    document = json.loads(text)
-    ticks = [
-        Tick(**{**tick, "ours": Side(**tick["ours"]), "stock": Side(**tick["stock"])}) for tick in document.pop("ticks")
-    ]
-    return Timeline(ticks=tuple(ticks), marks=tuple(Mark(**mark) for mark in document.pop("marks")), **document)

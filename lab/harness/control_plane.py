@@ -53,17 +53,15 @@ class ControlPlane(Server):
         controllers: str = "*",
         gates: str = "",
         announce: Callable[[str], None] = binaries.print_to_stderr,
-        built: Callable[..., object] | None = None,
         prepared: Callable[[Self], None] = lambda _: None,
     ) -> None:
         """`hpa_flags` have no prefix: {"downscale-stabilization": "0s"}. `gates`: feature gates of all programs.
 
-        `controllers` is the controller manager's flag of that name. `built` returns when the programs of these names
-        are built; each starts as soon as it is. `prepared` is called when the API server serves, before the programs
-        that watch it start: the HPA controller finds a kind that is defined later only within half a minute.
+        `controllers` is the controller manager's flag of that name. `prepared` is called when the API server serves,
+        before the programs that watch it start: the HPA controller finds a kind that is defined later only within half
+        a minute.
         """
-        self.built = built or functools.partial(binaries.ensure, announce=announce)
-        self.prepared = prepared
+        self.announce, self.prepared = announce, prepared
         chosen = (True, True, controller_manager, scheduler, kwok, metrics_server)
         self.wanted = [name for name, is_wanted in zip(binaries.CONTROL_PLANE, chosen, strict=True) if is_wanted]
         self.nodes, self.hpa_sync = nodes, hpa_sync
@@ -85,12 +83,12 @@ class ControlPlane(Server):
     # -- life cycle
 
     def start(self) -> None:
-        """Starts each program when it is built, and returns when they are ready."""
+        """Builds what is missing, starts the programs, and returns when they are ready."""
+        programs = binaries.ensure(*self.wanted, announce=self.announce)
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-cluster-"))
-        self.built(*binaries.API_SERVER)
         self.pki = ClusterPki(self.folder / "pki")
         ports = dict(zip(commands.ROLES, free_ports(len(commands.ROLES)), strict=True))
-        self.layout = Layout(self.folder, self.pki, ports, {name: binaries.path_of(name) for name in self.wanted})
+        self.layout = Layout(self.folder, self.pki, ports, programs)
         self.server = self.layout.server
         self.kubeconfig = self.kubeconfig_for("admin", "system:masters", file="kubeconfig")
         self.client = self.client_for("admin", "system:masters")
@@ -101,7 +99,6 @@ class ControlPlane(Server):
         self._register()
         self.prepared(self)
         for name in rest:  # all at once: each waits for the API server by itself
-            self.built(name)
             self.components[name].start()
         for name in rest:
             self.components[name].wait_ready()

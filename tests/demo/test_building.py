@@ -1,4 +1,4 @@
-"""What the demo imports while its programs are built."""
+"""What the demo imports."""
 
 import importlib.metadata
 import re
@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab.demo import building
-
-ROOT = Path(building.__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_demo_and_its_build_import_only_what_the_demos_lock_installs() -> None:
