@@ -25,6 +25,7 @@ from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import Settings, parse_settings
 from adapter.telemetry.metrics import Metrics
+from monitoring.alerts import rules
 from tests.manifests.network import network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 from tools import chart_templates, chart_values, reference
@@ -143,6 +144,40 @@ def commands() -> Iterator[str]:
             yield f"{path.relative_to(ROOT)} names the command effective-load {name}, which does not exist"
 
 
+def options() -> Iterator[str]:
+    """Documents and remedies give our commands no option that they do not have."""
+    known: dict[str, set[str]] = {}
+    for command in COMMANDS:
+        command.add(parser := argparse.ArgumentParser())
+        known[command.name] = {option for action in parser._actions for option in action.option_strings}
+    for path in (*_texts(".md", ".yaml"), *sorted((ROOT / "adapter").rglob("*.py"))):
+        for name, rest in re.findall(
+            r"effective-load ([a-z]+)((?:[^`|;.\n]|\.(?=\S))*)", path.read_text(encoding="utf-8")
+        ):
+            given = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)) if name in known else set()
+            for option in sorted(given - known.get(name, set())):
+                yield f"{path.relative_to(ROOT)} gives effective-load {name} {option}, which does not exist"
+
+
+def alerts() -> Iterator[str]:
+    """Documents name no alert that does not exist."""
+    known = {rule["alert"] for rule in rules()}
+    for path in _texts(".md", ".yaml"):
+        for name in sorted(set(re.findall(r"\bEffectiveLoad[A-Z]\w+", path.read_text(encoding="utf-8"))) - known):
+            yield f"{path.relative_to(ROOT)} names the alert {name}, which does not exist"
+
+
+def files() -> Iterator[str]:
+    """Documents name no file of the repository, or of the package, that does not exist."""
+    bases = (ROOT, ROOT / "adapter")
+    folders = {path.name for base in bases for path in base.iterdir() if path.is_dir() and path.name.isalpha()}
+    named = re.compile(rf"(?<![\w/.-])(?:{'|'.join(sorted(folders))})/[\w./-]++(?![*:])")
+    for path in _texts(".md"):
+        for name in sorted({one.rstrip(".") for one in named.findall(path.read_text(encoding="utf-8"))}):
+            if not re.search(r"NAME|mine", name) and not any((base / name).exists() for base in bases):
+                yield f"{path.relative_to(ROOT)} names {name}, which does not exist"
+
+
 def words() -> Iterator[str]:
     """Documents, field texts, helps and errors use none of the words of `_HABIT`; the table that explains them may."""
     texts = {path: path.read_text(encoding="utf-8") for path in _texts(".md") if path.name != "CONTRIBUTING.md"}
@@ -240,6 +275,9 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     metric_names,
     log_events,
     commands,
+    options,
+    alerts,
+    files,
     limits,
     symptoms,
     words,
