@@ -1,6 +1,6 @@
 """A decision as sentences, in the order of its stages; and errors of metrics, with equal ones told once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from math import floor
@@ -239,6 +239,14 @@ def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
     if nano >= 100 * 10**6:
         return milli_text(round(Fraction(nano, 10**6)))
     return nano_text(round(Fraction(nano), 4 - len(str(floor(nano)))))
+
+
+def value_texts(values: Mapping[str, Fraction | int], *, as_percent: bool = False) -> dict[str, str]:
+    """Values of one metric in one unit: whole numbers in milli-units beside others in them (1000m, 720m)."""
+    texts = {name: value_text(nano, as_percent=as_percent) for name, nano in values.items()}
+    if any(text.endswith("m") for text in texts.values()):
+        texts |= {name: f"{text}000m" for name, text in texts.items() if text.isdecimal() and text != "0"}
+    return texts
 
 
 def metric_errors(metrics: Iterable[MetricAssessment]) -> str:

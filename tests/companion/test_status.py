@@ -67,6 +67,12 @@ def test_a_status_says_what_was_found_and_decided() -> None:
     assert conditions(found)["Ready"] == ("True", "Decided")
 
 
+def test_figures_of_a_metric_have_one_unit() -> None:
+    (action,) = planned(context("1000m", pods=[pod("p0"), out("o")], current=2))
+    found = status_in(action)
+    assert (found["effective"], found["high"], found["low"]) == ("1000m", "1200m", "400m")
+
+
 def test_a_policy_that_is_not_answered_says_why_and_asks_for_no_count() -> None:
     case = context(None)
     (action,) = planned(case)

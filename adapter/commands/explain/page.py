@@ -22,7 +22,7 @@ from adapter.commands.terminal.command import FAILED, NO_DECISION, OK
 from adapter.commands.terminal.output import duration, printable
 from adapter.commands.terminal.waiting import waiting
 from adapter.kube.session import Session
-from adapter.load.explanation import range_text, value_text
+from adapter.load.explanation import range_text, value_text, value_texts
 from adapter.load.quantity import parse_nano
 from adapter.runtime.times import format_time, parse_time
 
@@ -170,7 +170,7 @@ def band(metric: Mapping[str, Any], *, is_share: bool) -> Iterator[Text]:
         return
     keys = ("low", "high", "target", "raw", "usage")
     values = {key: parse_nano(metric[key]) for key in keys if metric[key] is not None}
-    texts = {key: value_text(Fraction(value), as_percent=is_share) for key, value in values.items()}
+    texts = value_texts(values, as_percent=is_share)
     end = max(values.values(), default=0) * _ROOM
     if not end:
         return

@@ -11,7 +11,7 @@ from adapter.companion.state import Context, Write, WrittenStatus
 from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
-from adapter.load.explanation import headline, value_text
+from adapter.load.explanation import headline, value_texts
 from adapter.load.pods import PodState
 from adapter.load.spec import Mode
 from adapter.policy import status_memory
@@ -149,7 +149,7 @@ def _figures(metric: MetricAssessment) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw}
     figures |= {"high": metric.high, "low": metric.low, "target": metric.target}
     share = metric.metric.relative_to is not None
-    return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
+    return value_texts({name: value for name, value in figures.items() if value is not None}, as_percent=share)
 
 
 def _shortened(text: str, longest: int = LONGEST_SENTENCE) -> str:
