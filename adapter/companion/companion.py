@@ -7,11 +7,12 @@ from dataclasses import replace
 import structlog
 
 from adapter.companion import plan, replica_history
-from adapter.companion.features.deletion_cost import Marking
-from adapter.companion.features.hpa_configuration import LastWiring
+from adapter.companion.changes import Told
+from adapter.companion.deletion_cost import Marking
+from adapter.companion.hpa_configuration import LastWiring
 from adapter.companion.notifier import Notifier
-from adapter.companion.replica_history import LastRaise, ReplicaHistory, is_new
-from adapter.companion.state import Action, ActionResult, Context, State
+from adapter.companion.replica_history import ReplicaHistory, is_new
+from adapter.companion.state import Action, ActionResult, Context, LastRaise, State
 from adapter.companion.writer import Writer, has_tolerance, read_manager, read_status
 from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
@@ -64,8 +65,8 @@ class Companion:
         self._tolerance_seen = tolerance_seen
         self._stale = stale
         self._metrics = metrics
-        self._notifier = Notifier(lease, lambda: self.settings, metrics, session.now)
-        self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
+        self._notifier = Notifier(lambda: self.settings, metrics, session.now)
+        self._writer = Writer(session, lambda: lease.leads, metrics)
         self._states: dict[Key, State] = {}
         self._looked_at: dict[Key, float] = {}
         self._read: set[Key] = set()
@@ -75,7 +76,6 @@ class Companion:
         self._has_tolerance: bool | None = None
         self._drops_tolerance = False
         """Whether an HPA was applied with a tolerance and kept none: the gate HPAConfigurableTolerance is off."""
-        self._version_at = 0.0
         self._next_turn = 0.0
         self._leads_since = 0.0
 
@@ -105,10 +105,7 @@ class Companion:
         while not self._snapshots.current.synced:  # noqa: ASYNC110  the snapshot is swapped without an event
             await asyncio.sleep(SYNC_POLL_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
-        try:
-            await self._lease.lead(self._act)
-        finally:
-            self._notifier.close()
+        await self._lease.lead(self._act)
 
     async def _act(self) -> None:
         self._metrics.companion_leader.set(1)
@@ -121,7 +118,6 @@ class Companion:
                 history = replica_history.unattributed(observed.of(ReplicaHistory))
                 kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
                 self._states[key] = State(refused=observed.refused).having(history, *kept)
-            await self._learn_version()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(WORKERS):
                     tasks.create_task(self._work("look", self._looks, urgent=True))
@@ -129,17 +125,18 @@ class Companion:
                 tasks.create_task(self._resync())
         finally:
             self._metrics.companion_leader.set(0)
-
-    async def _learn_version(self) -> None:
-        """Learns whether HPAs have a tolerance here; an API server may be upgraded."""
-        if self._session.now() - self._version_at >= VERSION_SECONDS:
-            self._has_tolerance = await has_tolerance(self._session)
-            self._version_at = self._session.now() if self._has_tolerance is not None else 0.0
+            self._notifier.close()
 
     async def _resync(self) -> None:
-        """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed."""
+        """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed.
+
+        It learns before whether HPAs have a tolerance here; an API server may be upgraded.
+        """
+        version_at = -VERSION_SECONDS
         while True:
-            await self._learn_version()
+            if asyncio.get_running_loop().time() - version_at >= VERSION_SECONDS:
+                self._has_tolerance = await has_tolerance(self._session)
+                version_at = asyncio.get_running_loop().time() if self._has_tolerance is not None else version_at
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._looked_at.get(key, before) <= before]
@@ -160,6 +157,7 @@ class Companion:
                         self._looked_at[key] = asyncio.get_running_loop().time()
                         state = self._states[key] = plan.observe(context)
                         context = replace(context, state=state)
+                        self._notifier.add(key, context.view.policy.notify, state.of(Told).notices)
                         self._writes.add([key])
                     for action in tuple(plan.actions(context, urgent=urgent)) if context is not None else ():
                         if self._writer.may(action):

@@ -4,26 +4,20 @@ Addresses hold secrets, so they are never logged or shown.
 """
 
 import asyncio
-import functools
 import importlib
-import itertools
 import logging
-import math
-import random
 import string
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 
-from adapter.companion.state import Notification, Notify
-from adapter.kube.leader_election import LeaderElector
-from adapter.runtime.backoff import exponential
+from adapter.companion.changes import Notification
+from adapter.runtime.backoff import LogOnce
 from adapter.runtime.times import format_time
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Severity
@@ -68,7 +62,7 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     # Apprise sends by `requests`, which would take the text wherever a redirect leads, and read all of an answer.
     sessions: Any = importlib.import_module("requests.sessions")
     sessions.DEFAULT_REDIRECT_LIMIT = 0
-    sessions.HTTPAdapter = _bounded_adapter()
+    sessions.Response.content = property(_content)
     for name in _SECRET_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     # Nothing on disk, no threads of its own, no attempts of its own, and no reading of markup out of what is sent.
@@ -94,63 +88,46 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     return bool(sent)
 
 
-@functools.cache
-def _bounded_adapter() -> Any:
-    """Connections of `requests` that read LONGEST_ANSWER bytes of an answer at most, no longer than their timeout."""
-    adapters: Any = importlib.import_module("requests.adapters")
-
-    class Bounded(adapters.HTTPAdapter):  # type: ignore[misc]
-        def send(self, request: Any, **options: Any) -> Any:
-            _, self.read_timeout = options["timeout"]
-            return super().send(request, **options)
-
-        def build_response(self, request: Any, raw: Any) -> Any:
-            answer, body, end = super().build_response(request, raw), b"", time.monotonic() + self.read_timeout
-            while len(body) < LONGEST_ANSWER and time.monotonic() < end:
-                if not (part := raw.read1(LONGEST_ANSWER, decode_content=True)):
-                    break
-                body += part
-            answer._content, answer._content_consumed = body[:LONGEST_ANSWER], True  # noqa: SLF001
-            raw.close()
-            return answer
-
-    return Bounded
+def _content(answer: Any) -> bytes:
+    """The begin of an answer, once; it stands for all of it in `requests`."""
+    if answer._content is False:  # noqa: SLF001
+        answer._content = answer.raw.read(LONGEST_ANSWER, decode_content=True)  # noqa: SLF001
+    content: bytes = answer._content  # noqa: SLF001
+    return content
 
 
 class Notifier:
-    """Sends the notifications that it is given while this process leads. `settings` gives the current ones."""
+    """Sends the notifications that it is given. `settings` gives the current ones."""
 
     def __init__(
         self,
-        lease: LeaderElector,
         settings: Callable[[], CompanionSettings],
         metrics: Metrics,
         now: Callable[[], float],
         send: Send = deliver,
         first_wait: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self.lease, self.metrics, self.now = lease, metrics, now
-        self.send, self.first_wait = send, first_wait
+        self.metrics, self.now, self.send, self.first_wait = metrics, now, send, first_wait
         self._settings = settings
         self._routes: dict[str, _RouteSender] = {}
 
-    def add(self, action: Notify) -> None:
-        """Queues an action's notifications at their routes, without waiting."""
+    def add(self, key: Key, named: Iterable[str], notifications: Sequence[Notification]) -> None:
+        """Queues the notifications of a policy at its routes of these names and those for all, without waiting."""
         settings = self._settings().notifications
         for name in self._routes.keys() - {route.name for route in settings.routes}:
             self._routes.pop(name).task.cancel()
-        for route, notification in itertools.product(settings.routes, action.notifications):
-            is_named = route.default or route.name in action.routes
-            if is_named and route.accepts(action.key.namespace, notification.topic, notification.severity):
-                if route.name not in self._routes:
-                    self._routes[route.name] = _RouteSender(self, route, settings.queue)
-                self._routes[route.name].route = route
-                self._routes[route.name].add(_message(route, settings.cluster, action.key, notification))
+        for route in settings.routes:
+            for one in notifications if route.default or route.name in named else ():
+                if route.accepts(key.namespace, one.topic, one.severity):
+                    if route.name not in self._routes:
+                        self._routes[route.name] = _RouteSender(self, route, settings.queue)
+                    self._routes[route.name].route = route
+                    self._routes[route.name].add(_message(route, settings.cluster, key, one))
 
     def close(self) -> None:
-        """Ends all sending; what waits is lost."""
-        for route in self._routes.values():
-            route.task.cancel()
+        """Ends all sending; what waits is lost. The next notification begins it again."""
+        while self._routes:
+            self._routes.popitem()[1].task.cancel()
 
 
 class _RouteSender:
@@ -161,7 +138,7 @@ class _RouteSender:
         self._notifier = notifier
         self._queue: asyncio.Queue[Message] = asyncio.Queue(size)
         self._queued_at: deque[float] = deque()
-        self._failing = self._limited = False
+        self._logged = LogOnce()
         self.task = asyncio.create_task(self._run(), name=f"route {route.name}")
 
     def add(self, message: Message) -> None:
@@ -170,14 +147,13 @@ class _RouteSender:
         while self._queued_at and now - self._queued_at[0] >= limit.seconds:
             self._queued_at.popleft()
         if len(self._queued_at) >= limit.count:
-            if not self._limited:
+            if self._logged.is_new("limited", "limit"):
                 _log.warning("notifications_rate_limited", route=self.route.name)
-            self._limited = True
             self._count("limited")
         elif self._queue.full():
             self._count("overflow")
         else:
-            self._limited = False
+            self._logged.clear("limit")
             self._queued_at.append(now)
             self._queue.put_nowait(message)
 
@@ -186,25 +162,20 @@ class _RouteSender:
             result = await self._sent(await self._queue.get())
             self._count(result)
             # Logged once when the route begins to fail, and once when it works again.
-            if result in _FAILURES and not self._failing:
+            if result in _FAILURES and self._logged.is_new("failing"):
                 why = _FAILURES[result].format(file=self.route.url_file)
                 _log.warning("notifications_failing", route=self.route.name, why=why)
-            elif self._failing and result == "sent":
+            elif result == "sent" and self._logged.clear():
                 _log.info("notifications_recovered", route=self.route.name)
-            self._failing = result in _FAILURES or (self._failing and result != "sent")
 
     async def _sent(self, waiting: Message) -> str:
         """Sends to every address of the route, and again to those that did not accept it; returns how that ended."""
-        notifier, result, accepted = self._notifier, "failed", set[str]()
+        result, accepted = "failed", set[str]()
         for attempt in range(self.route.attempts):
             if attempt:
-                wait = exponential(attempt - 1, notifier.first_wait, math.inf, factor=5.0)
-                await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311  no secret
-            if notifier.now() - waiting.at > MAX_AGE_SECONDS:
+                await asyncio.sleep(self._notifier.first_wait * 5 ** (attempt - 1))
+            if self._notifier.now() - waiting.at > MAX_AGE_SECONDS:
                 return "stale"
-            if not notifier.lease.leads:
-                result = "lostLease"
-                continue  # the lease may be in doubt for a moment only
             result = await _in_thread(lambda: self._attempt(waiting, accepted))
             if result in {"sent", "noLibrary"}:
                 break

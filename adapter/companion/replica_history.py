@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from adapter.companion.state import Context, State
+from adapter.companion.state import Context, LastRaise, State
 from adapter.hpa.behavior import ScaleEvent
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
@@ -74,14 +74,6 @@ class ReplicaHistory:
     def number(self) -> int:
         """The number of the last scaling, 0 without one."""
         return self.done[-1].number if self.done else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRaise:
-    """When this process last tried to raise the count (seconds), and to what."""
-
-    at: float | None = None
-    to: int | None = None
 
 
 def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:

@@ -1,9 +1,9 @@
-"""What every plan gets (one policy at one moment, and what the features remember of it) and yields: actions."""
+"""What every plan gets (one policy at one moment, and what the companion remembers of it) and yields: actions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from adapter.kube.api import APPLY_PATCH
 from adapter.load.assessment import Decision
@@ -11,16 +11,14 @@ from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
-from adapter.settings.companion import Severity, Topic
 from adapter.snapshot import Key, PolicyView
 
 P = TypeVar("P")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the companion remembers of one policy: a part for each feature, by its type.
+    """What the companion remembers of one policy: a part for each of its subjects, by its type.
 
     `refused` are the kinds of actions for which the right was missing when they were last tried.
     """
@@ -36,21 +34,6 @@ class State:
     def having(self, *parts: object) -> "State":
         """The state with these parts in place of those of their types."""
         return State({**self.parts, **{type(part): part for part in parts}}, self.refused)
-
-
-class Debounced(NamedTuple, Generic[V]):
-    """The `value` that counts, and since when (seconds) it has been `candidate` instead; None: it has not."""
-
-    value: V
-    candidate: V | None = None
-    since: float | None = None
-
-    def seen(self, value: V, seconds: float, now: float) -> "Debounced[V]":
-        """After this value was seen; another one counts once it has lasted for so many seconds."""
-        if value == self.value:
-            return Debounced(self.value)
-        since = self.since if self.since is not None and self.candidate == value else now
-        return Debounced(self.value, value, since) if now - since < seconds else Debounced(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +62,9 @@ class PolicyCondition(NamedTuple):
 class Context:
     """One policy at one moment (seconds). `decision` is made with the watched scale; None without an assessment.
 
-    `conditions` are those of all features, by type. `leads_since` is when this process became the leader (seconds).
-    `has_tolerance`: whether the HPAs of this cluster have the field `tolerance`; None where that is unknown.
-    `manager`: the field manager that set the current count, read while the count is new; empty if nobody knows.
+    `conditions` are by type. `leads_since` is when this process became the leader (seconds). `has_tolerance`: whether
+    the HPAs of this cluster have the field `tolerance`; None where that is unknown. `manager`: the field manager that
+    set the current count, read while the count is new; empty if nobody knows.
     """
 
     key: Key
@@ -103,62 +86,14 @@ class Context:
         return self.view.problem is not None and self.view.problem.reason is Reason.WATCH_SILENT
 
     @property
+    def problem_text(self) -> str:
+        """Why the policy has no decision."""
+        return self.view.problem.message if self.view.problem is not None else "it has not been assessed yet"
+
+    @property
     def written(self) -> WrittenStatus:
         """The status that was written last."""
         return self.state.of(WrittenStatus)
-
-
-class Notification(NamedTuple):
-    """A notification, before it is written out for a route. `at` is in seconds, `fields` are for templates."""
-
-    topic: Topic
-    severity: Severity
-    at: float
-    target: str
-    text: str
-    fields: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """A request to the API server. `kind` names it in logs and metrics; one that failed delays those of its kind.
-
-    An apply is not forced: a field of another manager is a conflict. `noted` is for `after` of the feature; without
-    such a function it is the part of the state once the request has succeeded.
-    """
-
-    key: Key
-    kind: str
-    path: str
-    body: Any
-    noted: object
-    method: str = "PATCH"
-    content_type: str = APPLY_PATCH
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseScale:
-    """Raise the scale at this path to `to`, if it belongs to this target (a UID) and is still `current`."""
-
-    kind: ClassVar[str] = "RaiseScale"
-    key: Key
-    path: str
-    target: str
-    current: int
-    to: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notify:
-    """Send these notifications, by the routes of these names and those for all policies."""
-
-    kind: ClassVar[str] = "Notify"
-    key: Key
-    notifications: tuple[Notification, ...]
-    routes: tuple[str, ...]
-
-
-Action = RaiseScale | Notify | Write
 
 
 class ActionResult(StrEnum):
@@ -174,3 +109,57 @@ class ActionResult(StrEnum):
     NOT_LEADING = "notLeading"
     REFUSED = "refused"
     FAILED = "failed"
+
+
+After = Callable[[State, ActionResult, float], State]
+"""The state once an action was tried at that time (seconds)."""
+
+
+def once_done(*parts: object) -> After:
+    """The state has these parts once the request has succeeded."""
+    done = {ActionResult.DONE, ActionResult.DROPPED}
+    return lambda state, result, _: state.having(*parts) if result in done else state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A request to the API server. `kind` names it in logs and metrics; one that failed delays those of its kind.
+
+    An apply is not forced: a field of another manager is a conflict.
+    """
+
+    key: Key
+    kind: str
+    path: str
+    body: Any
+    after: After
+    method: str = "PATCH"
+    content_type: str = APPLY_PATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRaise:
+    """When this process last tried to raise the count (seconds), and to what."""
+
+    at: float | None = None
+    to: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseScale:
+    """Raise the scale at this path to `to`, if it belongs to this target (a UID) and is still `current`."""
+
+    kind: ClassVar[str] = "RaiseScale"
+    key: Key
+    path: str
+    target: str
+    current: int
+    to: int
+
+    def after(self, state: State, result: ActionResult, now: float) -> State:
+        """A raise that failed without an answer may have been made."""
+        is_made = result in {ActionResult.DONE, ActionResult.FAILED}
+        return state.having(LastRaise(at=now, to=self.to)) if is_made else state
+
+
+Action = RaiseScale | Write

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.companion.state import Action, ActionResult, Notify, RaiseScale, Write, WrittenStatus
+from adapter.companion.state import Action, ActionResult, RaiseScale, Write, WrittenStatus
 from adapter.kube.api import APPLY_PATCH, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.objects import AnyObjectList
@@ -46,17 +46,13 @@ _log = structlog.get_logger(__name__)
 class Writer:
     """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
-    `leads` says whether this process may write at this moment. `notify` hands a Notify to the notifier, and does not
-    wait.
+    `leads` says whether this process may write at this moment.
     """
 
-    def __init__(
-        self, session: Session, leads: Callable[[], bool], metrics: Metrics, notify: Callable[[Notify], None]
-    ) -> None:
+    def __init__(self, session: Session, leads: Callable[[], bool], metrics: Metrics) -> None:
         self._session = session
         self._leads = leads
         self._metrics = metrics
-        self._notify = notify
         self.backoff: KeyedBackoff[Key] = KeyedBackoff()
 
     def may(self, action: Action) -> bool:
@@ -104,8 +100,6 @@ class Writer:
                 )
                 if _TOLERANCE in body and _TOLERANCE not in reply.body:
                     return ActionResult.DROPPED
-            case Notify():
-                self._notify(action)
         return ActionResult.DONE
 
 

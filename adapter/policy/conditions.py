@@ -120,6 +120,8 @@ class ConditionType(StrEnum):
     FAST_SCALE_UP = "FastScaleUp"
     DELETION_COST_APPLIED = "DeletionCostApplied"
     VERSIONS_CONSISTENT = "VersionsConsistent"
+    MASS_PULL_OUT = "MassPullOut"
+    AT_MAXIMUM = "AtMaximum"
 
     def __new__(cls, name: str, healthy: Healthy | None = None) -> Self:
         member = str.__new__(cls, name)
@@ -131,4 +133,5 @@ class ConditionType(StrEnum):
     @property
     def is_trouble_while(self) -> bool:
         """The status that is trouble."""
-        return self.is_found and self.healthy is None
+        is_named_so = self in {ConditionType.MASS_PULL_OUT, ConditionType.AT_MAXIMUM}
+        return is_named_so or (self.is_found and self.healthy is None)

@@ -112,7 +112,7 @@ class Notifications(Section):
     mass_pull_out_percent: Annotated[int, Field(ge=1, le=100)] = 30
     """The share of a target's running pods that is a mass pull-out; at least two pods."""
     after_seconds: Seconds = 60
-    """How long data must be lost before it is notified; a count at the maximum and the return of data: half of it."""
+    """How long data must be lost, or the maximum too little, before a notification; the same for the end of it."""
 
 
 class Production(Section):

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.state import Action, ActionResult, Context, Notification, Notify, State, Write, WrittenStatus
+from adapter.companion.changes import Notification, Told
+from adapter.companion.state import Action, ActionResult, Context, State, Write, WrittenStatus
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -100,7 +101,8 @@ class Leader:
 
     def notices(self, case: Context) -> list[Notification]:
         """What people are told after a look."""
-        return [notice for action in self.look(case) if isinstance(action, Notify) for notice in action.notifications]
+        self.look(case)
+        return list(self.state.of(Told).notices)
 
     def status(self, case: Context) -> dict[str, Any]:
         """The status that is written after a look."""

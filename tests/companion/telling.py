@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
+from adapter.companion.changes import Notification
 from adapter.companion.notifier import Message, Notifier, Send, deliver
-from adapter.companion.state import Notification, Notify
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
 from adapter.snapshot import Key
@@ -16,11 +16,10 @@ from tests.load.kit import NOW
 
 
 class Stand:
-    """A notifier among stand-ins: the API server's clock and namespaces, and the Lease."""
+    """A notifier among stand-ins: the API server's clock, and the settings."""
 
     def __init__(self) -> None:
         self.time = NOW
-        self.leads = True
         self.metrics = Metrics()
         self.settings = CompanionSettings()
 
@@ -52,10 +51,8 @@ def routed(*urls: str, **changes: Any) -> NotificationRoute:
 
 
 @contextlib.asynccontextmanager
-async def notifying(
-    stand: Stand, send: Send = deliver, wait: float = 0.01, lease: object = None
-) -> AsyncIterator[Notifier]:
-    made = Notifier(cast(Any, lease or stand), lambda: stand.settings, stand.metrics, lambda: stand.time, send, wait)
+async def notifying(stand: Stand, send: Send = deliver, wait: float = 0.01) -> AsyncIterator[Notifier]:
+    made = Notifier(lambda: stand.settings, stand.metrics, lambda: stand.time, send, wait)
     yield made
     made.close()
 
@@ -73,8 +70,11 @@ def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Noti
     return Notification(**{**given, **changes})
 
 
-def telling(*notices: Notification, routes: Iterable[str] = (), key: Key = KEY) -> Notify:
-    return Notify(key=key, notifications=notices or (notice(),), routes=tuple(routes))
+def telling(
+    *notices: Notification, routes: Iterable[str] = (), key: Key = KEY
+) -> tuple[Key, tuple[str, ...], tuple[Notification, ...]]:
+    """What a notifier adds."""
+    return key, tuple(routes), notices or (notice(),)
 
 
 class Sent:

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from adapter.companion import companion as module
 from adapter.companion import plan
 from adapter.companion.companion import Companion
-from adapter.companion.features.status import status_of
-from adapter.companion.state import Action, Context, Write, WrittenStatus
+from adapter.companion.state import Action, Context, Write, WrittenStatus, once_done
+from adapter.companion.status import status_of
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.policy.hpa import Hpa
@@ -154,7 +154,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
 
 def _write(case: Context) -> Iterator[Action]:
     path = status_path(case.key.name)
-    yield Write(key=case.key, kind="WriteStatus", path=path, body=[], noted=WrittenStatus())
+    yield Write(key=case.key, kind="WriteStatus", path=path, body=[], after=once_done(WrittenStatus()))
 
 
 def _nothing(_: Context) -> Iterator[Action]:

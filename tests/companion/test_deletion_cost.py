@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import plan
-from adapter.companion.features import deletion_cost
+from adapter.companion import deletion_cost, plan
 from adapter.companion.state import ActionResult, Context, State
 from adapter.load.pods import LOWEST_COST, Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Target
@@ -143,7 +142,7 @@ def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_for
     first, _ = deletion_cost.plan(TWO_OUT)
     state = plan.after(State(), first, ActionResult.OVERTAKEN, NOW)
     before, after = (replace(TWO_OUT, state=state, now=NOW + seconds) for seconds in (599, 600))
-    assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
+    assert (planned(before), shown(before)) == ({"web-2": True}, (False, "Marking"))
     assert planned(after) == {"web-1": True, "web-2": True}
 
 

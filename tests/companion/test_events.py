@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.features.events import REPEATED_SECONDS, SCALINGS_PER_HOUR
+from adapter.companion.changes import REPEATED_SECONDS, SCALINGS_PER_HOUR
 from adapter.companion.state import ActionResult, Context
 from adapter.load.memory import Memory
 from adapter.load.samples import ResourceSamples, Samples
@@ -82,10 +82,11 @@ def test_a_healthy_policy_gets_no_events() -> None:
 
 def test_a_condition_gets_an_event_once_it_has_lasted_and_another_when_it_is_over() -> None:
     leader = Leader()
-    told = [leader.events((seeing if at in {0, 40, 51} else blind)(at)) for at in (0, 10, 21, 30, 40, 51)]
-    assert [bool(events) for events in told] == [False, False, True, False, False, True]
-    assert any(event.startswith("Warning InputsMissing: InputsFresh: ") for event in told[2])
-    assert "Normal SamplesFresh: InputsFresh: every metric has fresh samples" in told[5]
+    looks = {0: seeing, 10: blind, 21: blind, 71: blind, 90: seeing, 101: seeing, 151: seeing}
+    told = [[event.split(":")[0] for event in leader.events(look(at))] for at, look in looks.items()]
+    assert told == [
+        [], [], ["Warning NoDecision"], ["Warning InputsMissing"], [], ["Normal Decided"], ["Normal SamplesFresh"]
+    ]  # fmt: skip
 
 
 def causes(leader: Leader, *outages: tuple[float, str]) -> list[str]:
@@ -106,6 +107,16 @@ def test_the_same_trouble_within_ten_minutes_gets_one_event() -> None:
     leader.look(seeing(0))
     assert len(causes(leader, *((60.0 * minute, "etcd is full") for minute in range(1, 10)))) == 1
     assert len(causes(leader, (60 + REPEATED_SECONDS + 15, "etcd is full"))) == 1
+
+
+def test_a_trouble_that_is_back_and_stays_is_told_ten_minutes_after_the_last_time() -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    told = []
+    for at in range(15, 1500, 15):
+        told += [(at, event.split(":")[0]) for event in leader.events((blind if at % 300 < 240 else seeing)(at))]
+    lost = [at for at, event in told if event == "Warning NoDecision"]
+    assert lost == [30, 630, 1230]
 
 
 def test_a_policy_gets_only_so_many_events_an_hour() -> None:

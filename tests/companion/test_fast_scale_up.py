@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.companion import plan
-from adapter.companion.features import fast_scale_up
-from adapter.companion.replica_history import LastRaise, ReplicaHistory
-from adapter.companion.state import ActionResult, Context, RaiseScale, State
+from adapter.companion import fast_scale_up, plan
+from adapter.companion.replica_history import ReplicaHistory
+from adapter.companion.state import ActionResult, Context, LastRaise, RaiseScale, State
 from adapter.hpa.behavior import ScaleEvent
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy

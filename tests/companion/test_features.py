@@ -1,36 +1,60 @@
-"""The table of features is whole: every action, every switch and every condition has a row."""
+"""Features act where they are switched on, and every type of condition is documented."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
-from adapter.companion.features.events import EventState
-from adapter.companion.plan import FEATURES
+from adapter.companion import plan
+from adapter.companion.changes import Told
+from adapter.companion.state import Context
+from adapter.load.spec import HpaConfiguration, PulledOut
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Problem
-from tests.companion.kit import Leader, context
-from tests.load.kit import NOW
+from tests.companion.kit import RULE, Leader, context
+from tests.companion.test_fast_scale_up import hpa
+from tests.load.kit import NOW, out, pod
 
 DOCS = Path(__file__).parents[2] / "docs" / "conditions.md"
+EVERY = {"RaiseScale", "MarkPod", "WireHpa", "WriteStatus", "WriteEvent"}
 
 
-def test_each_switch_of_the_settings_has_a_feature_and_the_other_way_round() -> None:
-    assert sorted(one.switch for one in FEATURES if one.switch) == sorted(CompanionFeatures.model_fields)
+def kinds(*, silent: bool = False, **switched: bool) -> set[str]:
+    """The kinds of actions for a policy of which everything is due that is switched on."""
+    features = dict.fromkeys(CompanionFeatures.model_fields, True) | switched
+    settings = CompanionSettings(features=CompanionFeatures(**features))
+    rule = replace(
+        RULE, fast_scale_up=True, hpa_configuration=HpaConfiguration.MANAGE, pulled_out=PulledOut(delete_first=True)
+    )
+    pods = [*(pod(f"web-{n}") for n in range(4)), out("out-0")]
+
+    def at(seconds: float) -> Context:
+        case = context(
+            "2400m", pods=pods, rule=rule, now=NOW + seconds, settings=settings, hpa=hpa(), has_tolerance=True,
+            scale_path="/scale",
+        )  # fmt: skip
+        if not silent:
+            return case
+        view = replace(case.view, assessment=None, problem=Problem(503, Reason.WATCH_SILENT, "pods are silent"))
+        return replace(case, view=view, decision=None)
+
+    leader = Leader()
+    done = [action.kind for look in range(0, 180, 15) for action in leader.look(at(look))]
+    assert plan.conditions(at(0)).keys() >= {"Ready"}
+    return set(done)
 
 
-def test_a_feature_plans_only_where_it_is_switched_on() -> None:
-    off = CompanionSettings(features=CompanionFeatures(**dict.fromkeys(CompanionFeatures.model_fields, False)))
-    case = context(settings=off)
-    assert [one.switch for one in FEATURES if one.may_plan(case) and one.switch] == []
+def test_each_action_has_a_switch() -> None:
+    assert kinds() == EVERY
+    for switch, kind in {
+        "status": "WriteStatus", "events": "WriteEvent", "fast_scale_up": "RaiseScale", "deletion_cost": "MarkPod",
+        "hpa_configuration": "WireHpa",
+    }.items():  # fmt: skip
+        assert kinds(**{switch: False}) == EVERY - {kind}
 
 
-def test_while_a_watch_is_silent_only_what_tells_of_it_is_planned() -> None:
-    on = CompanionSettings(features=CompanionFeatures(**dict.fromkeys(CompanionFeatures.model_fields, True)))
-    case = context(settings=on)
-    view = replace(case.view, assessment=None, problem=Problem(503, Reason.WATCH_SILENT, "pods are silent"))
-    case = replace(case, view=view, decision=None)
-    assert {one.switch for one in FEATURES if one.may_plan(case) and one.switch} == {"status", "events"}
+def test_while_a_watch_is_silent_only_its_status_and_events_are_written() -> None:
+    assert kinds(silent=True) == {"WriteStatus", "WriteEvent"}
 
 
 def test_the_docs_have_a_row_for_every_type_of_condition() -> None:
@@ -43,4 +67,4 @@ def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
     leader = Leader(status={"conditions": [later]})
     for at in (NOW, NOW + 11):
         leader.look(context(now=at))
-    assert [event.reason for event in leader.state.of(EventState).lately] == ["OfALaterVersionOver"]
+    assert [event.reason for event in leader.state.of(Told).lately] == ["OfALaterVersionOver"]

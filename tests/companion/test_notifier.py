@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.notifier import MAX_AGE_SECONDS, Notifier
+from adapter.companion.notifier import MAX_AGE_SECONDS, Message, Notifier
 from adapter.settings.companion import RateLimit, Severity, Topic
 from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
 from tests.load.kit import NOW
@@ -21,7 +21,7 @@ async def test_templates_put_in_what_is_known_and_execute_nothing(stand: Stand, 
         title="$cluster $$5 {0.__class__} %s",
         template="$event $severity $namespace $policy $target $at $from $to $why ${text}!",
     )
-    notifier.add(telling(notice(7, text="$policy {policy}")))
+    notifier.add(*telling(notice(7, text="$policy {policy}")))
     await stand.ended("sent")
     ((_, title, body, _),) = sent.all
     assert title == "north $5 {0.__class__} %s"
@@ -46,7 +46,7 @@ async def test_a_route_gets_the_notifications_that_it_selects(
     stand: Stand, sent: Sent, notifier: Notifier, route: dict[str, Any], told: bool
 ) -> None:
     stand.configure(routed("json://it", **route), routed("json://all", name="all"))
-    notifier.add(telling(routes=["team"]))
+    notifier.add(*telling(routes=["team"]))
     await stand.ended("sent", route="all")
     if told:
         await stand.ended("sent", route=route.get("name", "oncall"))
@@ -58,10 +58,10 @@ async def test_a_route_gets_the_notifications_that_it_selects(
 
 async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notifier) -> None:
     stand.route("json://a", rate_limit=RateLimit(count=2, seconds=60))
-    notifier.add(telling(*(notice(number) for number in range(1, 6))))
+    notifier.add(*telling(*(notice(number) for number in range(1, 6))))
     await stand.ended("limited", 3)
     stand.time += 60
-    notifier.add(telling(notice(7, at=stand.time)))
+    notifier.add(*telling(notice(7, at=stand.time)))
     await stand.ended("sent", 3)
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", "scaled from 4 to 7"]
 
@@ -75,22 +75,37 @@ async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None
 
     async with notifying(stand, waits) as notifier:
         stand.route("json://a", queue=3)
-        notifier.add(telling(notice(1)))
+        notifier.add(*telling(notice(1)))
         await asyncio.to_thread(begun.wait, 10)
-        notifier.add(telling(*(notice(number) for number in range(2, 8))))
+        notifier.add(*telling(*(notice(number) for number in range(2, 8))))
         await stand.ended("overflow", 3)
         gate.set()
         await stand.ended("sent", 4)
 
 
-@pytest.mark.parametrize(("leads", "age", "result"), [(True, MAX_AGE_SECONDS + 1, "stale"), (False, 0, "lostLease")])
-async def test_neither_an_old_notification_nor_one_of_a_former_leader_is_sent(
-    stand: Stand, sent: Sent, notifier: Notifier, leads: bool, age: float, result: str
-) -> None:
-    stand.leads = leads
-    notifier.add(telling(notice(at=NOW - age)))
-    await stand.ended(result)
+async def test_an_old_notification_is_not_sent(stand: Stand, sent: Sent, notifier: Notifier) -> None:
+    notifier.add(*telling(notice(at=NOW - MAX_AGE_SECONDS - 1)))
+    await stand.ended("stale")
     assert sent.all == []
+
+
+async def test_what_waits_when_the_leader_changes_is_lost_and_a_new_term_sends_again(stand: Stand) -> None:
+    begun, gate, sent = threading.Event(), threading.Event(), Sent()
+
+    def waits(url: str, message: Message, seconds: float) -> bool:
+        begun.set()
+        return gate.wait(10) and sent(url, message, seconds)
+
+    async with notifying(stand, waits) as notifier:
+        stand.route("json://a")
+        notifier.add(*telling(notice(1), notice(2)))
+        await asyncio.to_thread(begun.wait, 10)
+        notifier.close()
+        gate.set()
+        notifier.add(*telling(notice(3)))
+        await stand.ended("sent")
+    assert "scaled from 4 to 2" not in sent.bodies
+    assert "scaled from 4 to 3" in sent.bodies
 
 
 # --- addresses ---
@@ -102,10 +117,10 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(
     file = tmp_path / "oncall"
     file.write_text("# the team\njson://one\n\n  json://two  \n")
     stand.route(url_file=str(file))
-    notifier.add(telling())
+    notifier.add(*telling())
     await stand.ended("sent")
     file.write_text("json://three")
-    notifier.add(telling(notice(2)))
+    notifier.add(*telling(notice(2)))
     await stand.ended("sent", 2)
     assert sorted(url for url, *_ in sent.all) == ["json://one", "json://three", "json://two"]
 
@@ -123,7 +138,7 @@ async def test_a_file_without_addresses_is_a_failure_and_named(
     if content is not None:
         file.write_bytes(content.encode("latin-1"))
     stand.route(url_file=str(file))
-    notifier.add(telling())
+    notifier.add(*telling())
     await stand.ended("noAddress")
     assert sent.all == []
     assert f"{file} cannot be read, or has no address" in capsys.readouterr().out
@@ -135,10 +150,10 @@ async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
     works = False
     async with notifying(stand, Sent(lambda _url: works)) as notifier:
         stand.route("json://a", attempts=1)
-        notifier.add(telling(notice(1), notice(2)))
+        notifier.add(*telling(notice(1), notice(2)))
         await stand.ended("failed", 2)
         works = True
-        notifier.add(telling(notice(3)))
+        notifier.add(*telling(notice(3)))
         await stand.ended("sent")
     said = capsys.readouterr().out
     assert said.count("notifications_failing") == 1

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.replica_history import LastRaise, ReplicaHistory, observe_count, unattributed
-from adapter.companion.state import Context
+from adapter.companion.replica_history import ReplicaHistory, observe_count, unattributed
+from adapter.companion.state import Context, LastRaise
 from adapter.hpa.behavior import ScaleEvent
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import LastStep

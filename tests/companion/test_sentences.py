@@ -3,7 +3,7 @@
 import itertools
 from fractions import Fraction
 
-from adapter.companion.features import status
+from adapter.companion import status
 from adapter.companion.state import Context
 from adapter.load.memory import Memory
 from adapter.load.quantity import NANO

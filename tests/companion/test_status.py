@@ -10,8 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from adapter.companion import plan
-from adapter.companion.features import status
+from adapter.companion import plan, status
 from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
 from adapter.companion.writer import as_written
 from adapter.load.quantity import NANO

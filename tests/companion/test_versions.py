@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.features import versions
+from adapter.companion import findings
 from adapter.companion.state import PolicyCondition
 from adapter.load.pods import Pod
 from adapter.load.spec import Target
@@ -27,7 +27,7 @@ def found(
     pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = NOTIFYING, **changes: Any
 ) -> PolicyCondition:
     case = context(pods=pods, target=target, settings=settings, **changes)
-    (finding,) = versions.conditions(case)
+    (finding,) = [one for one in findings.conditions(case) if one.type == "VersionsConsistent"]
     return finding
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.companion import plan
-from adapter.companion.features import hpa_configuration
+from adapter.companion import hpa_configuration, plan
 from adapter.companion.state import ActionResult, Context, PolicyCondition, State
 from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from adapter.companion.state import Action, ActionResult, RaiseScale, Write
+from adapter.companion.state import Action, ActionResult, RaiseScale, Write, once_done
 from adapter.companion.writer import WRITE_SECONDS, Writer
 from adapter.kube.api import JSON_PATCH
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
@@ -24,8 +24,8 @@ HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 POD = "/api/v1/namespaces/shop/pods/web-1"
 RAISE = RaiseScale(key=KEY, path=SCALE, target="uid-1", current=4, to=8)
 BODY = [{"op": "test", "path": "/metadata/uid", "value": "u1"}, {"op": "add", "path": "/status", "value": {}}]
-ACTION = Write(key=KEY, kind="WriteStatus", path=PATH, body=BODY, content_type=JSON_PATCH, noted=None)
-MARK = Write(key=KEY, kind="MarkPod", path=POD, body={"metadata": {"uid": "uid-web-1"}}, noted=None)
+ACTION = Write(key=KEY, kind="WriteStatus", path=PATH, body=BODY, content_type=JSON_PATCH, after=once_done())
+MARK = Write(key=KEY, kind="MarkPod", path=POD, body={"metadata": {"uid": "uid-web-1"}}, after=once_done())
 
 
 class Case:
@@ -33,7 +33,7 @@ class Case:
 
     def __init__(self, api: FakeApi, session: Session, metrics: Metrics) -> None:
         self.api, self.metrics, self.leads = api, metrics, True
-        self.writer = Writer(session, lambda: self.leads, metrics, lambda *_: None)
+        self.writer = Writer(session, lambda: self.leads, metrics)
         self.arrived: list[Any] = []
         self.let_go = asyncio.Event()
         self.let_go.set()
@@ -120,7 +120,7 @@ async def test_a_tolerance_that_the_api_server_drops_is_seen(
     answer = {"spec": {"behavior": {"scaleUp": {} if kept is None else {"tolerance": kept}}}}
     answer["metadata"] = {"annotations": {"applied": json.dumps(behavior)}}
     case.api.answers[HPA] = text(msgspec.json.encode(answer).decode())
-    write = Write(key=KEY, kind="WireHpa", path=HPA, body={"spec": {"behavior": behavior}}, noted=None)
+    write = Write(key=KEY, kind="WireHpa", path=HPA, body={"spec": {"behavior": behavior}}, after=once_done())
     assert await case.writer.carry_out(write) is result
 
 

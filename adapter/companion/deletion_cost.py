@@ -5,7 +5,7 @@ Only costs that the companion set itself are removed; one that another client se
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
 from adapter.companion.state import ActionResult, Context, PolicyCondition, State, Write
 from adapter.kube.api import PODS
@@ -24,23 +24,11 @@ _SHOWN = 3
 _SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
 
 
-class PodMark(NamedTuple):
-    """What was last tried with the pod of this UID, that it is deleted `first` or no longer so, and when (seconds).
-
-    `foreign`: its cost proved to be set by another client.
-    """
-
-    uid: str
-    first: bool
-    at: float
-    foreign: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """The pods (by UID) that were written to of late."""
+    """The pods (by UID) that were written to of late: whether they are deleted first or no longer so, and when."""
 
-    pods: Mapping[str, PodMark] = field(default_factory=dict)
+    pods: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
 
 
 def plan(context: Context) -> list[Write]:
@@ -52,11 +40,11 @@ def plan(context: Context) -> list[Write]:
     for reading in _alive(context):
         pod, first = reading.pod, wanted and reading.state is PodState.PULLED_OUT
         if first:
-            is_due = not pod.marked and pod.deletion_cost == 0 and not _is_foreign(context, pod)
+            is_due = not pod.marked and pod.deletion_cost == 0
         else:
             is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
         last = context.state.of(Marking).pods.get(pod.uid)
-        if is_due and (last is None or last.first is not first or context.now - last.at >= REWRITE_SECONDS):
+        if is_due and (last is None or last[0] is not first or context.now - last[1] >= REWRITE_SECONDS):
             due.append(marked(context, pod, first=first))
     return due[:MOST_AT_ONCE]
 
@@ -66,18 +54,16 @@ def marked(context: Context, pod: Pod, *, first: bool) -> Write:
     costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if first else {}
     metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": costs}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    noted = PodMark(uid=pod.uid, first=first, at=context.now)
-    return Write(key=context.key, kind=MARK_POD, path=PODS.path(pod.namespace, pod.name), body=body, noted=noted)
+    after = partial(_marked, pod.uid, first)
+    return Write(key=context.key, kind=MARK_POD, path=PODS.path(pod.namespace, pod.name), body=body, after=after)
 
 
-def after(state: State, action: Write, result: ActionResult, now: float) -> State:
+def _marked(uid: str, first: bool, state: State, result: ActionResult, now: float) -> State:
     """The state once a pod was written to; a conflict means that its cost was set by another client."""
-    mark = action.noted
-    if result not in {ActionResult.DONE, ActionResult.OVERTAKEN} or not isinstance(mark, PodMark):
+    if result not in {ActionResult.DONE, ActionResult.OVERTAKEN}:
         return state
-    kept = {uid: one for uid, one in state.of(Marking).pods.items() if now - one.at < REWRITE_SECONDS}
-    kept[mark.uid] = mark._replace(foreign=result is ActionResult.OVERTAKEN)
-    return state.having(Marking(pods=kept))
+    kept = {uid: one for uid, one in state.of(Marking).pods.items() if now - one[1] < REWRITE_SECONDS}
+    return state.having(Marking(pods=kept | {uid: (first, now)}))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -89,7 +75,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     if not left and not (policy.pulled_out.delete_first and pulled_out):
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
-    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), _SHOWN)
+    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(pod)), _SHOWN)
     may_not = "the companion may not patch pods; the component companion-deletion-cost grants it"
     by_others = f"another client set the deletion cost of {foreign}; it is left as it is"
     several = len({one.pod.template_hash for one in alive}) > 1
@@ -111,11 +97,9 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
 
 
-def _is_foreign(context: Context, pod: Pod) -> bool:
-    """Whether another client set this pod's cost: it shows, or setting it failed of late because of that."""
-    last = context.state.of(Marking).pods.get(pod.uid)
-    conflicted = last is not None and last.foreign and context.now - last.at < REWRITE_SECONDS
-    return conflicted or pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
+def _is_foreign(pod: Pod) -> bool:
+    """Whether another client set this pod's cost."""
+    return pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:

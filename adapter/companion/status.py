@@ -5,9 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.features.notifications import notified_topics
-from adapter.companion.features.readiness import problem_text
-from adapter.companion.state import Context, Write, WrittenStatus
+from adapter.companion.state import Context, Write, WrittenStatus, once_done
 from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
@@ -28,7 +26,7 @@ REST_INTERVALS = 6
 _FIGURES = {"assessedAt", "decision", "metric", "metrics", "lowerBound", "upperBound"}
 _FIGURES |= {"effective", "raw", "high", "low"}
 """Fields that change with every sample: a change of them alone is written with the next refresh."""
-_NEWS = ("observedGeneration", "current", "pods", "notified")
+_NEWS = ("observedGeneration", "current", "pods")
 """Fields of which a change is written within a status interval, as that of a condition's status. A count that is
 desired and not set may change with every sample; once it is set, `current` changes too."""
 
@@ -63,13 +61,19 @@ def plan(context: Context) -> Iterator[Write]:
             *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
             {"op": "add", "path": "/status", "value": status},
         ]
-        path, noted = f"{WATERMARK_POLICIES.path(*context.key)}/status", WrittenStatus(status=status, at=context.now)
-        yield Write(key=context.key, kind="WriteStatus", path=path, body=body, content_type=JSON_PATCH, noted=noted)
+        path, after = (
+            f"{WATERMARK_POLICIES.path(*context.key)}/status",
+            once_done(WrittenStatus(status=status, at=context.now)),
+        )
+        yield Write(key=context.key, kind="WriteStatus", path=path, body=body, content_type=JSON_PATCH, after=after)
 
 
 def _news(status: Mapping[str, Any]) -> list[Any]:
     """The part of a status that says what changed in the cluster, and whether all is well."""
-    conditions = [(condition["type"], condition["status"]) for condition in status.get("conditions", ())]
+    # Usage near the watermark may need more than the maximum with one sample and not with the next.
+    conditions = [
+        (one["type"], one["status"]) for one in status.get("conditions", ()) if one["type"] != ConditionType.AT_MAXIMUM
+    ]
     # Without an assessment no sample is part of the sentence: another sentence is another problem.
     return [conditions, "metrics" not in status and status.get("decision"), *(status.get(name) for name in _NEWS)]
 
@@ -101,10 +105,8 @@ def status_of(context: Context) -> dict[str, Any]:
     }
     if view.scale is not None:
         status["current"] = view.scale.replicas
-    if topics := notified_topics(context):
-        status["notified"] = topics
     if assessment is None or decision is None:
-        status |= {"verdict": "Error", "decision": _shortened(problem_text(context))}
+        status |= {"verdict": "Error", "decision": _shortened(context.problem_text)}
         # Without an assessment, the memory of the last one is kept.
         memory = context.written.status.get("memory")
         return status | {"memory": memory} if memory else status

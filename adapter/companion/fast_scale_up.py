@@ -6,8 +6,8 @@ The HPA does not know of it, so nothing is done that its next sync might take ba
 from collections.abc import Iterator
 from fractions import Fraction
 
-from adapter.companion.replica_history import LastRaise, ReplicaHistory
-from adapter.companion.state import ActionResult, Context, PolicyCondition, RaiseScale, State
+from adapter.companion.replica_history import ReplicaHistory
+from adapter.companion.state import Context, LastRaise, PolicyCondition, RaiseScale
 from adapter.hpa.behavior import DEFAULT_UP, highest, legacy_highest, rules
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED
@@ -37,12 +37,6 @@ def plan(context: Context) -> Iterator[RaiseScale]:
     to = min(desired, hpa.bounds.maximum, max(current, allowed))
     if to > current:
         yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
-
-
-def after(state: State, action: RaiseScale, result: ActionResult, now: float) -> State:
-    """The state once a raise was tried. One that failed without an answer may have been made."""
-    is_made = result in {ActionResult.DONE, ActionResult.FAILED}
-    return state.having(LastRaise(at=now, to=action.to)) if is_made else state
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:

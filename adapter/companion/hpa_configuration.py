@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.companion.state import Context, PolicyCondition, Write
+from adapter.companion.state import Context, PolicyCondition, Write, once_done
 from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaConfiguration, Mode, Policy
@@ -40,11 +40,9 @@ def plan(context: Context) -> Iterator[Write]:
         metadata = {"name": hpa.name, "namespace": hpa.namespace, "uid": hpa.uid}
         metadata["resourceVersion"] = hpa.resource_version
         body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata}
-        noted = LastWiring(at=context.now, version=hpa.resource_version, behavior=behavior)
-        path = HPAS.path(hpa.namespace, hpa.name)
-        yield Write(
-            key=context.key, kind=WIRE_HPA, path=path, body=body | {"spec": {"behavior": behavior}}, noted=noted
-        )
+        after = once_done(LastWiring(at=context.now, version=hpa.resource_version, behavior=behavior))
+        path, body = HPAS.path(hpa.namespace, hpa.name), body | {"spec": {"behavior": behavior}}
+        yield Write(key=context.key, kind=WIRE_HPA, path=path, body=body, after=after)
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
