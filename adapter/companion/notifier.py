@@ -28,15 +28,9 @@ FIRST_RETRY_SECONDS = 2.0
 """Between the first two attempts; each further wait is five times as long."""
 MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
-LONGEST_TITLE = 250
-LONGEST_BODY = 4000
 LONGEST_ANSWER = 64 * 1024
 """Bytes of an answer that are read: services answer a few hundred, and one of 300 MiB took 600 MiB of memory."""
-_FAILURES = {
-    "failed": "not every address of the route accepted it",
-    "noAddress": "{file} cannot be read, or has no address",
-    "noLibrary": "the extra notify is not installed: name it in EXTRAS when the image is built",
-}
+_NO_LIBRARY = "the extra notify is not installed: name it in EXTRAS when the image is built"
 _SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
 """Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
 
@@ -78,6 +72,7 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     if not place:
         return False
     place.socket_connect_timeout = place.socket_read_timeout = seconds
+    place.overflow_mode = apprise.OverflowMode.TRUNCATE  # to what the service takes
     kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[message.severity]
     sent = place.notify(
         title=message.title,
@@ -120,7 +115,7 @@ class Notifier:
             for one in notifications if route.default or route.name in named else ():
                 if route.accepts(key.namespace, one.topic, one.severity):
                     if route.name not in self._routes:
-                        self._routes[route.name] = _RouteSender(self, route, settings.queue)
+                        self._routes[route.name] = _RouteSender(self, route)
                     self._routes[route.name].route = route
                     self._routes[route.name].add(_message(route, settings.cluster, key, one))
 
@@ -131,12 +126,12 @@ class Notifier:
 
 
 class _RouteSender:
-    """One route: its queue, its limit, and its task."""
+    """One route: its queue, which its limit bounds, and its task."""
 
-    def __init__(self, notifier: Notifier, route: NotificationRoute, size: int) -> None:
+    def __init__(self, notifier: Notifier, route: NotificationRoute) -> None:
         self.route = route
         self._notifier = notifier
-        self._queue: asyncio.Queue[Message] = asyncio.Queue(size)
+        self._queue: asyncio.Queue[Message] = asyncio.Queue()
         self._queued_at: deque[float] = deque()
         self._logged = LogOnce()
         self.task = asyncio.create_task(self._run(), name=f"route {route.name}")
@@ -150,8 +145,6 @@ class _RouteSender:
             if self._logged.is_new("limited", "limit"):
                 _log.warning("notifications_rate_limited", route=self.route.name)
             self._count("limited")
-        elif self._queue.full():
-            self._count("overflow")
         else:
             self._logged.clear("limit")
             self._queued_at.append(now)
@@ -159,30 +152,30 @@ class _RouteSender:
 
     async def _run(self) -> None:
         while True:
-            result = await self._sent(await self._queue.get())
+            waiting, accepted = await self._queue.get(), set[str]()
+            result, why = await self._sent(waiting, accepted)
             self._count(result)
             # Logged once when the route begins to fail, and once when it works again.
-            if result in _FAILURES and self._logged.is_new("failing"):
-                why = _FAILURES[result].format(file=self.route.url_file)
+            if result == "failed" and self._logged.is_new("failing"):
                 _log.warning("notifications_failing", route=self.route.name, why=why)
             elif result == "sent" and self._logged.clear():
                 _log.info("notifications_recovered", route=self.route.name)
 
-    async def _sent(self, waiting: Message) -> str:
-        """Sends to every address of the route, and again to those that did not accept it; returns how that ended."""
-        result, accepted = "failed", set[str]()
+    async def _sent(self, waiting: Message, accepted: set[str]) -> tuple[str, str]:
+        """Sends to every address of the route, and again to those that did not accept it; how that ended, and why."""
+        why = ""
         for attempt in range(self.route.attempts):
             if attempt:
                 await asyncio.sleep(self._notifier.first_wait * 5 ** (attempt - 1))
             if self._notifier.now() - waiting.at > MAX_AGE_SECONDS:
-                return "stale"
-            result = await _in_thread(lambda: self._attempt(waiting, accepted))
-            if result in {"sent", "noLibrary"}:
+                return "stale", ""
+            why = await _in_thread(lambda: self._attempt(waiting, accepted))
+            if why in {"", _NO_LIBRARY}:
                 break
-        return result
+        return "failed" if why else "sent", why
 
     def _attempt(self, waiting: Message, accepted: set[str]) -> str:
-        """Sends to the addresses that have not accepted it yet, and adds those that do. Blocks."""
+        """Sends to the addresses that have not accepted it yet, and adds those that do; why not all have. Blocks."""
         urls = _addresses(self.route)
         for url in urls:
             if url not in accepted:
@@ -190,12 +183,12 @@ class _RouteSender:
                     if self._notifier.send(url, waiting, self.route.timeout_seconds):
                         accepted.add(url)
                 except ModuleNotFoundError:
-                    return "noLibrary"
+                    return _NO_LIBRARY
                 except Exception as error:  # noqa: BLE001  plug-ins raise anything, and the text may show the address
                     _log.warning("notification_failed", route=self.route.name, error=type(error).__name__)
-        if not urls:
-            return "noAddress"  # the file may still appear
-        return "sent" if accepted.issuperset(urls) else "failed"
+        if not urls:  # the file may still appear
+            return f"{self.route.url_file} cannot be read, or has no address"
+        return "" if accepted.issuperset(urls) else "not every address of the route accepted it"
 
     def _count(self, result: str) -> None:
         self._notifier.metrics.notifications.labels(route=self.route.name, result=result).inc()
@@ -209,21 +202,17 @@ def _message(route: NotificationRoute, cluster: str, key: Key, notification: Not
     fields |= {"at": format_time(notification.at), "text": notification.text}
     title, body = (string.Template(template).safe_substitute(fields) for template in (route.title, route.template))
     title = " ".join(title.split())  # the subject of a mail has to be one line
-    return Message(notification.severity, notification.at, _cut(title, LONGEST_TITLE), _cut(body, LONGEST_BODY))
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return Message(notification.severity, notification.at, title, body)
 
 
 async def _in_thread(work: Callable[[], str]) -> str:
-    """Runs in a daemon thread, so that the end of the process does not wait; `failed` if no thread can start."""
+    """Runs in a daemon thread, so that the end of the process does not wait; it may be that no thread can start."""
     future: Future[str] = Future()
     future.set_running_or_notify_cancel()
     try:
         threading.Thread(target=lambda: future.set_result(work()), name="notification", daemon=True).start()
-    except RuntimeError:
-        return "failed"
+    except RuntimeError as error:
+        return str(error)
     return await asyncio.wrap_future(future)
 
 

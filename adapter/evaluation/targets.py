@@ -14,7 +14,7 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.rest_mapper import RestMapper, RestMapping
 from adapter.kube.scale import TargetObject, target_decoder
 from adapter.kube.session import Session
-from adapter.policy.linking import TargetRef, kind_faults
+from adapter.policy.linking import TargetRef, reference_faults
 from adapter.runtime.backoff import Backoff
 from adapter.telemetry.metrics import Metrics
 
@@ -162,7 +162,7 @@ class Targets:
 
         A kind that a user invents costs no request of its own: discovery documents are shared.
         """
-        wanted = {KindKey(*kind) for kind in kinds if not any(kind_faults(*kind))}
+        wanted = {KindKey(*kind) for kind in kinds if not any(reference_faults(*kind))}
         for key in self._kinds.keys() - wanted:
             self._kinds.pop(key)
             if (task := self._running.pop(key, None)) is not None:

@@ -9,7 +9,7 @@ from adapter.kube.errors import Forbidden, NotFound, UnknownKind, decode_answer
 from adapter.kube.objects import AnyObject, ApiGroupList, ApiResourceList
 from adapter.kube.scale import BUILT_IN, ScalePaths
 from adapter.kube.session import Session
-from adapter.policy.linking import kind_faults
+from adapter.policy.linking import reference_faults
 from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import Decoder
 
@@ -69,7 +69,7 @@ class RestMapper:
         As the HPA controller does, it maps group and kind, whatever the version; the kind may be in small letters.
         Raises UnknownKind where there is none, another KubeError where discovery fails.
         """
-        for fault in kind_faults(api_version, kind):
+        for fault in reference_faults(api_version, kind):
             raise UnknownKind(str(fault))
         version = await self._served_version(api_version)
         body = await self._document(group_version(version)) if version else None

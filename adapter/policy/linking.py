@@ -33,14 +33,26 @@ NO_SCALE = (
 )
 """What is wrong with a target, after its kind and name."""
 
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 """A DNS-1123 subdomain: a group, and the name of every kind of object that Kubernetes itself or a definition brings."""
-_VERSION = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-"""A DNS-1035 label."""
-_KIND = re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
-"""A DNS-1035 label in letters of any case, as definitions of custom resources are held to."""
-
+_REFERENCE = (
+    (
+        "apiVersion",
+        re.compile(rf"(?:{_SUBDOMAIN}/)?[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?"),
+        "is not a group and version of the Kubernetes API; write them as `kubectl api-resources` does: apps/v1",
+    ),
+    (
+        "kind",
+        re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?"),
+        "is not a kind (letters, digits, -; at most 63); write it as `kubectl api-resources` does: Deployment",
+    ),
+    (
+        "name",
+        re.compile(_SUBDOMAIN),
+        f"is not an object's name (small letters, digits, - and ., at most {MAX_NAME_LENGTH}); name the target",
+    ),
+)
+"""What the fields of a reference look like, and what to write."""
 
 _BY_REPLICA_SET = {"Deployment", "Rollout"}
 _OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
@@ -229,24 +241,8 @@ def _controls(target: Target, pod: Pod) -> bool:
     return owner is not None and (owner.kind, owner.name) == (target.kind, target.name) and owned_by(pod, target)
 
 
-def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:
-    """The faults of a reference's apiVersion and kind."""
-    group, slash, version = api_version.rpartition("/")
-    if (slash and not _is_subdomain(group)) or not _VERSION.fullmatch(version):
-        advice = "is not a group and version of the Kubernetes API; write them as `kubectl api-resources` does: apps/v1"
-        yield Fault("spec.scaleTargetRef.apiVersion", api_version, advice)
-    if not _KIND.fullmatch(kind):
-        advice = "is not a kind (letters, digits, -; at most 63); write it as `kubectl api-resources` does: Deployment"
-        yield Fault("spec.scaleTargetRef.kind", kind, advice)
-
-
-def reference_faults(api_version: str, kind: str, name: str) -> Iterator[Fault]:
-    """The faults of a reference to a scale target."""
-    yield from kind_faults(api_version, kind)
-    if not _is_subdomain(name):
-        advice = f"is not an object's name (small letters, digits, - and ., at most {MAX_NAME_LENGTH}); name the target"
-        yield Fault("spec.scaleTargetRef.name", name, advice)
-
-
-def _is_subdomain(text: str) -> bool:
-    return len(text) <= MAX_NAME_LENGTH and _SUBDOMAIN.fullmatch(text) is not None
+def reference_faults(*reference: str) -> Iterator[Fault]:
+    """The faults of a reference to a scale target: of its apiVersion, kind and, if given, name."""
+    for value, (key, pattern, advice) in zip(reference, _REFERENCE, strict=False):
+        if len(value) > MAX_NAME_LENGTH or not pattern.fullmatch(value):
+            yield Fault(f"spec.scaleTargetRef.{key}", value, advice)

@@ -107,8 +107,6 @@ class Notifications(Section):
     """The name of this cluster; `$cluster` in templates."""
     routes: Annotated[tuple[NotificationRoute, ...], UNIQUE_NAMES] = ()
     """The destinations."""
-    queue: Annotated[int, Field(ge=1, le=10_000)] = 200
-    """How many notifications may wait for a route; further ones are dropped and counted."""
     mass_pull_out_percent: Annotated[int, Field(ge=1, le=100)] = 30
     """The share of a target's running pods that is a mass pull-out; at least two pods."""
     after_seconds: Seconds = 60

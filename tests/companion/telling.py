@@ -23,12 +23,12 @@ class Stand:
         self.metrics = Metrics()
         self.settings = CompanionSettings()
 
-    def route(self, *urls: str, queue: int = 200, **changes: Any) -> None:
+    def route(self, *urls: str, **changes: Any) -> None:
         """One route for all policies; in a hurry, unless told otherwise."""
-        self.configure(routed(*urls, **{"attempts": 2, **changes}), queue=queue)
+        self.configure(routed(*urls, **{"attempts": 2, **changes}))
 
-    def configure(self, *routes: NotificationRoute, queue: int = 200) -> None:
-        notifications = Notifications(cluster="north", routes=routes, queue=queue)
+    def configure(self, *routes: NotificationRoute) -> None:
+        notifications = Notifications(cluster="north", routes=routes)
         self.settings = CompanionSettings(notifications=notifications)
 
     def count(self, result: str, route: str = "oncall") -> float:

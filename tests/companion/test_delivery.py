@@ -165,4 +165,4 @@ async def test_without_the_library_it_is_said_and_nothing_else_happens(
     async with notifying(stand) as notifier:
         stand.route("json://a")
         notifier.add(*telling())
-        await stand.ended("noLibrary")
+        await stand.ended("failed")

@@ -66,23 +66,6 @@ async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notif
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", "scaled from 4 to 7"]
 
 
-async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
-    begun, gate = threading.Event(), threading.Event()
-
-    def waits(*_told: object) -> bool:
-        begun.set()
-        return gate.wait(10)
-
-    async with notifying(stand, waits) as notifier:
-        stand.route("json://a", queue=3)
-        notifier.add(*telling(notice(1)))
-        await asyncio.to_thread(begun.wait, 10)
-        notifier.add(*telling(*(notice(number) for number in range(2, 8))))
-        await stand.ended("overflow", 3)
-        gate.set()
-        await stand.ended("sent", 4)
-
-
 async def test_an_old_notification_is_not_sent(stand: Stand, sent: Sent, notifier: Notifier) -> None:
     notifier.add(*telling(notice(at=NOW - MAX_AGE_SECONDS - 1)))
     await stand.ended("stale")
@@ -139,7 +122,7 @@ async def test_a_file_without_addresses_is_a_failure_and_named(
         file.write_bytes(content.encode("latin-1"))
     stand.route(url_file=str(file))
     notifier.add(*telling())
-    await stand.ended("noAddress")
+    await stand.ended("failed")
     assert sent.all == []
     assert f"{file} cannot be read, or has no address" in capsys.readouterr().out
 
