@@ -93,12 +93,11 @@ Known = Debounced[tuple[bool, str] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was told; `scaling` is the number of the last scaling. `conditions` is None before the first look.
+    """What was told. `conditions` is None before the first look.
 
     `events` are not written yet, `lately` are those of the last hour, and `notices` the notifications of this look.
     """
 
-    scaling: int = 0
     conditions: Mapping[str, Known] | None = None
     events: tuple[Event, ...] = ()
     lately: tuple[Event, ...] = ()
@@ -110,11 +109,10 @@ def observe(context: Context) -> State:
     history, told = context.state.of(ReplicaHistory), context.state.of(Told)
     has_events = context.settings.features.events
     if not (has_events or context.settings.notifications.routes):  # what happens now is not told later either
-        return context.state.having(Told(scaling=history.number))
+        return context.state.having(Told())
     events = tuple(event for event in told.events if has_events and context.now - event.at < REPEATED_SECONDS)
-    scalings = [scaling for scaling in history.done if scaling.number > told.scaling]
-    told = replace(told, events=events, notices=(), scaling=history.number)
-    for scaling in scalings:
+    told = replace(told, events=events, notices=())
+    for scaling in history.done:
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
         told = _with_event(told, context, "Scaled", "", str(scaling))
         told = _with_notice(told, context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields)

@@ -18,17 +18,12 @@ RISES_SECONDS = 1800.0
 """The longest period that an HPA's scaling policy can have."""
 CLOCK_SKEW_SECONDS = 5.0
 """The HPA may date a scaling this long before this process observes it."""
-_KEPT = 20
 _CONTROLLER = "kube-controller-manager"
 
 
 class Scaling(NamedTuple):
-    """A change of the count: when (seconds), from and to which count, why, and by whom; both empty if unknown.
+    """A change of the count: when (seconds), from and to which count, why, and by whom; both empty if unknown."""
 
-    `number` counts a policy's scalings.
-    """
-
-    number: int
     at: float
     before: int
     after: int
@@ -56,7 +51,7 @@ class ReplicaHistory:
 
     The leader attributes: `reported` is the count up to which it has (None before the first look), `pending` are the
     changes since then, the oldest first, `desired` is what the policy last asked for before them, `credited` the HPA's
-    last scaling that was attributed to it, and `done` are the last scalings.
+    last scaling that was attributed to it, and `done` are the scalings that this look finished.
     """
 
     target: str = ""
@@ -70,11 +65,6 @@ class ReplicaHistory:
     credited: float | None = None
     done: tuple[Scaling, ...] = ()
 
-    @property
-    def number(self) -> int:
-        """The number of the last scaling, 0 without one."""
-        return self.done[-1].number if self.done else 0
-
 
 def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:
     """The history with the count of this view. Every replica of the companion observes, whether it leads or not."""
@@ -83,9 +73,7 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
     uid, replicas, scaled = view.target.uid, view.scale.replicas, view.bounds.last_scale
     if history.target != uid:  # its first count is no scaling
         reported = replicas if history.reported is not None else None
-        return ReplicaHistory(
-            target=uid, since=now, scaled_before=scaled, replicas=replicas, reported=reported, done=history.done
-        )
+        return ReplicaHistory(target=uid, since=now, scaled_before=scaled, replicas=replicas, reported=reported)
     if replicas == history.replicas:
         return history
     rise = () if replicas < history.replicas else (ScaleEvent(replicas - history.replicas, now),)
@@ -110,7 +98,7 @@ def attributed(context: Context) -> State:
     HPA without a reason waits for one that is seen then, at the count before it.
     """
     view, now = context.view, context.now
-    history = observe_count(context.state.of(ReplicaHistory), view, now)
+    history = replace(observe_count(context.state.of(ReplicaHistory), view, now), done=())
     if view.scale is None or view.target is None or history.target != view.target.uid:
         return context.state.having(history)
     if history.reported is None:  # from the count in the status, as another leader wrote it
@@ -129,15 +117,15 @@ def attributed(context: Context) -> State:
         waiting[0] = scaling
         if now - scaling.at < patience and not (scaling.by and len(waiting) > 1):  # its reason is not waited for then
             break
-        done = waiting.pop(0)._replace(number=history.number + 1, by=scaling.by or OTHERS)
-        history = replace(history, reported=done.after, desired=None, done=(*history.done, done)[-_KEPT:])
+        done = waiting.pop(0)._replace(by=scaling.by or OTHERS)
+        history = replace(history, reported=done.after, desired=None, done=(*history.done, done))
     return context.state.having(replace(history, pending=tuple(waiting)))
 
 
 def _changed(history: ReplicaHistory, replicas: int, now: float) -> ReplicaHistory:
     """The history with a change to this count, if it is one."""
     before = history.pending[-1].after if history.pending else history.reported
-    change = () if before is None or before == replicas else (Scaling(0, now, before, replicas),)
+    change = () if before is None or before == replicas else (Scaling(now, before, replicas),)
     return replace(history, pending=(*history.pending, *change))
 
 

@@ -37,10 +37,11 @@ def at(
 
 def scalings(*looks: Context, status: dict[str, Any] | None = None) -> list[str]:
     """The scalings after these looks, by a leader that found this status."""
-    leader = Leader(status, at=NOW - 20)
+    leader, found = Leader(status, at=NOW - 20), list[str]()
     for look in looks:
         leader.look(look)
-    return [str(scaling) for scaling in leader.state.of(ReplicaHistory).done]
+        found += map(str, leader.state.of(ReplicaHistory).done)
+    return found
 
 
 FOUR = at(0, 4)
