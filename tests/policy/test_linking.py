@@ -54,6 +54,7 @@ class TestLinks:
             (CrossVersionReference("apps/v1", "Deployment", "web"), True),
             (CrossVersionReference("apps/v1beta1", "Deployment", "web"), True),
             (CrossVersionReference("apps/v1", "deployment", "web"), True),
+            (CrossVersionReference("apps/v1beta2", "deployment", "web"), True),
             (CrossVersionReference("extensions/v1beta1", "Deployment", "web"), False),
             (CrossVersionReference("v1", "Deployment", "web"), False),
             (CrossVersionReference("apps/v1", "StatefulSet", "web"), False),

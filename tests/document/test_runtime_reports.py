@@ -1,0 +1,219 @@
+"""What public reports showed at run time, as documents for `decide`: each kind of fault with further inputs.
+
+S: what is only asked for, or only a part, is not believed. P: whose pod it is, and whose address. E: sentences.
+"""
+
+from typing import Any
+
+import pytest
+
+from adapter.commands.decide import decision, reader
+from tests.document.test_public_reports import CPU, NOW, READ, Object
+
+SPEC: Object = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+UNLIMITED: Object = {"requests": {"cpu": "500m"}}
+DEPLOYMENT: Object = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+CLONE_SET: Object = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}
+REPLICA_SET: Object = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "rs"}
+MEMORY: Object = {
+    "name": "memory",
+    "resource": {"name": "memory", "relativeTo": "Limit"},
+    "highWatermark": "80%",
+    "lowWatermark": "60%",
+}
+REQUESTS: Object = {
+    "name": "cpu",
+    "resource": {"name": "cpu", "relativeTo": "Request"},
+    "highWatermark": "80%",
+    "lowWatermark": "60%",
+}
+QUEUE: Object = {"name": "queue", "query": {"promQL": "sum(queue)", "server": "main"}, "highWatermark": "10"}
+
+
+def pod(
+    number: int,
+    *,
+    owner: Object = REPLICA_SET,
+    asks: Object | None = None,
+    in_force: Object | None = None,
+    status: Object | None = None,
+    **metadata: Any,
+) -> Object:
+    """A Ready pod; what its containers ask for, and what is in force, are the same unless given."""
+    ready = {"status": "True", "lastTransitionTime": "2026-01-01T10:00:20Z"}
+    container = {"name": "app", "state": {"running": {"startedAt": "2026-01-01T10:00:03Z"}}}
+    return {
+        "metadata": {
+            "name": f"web-{number}",
+            "uid": f"uid-web-{number}",
+            "namespace": "shop",
+            "creationTimestamp": "2026-01-01T10:00:00Z",
+            "labels": {"app": "web", "pod-template-hash": "abc"},
+            "ownerReferences": [{**owner, "controller": True}],
+            **metadata,
+        },
+        "spec": {"containers": [{"name": "app", "resources": asks or SPEC}]},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-01-01T10:00:01Z",
+            "podIP": f"10.0.0.{number}",
+            "conditions": [{"type": "Ready", **ready}, {"type": "ContainersReady", **ready}],
+            "containerStatuses": [container | ({"resources": in_force} if in_force else {})],
+            **(status or {}),
+        },
+    }
+
+
+def asked(
+    pods: list[Object], used: list[Object], metric: Object, *, target: Object = DEPLOYMENT, **more: Any
+) -> Object:
+    """What is decided; `used` is the usage of the first pods."""
+    policy = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
+    metadata = {"name": "web", "namespace": "shop"}
+    count = {
+        "type": "Object",
+        "object": {
+            "describedObject": policy,
+            "metric": {"name": "desired_replicas"},
+            "target": {"type": "AverageValue", "averageValue": "1"},
+        },
+    }
+    behavior = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "0", "stabilizationWindowSeconds": 60}}
+    least, replicas = more.pop("least", 1), more.pop("replicas", len(pods))
+    spec = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": 50, "behavior": behavior, "metrics": [count]}
+    usage = [
+        {
+            "metadata": {"name": one["metadata"]["name"], "namespace": "shop"},
+            "timestamp": READ,
+            "window": "15s",
+            "containers": [{"name": "app", "usage": load}],
+        }
+        for one, load in zip(pods, used, strict=False)
+    ]
+    document = {
+        "now": NOW,
+        "policy": {
+            "apiVersion": policy["apiVersion"],
+            "kind": policy["kind"],
+            "metadata": metadata,
+            "spec": {"metrics": [metric], **more.pop("spec", {})},
+        },
+        "hpa": {"metadata": metadata, "spec": spec},
+        "scale": {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"}},
+        "pods": pods,
+        "usage": usage,
+        **more,
+    }
+    return decision.decision_json(reader.read_data(document))
+
+
+def resources(of: str, **amounts: str) -> Object:
+    return {**SPEC, of: {**SPEC[of], **amounts}}
+
+
+def of_job(number: int, kind: str = "Job") -> Object:
+    return pod(number, asks=UNLIMITED, owner={"apiVersion": "batch/v1", "kind": kind, "name": "web", "uid": "job"})
+
+
+def listed(*instances: Object) -> Object:
+    return {
+        "spec": {"registry": {"name": "nacos", "service": "web"}},
+        "instances": {"at": READ, "instances": [{"port": 80, **one} for one in instances]},
+    }
+
+
+CLONED = [pod(n, asks=UNLIMITED, owner={**CLONE_SET, "uid": "set"}) for n in range(4)]
+BUSY, IDLE = {"cpu": "1300m"}, {"cpu": "50m"}
+GONE = pod(9, deletionTimestamp="2026-01-01T11:50:00Z", status={"podIP": "10.0.0.0"})
+EVICTED = pod(9, status={"podIP": "10.0.0.0", "phase": "Failed"})
+
+REPORTS: dict[str, tuple[Object, Object]] = {
+    "S F1: a larger limit that the kubelet refused": (
+        asked([pod(n, asks=resources("limits", memory="4Gi"), in_force=SPEC) for n in range(6)],
+              [{"memory": "720Mi"}] * 6, MEMORY),
+        {"desiredReplicas": 6, "upperBound": None},
+    ),
+    "S: a smaller limit that is pending brings no pods for a throttling that is not": (
+        asked([pod(n, asks=resources("limits", cpu="500m"), in_force=SPEC) for n in range(6)],
+              [{"cpu": "490m"}] * 6, CPU),
+        {"desiredReplicas": 6, "verdict": "Inside"},
+    ),
+    "S: a larger request that is deferred": (
+        asked([pod(n, asks=resources("requests", cpu="2"), in_force=SPEC) for n in range(4)],
+              [{"cpu": "350m"}] * 4, REQUESTS),
+        {"desiredReplicas": 4},
+    ),
+    "S: half of the pods is resized, and the other half waits": (
+        asked([pod(n, asks=resources("limits", memory="4Gi"),
+                   in_force=SPEC if n < 3 else resources("limits", memory="4Gi")) for n in range(6)],
+              [{"memory": "980Mi"}] * 3 + [{"memory": "720Mi"}] * 3, MEMORY),
+        {"desiredReplicas": 3},
+    ),
+    "P F5: a Job's pods with the labels of a CloneSet": (
+        asked([*CLONED, *(of_job(n) for n in range(4, 8))], [BUSY] * 4 + [IDLE] * 4, CPU, target=CLONE_SET, replicas=4),
+        {"desiredReplicas": 5, "counts": {"serving": 4}},
+    ),
+    "P: a DaemonSet's pods with the labels of a CloneSet without pods of its own": (
+        asked([of_job(n, "DaemonSet") for n in range(3)], [BUSY] * 3, CPU, target=CLONE_SET, replicas=3),
+        {"desiredReplicas": None, "counts": {}},
+    ),
+    "P F11: a pod that is being deleted has the address of a new one that is disabled": (
+        asked([pod(0), pod(1), pod(2), GONE], [{"cpu": "800m"}] * 3, CPU, replicas=3,
+              **listed({"ip": "10.0.0.0", "enabled": False}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.2"})),
+        {"counts": {"pulledOut": 1, "serving": 2, "terminating": 1}},
+    ),
+    "P: an evicted pod has the address of a new one": (
+        asked([pod(0), pod(1), pod(2), EVICTED], [{"cpu": "800m"}] * 3, CPU, replicas=3,
+              **listed({"ip": "10.0.0.0"}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.2"})),
+        {"counts": {"serving": 3, "finished": 1}},
+    ),
+    "P: two addresses of one pod, of which the registry has the second": (
+        asked([pod(0, status={"podIPs": [{"ip": "10.0.0.0"}, {"ip": "fd00::7"}]}), pod(1), pod(2)],
+              [{"cpu": "800m"}] * 3, CPU,
+              **listed({"ip": "fd00:0:0:0:0:0:0:7", "enabled": False}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.2"})),
+        {"counts": {"pulledOut": 1, "serving": 2}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_report_at_run_time_is_answered_as_its_users_expect(report: str) -> None:
+    found, expected = REPORTS[report]
+    for key, value in expected.items():
+        assert found[key] == value, found["explanation"]
+
+
+SENTENCES: dict[str, tuple[Object, str]] = {
+    "E F13: an inline query has a name": (
+        asked([pod(n) for n in range(2)], [], QUEUE, samples={"queue": {"at": "2026-01-01T11:50:00Z", "total": "5"}}),
+        "query queue has no fresh sample",
+    ),
+    "E F15: a service that was scaled to 0 by hand": (
+        asked([], [], QUEUE, replicas=0, samples={"queue": {"at": READ, "total": "35"}}),
+        "the target was scaled to 0 by hand: an HPA with minReplicas 1 rests there",
+    ),
+    "E: a service at 0 that its HPA may leave says no such thing": (
+        asked([], [], QUEUE, replicas=0, least=0, samples={"queue": {"at": READ, "total": "35"}}),
+        "asks for 1 (now 0)",
+    ),
+    "E F16: the fallback is called one": (
+        asked([pod(n) for n in range(4)], [], CPU, spec={"fallback": {"afterSeconds": 300, "replicas": 8}},
+              memory={"errorSince": "2026-01-01T11:50:00Z"}),
+        "nothing could be decided for 300 s: the fallback is 8",
+    ),
+    "E: a fallback that is not due yet is not": (
+        asked([pod(n) for n in range(4)], [], CPU, spec={"fallback": {"afterSeconds": 300, "replicas": 8}},
+              memory={"errorSince": "2026-01-01T11:59:00Z"}),
+        "the fallback after 300 s is 8",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("report", SENTENCES)
+def test_explanation_names_the_cause(report: str) -> None:
+    found, sentence = SENTENCES[report]
+    text = "\n".join(found["explanation"])
+    assert sentence in text
+    assert "query  " not in text
+    assert ("by hand" in text) is ("by hand" in sentence)
+    assert ("the fallback is 8" in text) is ("the fallback is 8" in sentence)
