@@ -1,6 +1,6 @@
 """HPA configuration: reports the flaws of an HPA, and sets the fields that its policy needs and no one else owns."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,7 @@ from adapter.companion.state import Context, PolicyCondition, Write, once_done
 from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import HpaConfiguration, Mode, Policy
-from adapter.policy.behavior import DISABLED, BehaviorField, permits, required_behavior
+from adapter.policy.behavior import DISABLED, BehaviorField, behavior_of, permits, required_behavior
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
@@ -33,7 +33,7 @@ def plan(context: Context) -> Iterator[Write]:
     if hpa is None or context.neighbours.policies or (context.has_tolerance is None and not hpa.sets_tolerance):
         return  # without knowing the field, half of it would be set now and half later
     free = _free(context, hpa)
-    behavior = _behavior(free)
+    behavior = behavior_of(free)  # all of them: server-side apply removes those that are left out
     # A change of what is wanted is not an undoing.
     is_due = wired.at is None or wired.behavior != behavior or context.now - wired.at >= REWIRE_SECONDS
     if is_due and not all(one.is_set for one in free):
@@ -77,10 +77,13 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw(Reason.WIRING_OFF, message)
         return
     free = _free(context, hpa)
+    is_as_written = wired.at is not None and wired.behavior == behavior_of(free)
     unset = ", ".join(one.name for one in free if not one.is_set)
     if unset and WIRE_HPA in context.state.refused:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
-    elif unset and wired.at is not None and hpa.resource_version != wired.version and wired.behavior == _behavior(free):
+    elif (
+        unset and wired.at is not None and hpa.resource_version != wired.version and wired.behavior == behavior_of(free)
+    ):
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
@@ -113,12 +116,3 @@ def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:
 def _free(context: Context, hpa: Hpa) -> list[BehaviorField]:
     """The wanted fields that nobody else owns."""
     return [one for one in _wanted(context, hpa) if not hpa.managers.others(one.name)]
-
-
-def _behavior(fields: Iterable[BehaviorField]) -> dict[str, Any]:
-    """The behavior with all of these fields: server-side apply removes those that are left out."""
-    behavior: dict[str, Any] = {}
-    for one in fields:
-        direction, _, name = one.name.partition(".")
-        behavior.setdefault(direction, {})[name] = one.value
-    return behavior

@@ -20,6 +20,7 @@ from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
 from adapter.policy.conditions import Reason
+from adapter.policy.documents import PolicyError
 from adapter.policy.linking import NO_SCALE, Link, owns_its_pods, reference_faults, selector_fault, target_pods
 from adapter.registries.follow import RegistryManager
 from adapter.registries.kubernetes import Endpoints
@@ -185,7 +186,7 @@ class Evaluator:
         if decoded.memory:
             try:
                 memory = status_memory.from_status(decode(decoded.memory, dict[str, Any])).of(inputs.pods)
-            except (msgspec.MsgspecError, status_memory.MemoryDecodeError) as error:
+            except (msgspec.MsgspecError, PolicyError) as error:
                 _log.warning("policy_memory_rejected", namespace=key.namespace, policy=key.name, error=str(error))
         return replace(memory, started_at=inputs.now)
 

@@ -50,6 +50,15 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
         yield BehaviorField(f"{direction}.selectPolicy", MAX, rules.select == MAX)
 
 
+def behavior_of(fields: Iterable[BehaviorField]) -> dict[str, dict[str, Any]]:
+    """The behavior that has these fields."""
+    behavior: dict[str, dict[str, Any]] = {}
+    for one in fields:
+        direction, _, name = one.name.partition(".")
+        behavior.setdefault(direction, {})[name] = one.value
+    return behavior
+
+
 def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     """Whether scaling policies of another manager let the count go as far as the policy ever does."""
     rules = hpa.scale_up if direction == DIRECTIONS[0] else hpa.scale_down
@@ -123,13 +132,9 @@ def following_behavior(
     `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards);
     without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have that field.
     """
-    windows = {"scaleUp": 0, "scaleDown": (down and down.stabilization) or 0}
-    behavior: dict[str, Any] = {}
-    fields: Iterable[BehaviorField] = required_behavior(policy, parse_hpa(manifest), tolerance=tolerance)
-    for field in fields:
-        direction, _, key = field.name.partition(".")
-        rules = behavior.setdefault(direction, {"stabilizationWindowSeconds": windows[direction]})
-        rules[key] = field.value
+    behavior = behavior_of(required_behavior(policy, parse_hpa(manifest), tolerance=tolerance))
+    for direction, window in zip(DIRECTIONS, (0, (down and down.stabilization) or 0), strict=True):
+        behavior[direction] = {"stabilizationWindowSeconds": window, **behavior[direction]}
     if down is not None and policy.velocity.down is None:
         behavior["scaleDown"]["policies"] = policies_json(down.policies)
     return behavior

@@ -18,7 +18,7 @@ import msgspec
 
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import AWAY, Pod, PodState
-from adapter.policy.documents import type_fault
+from adapter.policy.documents import PolicyError, type_fault
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import format_micro_time, parse_time
 
@@ -27,14 +27,6 @@ MOST_LINES = 40
 """The times that are told apart. The pods that have been away longest share the earliest time where there are more."""
 _UUID = re.compile(r"[0-9a-f]{8}-[-0-9a-f]+")
 _LINE = re.compile(r"(pulledOut|doubtful) (\S+) (\S.*)")
-
-
-class MemoryDecodeError(ValueError):
-    """The data is not a memory; `fault` has the path, the value and the remedy."""
-
-    def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-        super().__init__(str(fault))
 
 
 class _Written(msgspec.Struct, rename="camel"):
@@ -91,17 +83,17 @@ def to_status(memory: Memory) -> dict[str, Any]:
 
 
 def from_status(data: Mapping[str, Any]) -> StatusMemory:
-    """The memory from a status or a document. Raises MemoryDecodeError with the path of the first fault."""
+    """The memory from a status or a document. Raises PolicyError with the first fault."""
     try:
         written = msgspec.convert(data, _Written)
     except msgspec.ValidationError as error:
-        raise MemoryDecodeError(type_fault(error)) from error
+        raise PolicyError([type_fault(error)]) from error
     away: dict[str, tuple[PodState, float]] = {}
     for index, line in enumerate(written.away):
         read = _LINE.fullmatch(line)
         if read is None or (since := parse_time(read[2])) is None:
             advice = "write `pulledOut` or `doubtful`, the time, and the first eight characters of the UIDs"
-            raise MemoryDecodeError(Fault(f"away[{index}]", line, advice))
+            raise PolicyError([Fault(f"away[{index}]", line, advice)])
         away |= dict.fromkeys(read[3].split(), (PodState(read[1]), since))
     return StatusMemory(away, None if written.error_since is None else written.error_since.timestamp())
 

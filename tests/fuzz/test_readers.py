@@ -27,6 +27,7 @@ from adapter.kube.selectors import SelectorError
 from adapter.load import quantity
 from adapter.load.quantity import QuantityError
 from adapter.policy import status_memory
+from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries import kubernetes
@@ -243,7 +244,7 @@ READERS = {
     "hpa": Reader(parse_hpa, (FaultyDocument,), HPA),
     "memory": Reader(
         lambda body: status_memory.from_status(decode(body, dict[str, Any])),
-        (msgspec.MsgspecError, status_memory.MemoryDecodeError),
+        (msgspec.MsgspecError, PolicyError),
         MEMORY,
     ),
     "prometheus": Reader(vector, (SourceError,), PROMETHEUS),

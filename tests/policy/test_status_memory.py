@@ -10,7 +10,7 @@ import pytest
 from adapter.load.memory import LastSample, Memory, MetricMemory, PodMemory
 from adapter.load.pods import PodState
 from adapter.policy import status_memory
-from adapter.policy.status_memory import MemoryDecodeError
+from adapter.policy.documents import PolicyError
 from tests.load.kit import NOW, assess_and_decide, cpu, out, pod, policy, usage
 
 OUT = PodMemory(PodState.PULLED_OUT, NOW - 60, registered=True, absent_since=NOW - 60, was_out=True, turned_at=NOW - 60)
@@ -96,7 +96,7 @@ def test_a_pulled_out_pod_is_replaced_after_a_restart_as_before() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_value_that_is_never_written_is_refused_with_its_path(data: dict[str, Any]) -> None:
-    with pytest.raises(MemoryDecodeError, match=next(iter(data))):
+    with pytest.raises(PolicyError, match=next(iter(data))):
         status_memory.from_status(data)
 
 

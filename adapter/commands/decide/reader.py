@@ -28,7 +28,7 @@ from adapter.policy.documents import type_fault
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.instance_json import InstanceList
 from adapter.policy.linking import target_pods
-from adapter.policy.status_memory import MemoryDecodeError, from_status
+from adapter.policy.status_memory import from_status
 from adapter.policy.watermark_policy import MOST_REPLICAS, parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
@@ -271,8 +271,6 @@ def _tried(parse: Callable[[Any], Any], value: object, path: str, faults: list[F
         return parse(value)
     except FaultyDocument as error:
         found = error.faults
-    except MemoryDecodeError as error:
-        found = (error.fault,)
     except msgspec.ValidationError as error:
         found = (type_fault(error),)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, AttributeError) as error:
