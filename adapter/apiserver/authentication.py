@@ -99,8 +99,7 @@ class Authenticator:
     def __init__(
         self, api: Session, metrics: Metrics, changed: Callable[[], None], wall: Callable[[], float], *, seconds: float
     ) -> None:
-        self.config = EMPTY_CONFIG
-        self._is_read = False
+        self.config, self._is_read = EMPTY_CONFIG, False
         self._api, self._changed, self._wall = api, changed, wall
         self._accepted = metrics.authentications.labels("front-proxy", "ok")
         self._refused = metrics.authentications.labels("front-proxy", "refused")
@@ -128,10 +127,8 @@ class Authenticator:
         """Whether the certificate, which the handshake verified, is valid and has an allowed name."""
         certificate: dict[str, Any] = tls.getpeercert() or {"notAfter": "Jan 1 00:00:00 1970 GMT"}
         names = [text for part in certificate.get("subject", ()) for key, text in part if key == "commonName"]
-        name = names[-1] if names else ""  # of several the last, as in Go
-        expires = ssl.cert_time_to_seconds(certificate["notAfter"])
-        allowed = self.config.allowed_names
-        if self._wall() < expires and (not allowed or name in allowed):
+        name, allowed = names[-1] if names else "", self.config.allowed_names  # of several the last, as in Go
+        if self._wall() < ssl.cert_time_to_seconds(certificate["notAfter"]) and (not allowed or name in allowed):
             return True
         if self._log_once.is_new(name):
             why = "the certificate is expired, or its common name is not one of the front proxy's"

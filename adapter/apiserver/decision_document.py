@@ -1,4 +1,4 @@
-"""The document of a policy's decision: everything that the count which the HPA gets is decided from.
+"""A policy's decision with its reasons, and its document: everything that the count which the HPA gets is decided from.
 
 `GET …/namespaces/NAMESPACE/watermarkpolicies.effective-load.io/NAME/decision` of custom.metrics.k8s.io, authorized as
 a metric of that policy is. Policy, HPA and scale are written as the Kubernetes objects that `decide` reads, what was
@@ -17,22 +17,24 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.decision_json import decision_json
 from adapter.apiserver.policy_metrics import name_of, require_assessment
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
-from adapter.load.assessment import AssessmentInputs
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment, Outcome
+from adapter.load.explanation import explain
 from adapter.load.memory import Memory
-from adapter.load.pods import Pod
-from adapter.load.quantity import NANO, nano_text
+from adapter.load.pod_samples import PodSample
+from adapter.load.pods import Pod, PodAssessment
+from adapter.load.quantity import NANO, milli_text, nano_text
 from adapter.load.roster import Roster
 from adapter.load.samples import ELSEWHERE, PodUsage, QuerySamples, Samples
-from adapter.load.spec import Scale, Target
+from adapter.load.spec import Bounds, Scale, Target
+from adapter.policy import status_memory
 from adapter.policy.behavior import hpa_manifest
 from adapter.policy.hpa import DIRECTIONS, CrossVersionReference
 from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
-from adapter.runtime.times import format_micro_time
+from adapter.runtime.times import format_micro_time, format_time
 from adapter.telemetry.metrics import package_version
 
 DECISION = "decision"
@@ -95,6 +97,66 @@ async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
         return msgspec.json.encode(answered, enc_hook=_plain)
 
     return await asyncio.to_thread(written)
+
+
+def decision_json(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Object:
+    """The decision at `now` (seconds). `desiredReplicas` and `served` are null where `error` is set."""
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
+    explanation = list(explain(assessment, decision, bounds, now))
+    if decision.current == 0 and bounds.minimum > 0:
+        explanation.append(
+            f"the target was scaled to 0 by hand: an HPA with minReplicas {bounds.minimum} rests there until somebody "
+            "scales it to 1 or more"
+        )
+    samples: dict[str, dict[str, PodSample]] = {}
+    for metric in assessment.metrics:
+        for sample in metric.samples:
+            samples.setdefault(sample.pod.uid, {})[metric.name] = sample
+    return {
+        "desiredReplicas": decision.desired,
+        "served": None if decision.served is None else milli_text(decision.served),
+        "error": decision.error,
+        "verdict": decision.verdict.value,
+        "heldBy": decision.held_by.value if decision.held_by else None,
+        "current": decision.current,
+        "lowerBound": decision.lower_bound,
+        "upperBound": decision.upper_bound,
+        "pods": [_pod(each, samples.get(each.pod.uid, {})) for each in assessment.pods],
+        "counts": {state.value: count for state, count in assessment.counts.items() if count},
+        "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
+        "conditions": dict(assessment.conditions),
+        "explanation": explanation,
+        "memory": status_memory.to_status(assessment.memory),
+    }
+
+
+def _pod(assessed: PodAssessment, samples: Mapping[str, PodSample]) -> Object:
+    missing = {name: sample.missing for name, sample in samples.items() if sample.usage is None}
+    return {
+        "name": assessed.pod.name,
+        "state": assessed.state.value,
+        "reason": assessed.reason,
+        "evidence": assessed.evidence or None,
+        "usage": {name: nano_text(sample.usage) for name, sample in samples.items() if sample.usage is not None},
+        **({"missing": missing} if missing else {}),
+    }
+
+
+def _metric(metric: MetricAssessment, outcome: Outcome | None) -> Object:
+    values = {name: getattr(metric, name) for name in ("usage", "raw", "high", "low", "target")}
+    bounds = (outcome.lower_bound, outcome.upper_bound, outcome.proposal) if outcome else (None, None, None)
+    return {
+        "name": metric.name,
+        "n": metric.n,
+        "missing": metric.missing,
+        **{name: None if value is None else nano_text(value) for name, value in values.items()},
+        "windowSeconds": metric.window,
+        "verdict": outcome.verdict.value if outcome else "Error",
+        **dict(zip(("lowerBound", "upperBound", "proposal"), bounds, strict=True)),
+        "replaced": outcome.replaced if outcome else 0,
+        "staleAt": None if metric.stale_at is None else format_time(metric.stale_at),
+        "error": metric.error,
+    }
 
 
 def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -> Object:

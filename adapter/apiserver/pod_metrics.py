@@ -34,20 +34,15 @@ async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[
     query = snapshot.queries.get(request.metric)
     if query is not None and query.by_pod:
         return await _of_query(snapshot, query, request, now)
-    is_effective = request.metric.startswith(EFFECTIVE_PREFIX)
-    having = [view for view in snapshot.policies_in(request.namespace) if is_effective and _serves(view, request)]
-    rows = await in_slices(_of_policies(snapshot, having, request))
-    if not rows:
-        for view in having:
-            require_assessment(view)
-        asked = f"{request.metric} has no value on pods{selected_by(request.labels, request.series)}"
-        causes = "no policy or query has this metric by pod, or the pods do not serve"
-        raise not_found(f"{asked} in namespace {request.namespace}: {causes}", name=request.metric)
-    return rows
-
-
-def _serves(view: PolicyView, request: RequestInfo) -> bool:
-    return is_selected(view, request.metric, request.series)
+    views = snapshot.policies_in(request.namespace) if request.metric.startswith(EFFECTIVE_PREFIX) else ()
+    having = [view for view in views if is_selected(view, request.metric, request.series)]
+    if rows := await in_slices(_of_policies(snapshot, having, request)):
+        return rows
+    for view in having:
+        require_assessment(view)
+    asked = f"{request.metric} has no value on pods{selected_by(request.labels, request.series)}"
+    causes = "no policy or query has this metric by pod, or the pods do not serve"
+    raise not_found(f"{asked} in namespace {request.namespace}: {causes}", name=request.metric)
 
 
 def _of_policies(snapshot: Snapshot, views: list[PolicyView], request: RequestInfo) -> Iterator[Row | None]:
@@ -55,34 +50,30 @@ def _of_policies(snapshot: Snapshot, views: list[PolicyView], request: RequestIn
     seen: set[str] = set()
     selects = selecting(request.labels)
     for view in views:
-        if view.problem is not None or view.assessment is None:
-            continue
-        chosen = []
-        for pod in view.assessment.pods:
-            if pod.pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod.pod)):
-                chosen.append(pod)
-            yield None
-        if not chosen:
-            continue
-        result = require_metric(view, request.metric.removeprefix(EFFECTIVE_PREFIX))
-        samples = {sample.pod.uid: sample for sample in result.samples}
-        for pod in chosen:
-            nano = _value(samples.get(pod.pod.uid), result)
-            if pod.state is PodState.PULLED_OUT:
-                nano = _pulled_out_value(snapshot, view, result, request.metric)
-            elif pod.state not in _MEASURED:
-                nano = None
-            if nano is None or pod.pod.name in seen:
+        result: MetricAssessment | None = None
+        samples: dict[str, PodSample] = {}
+        for each in view.assessment.pods if view.assessment is not None and view.problem is None else ():
+            pod = each.pod
+            nano: Fraction | int | None = None
+            if pod.name not in seen and (pod.name == request.name or (request.name == ALL_OBJECTS and selects(pod))):
+                if result is None:
+                    result = require_metric(view, request.metric.removeprefix(EFFECTIVE_PREFIX))
+                    samples = {sample.pod.uid: sample for sample in result.samples}
+                if each.state is PodState.PULLED_OUT:
+                    nano = _pulled_out_value(snapshot, view, result, request.metric)
+                elif each.state in _MEASURED and pod.uid in samples:
+                    nano = _value(samples[pod.uid], result)
+            if nano is None or result is None:
                 yield None
                 continue
-            seen.add(pod.pod.name)
-            yield _row(request, pod.pod, Value(nano_text(nano), sampled_at(view, result), result.window))
+            seen.add(pod.name)
+            yield _row(request, pod, Value(nano_text(nano), sampled_at(view, result), result.window))
 
 
-def _value(sample: PodSample | None, result: MetricAssessment) -> Fraction | int | None:
+def _value(sample: PodSample, result: MetricAssessment) -> Fraction | int | None:
     """A pod's value in nano-units, where the metric is relative divided by the pod's own capacity."""
-    if sample is None or sample.usage is None or result.metric.relative_to is None:
-        return None if sample is None else sample.usage
+    if sample.usage is None or result.metric.relative_to is None:
+        return sample.usage
     return Fraction(sample.usage * NANO, sample.sizes.larger) if sample.sizes is not None else None
 
 
@@ -93,14 +84,12 @@ def _row(request: RequestInfo, pod: Pod, value: Value) -> Row:
 def _pulled_out_value(snapshot: Snapshot, view: PolicyView, result: MetricAssessment, metric: str) -> Fraction | None:
     """The value reported for a pulled-out pod in nano-units: the HPA's target average, else the effective average."""
     key = Key(view.policy.namespace, view.policy.name)
-    targets = [
-        target
+    averages = [
+        (target.hpa != view.policy.hpa, target.hpa, target.average)
         for target in snapshot.pods_metric_targets.get(key.namespace, ())
         if target.metric == metric and target.target is not None and snapshot.by_target.get(target.target) == key
     ]
-    if not targets:
-        return result.usage
-    return Fraction(min(targets, key=lambda target: (target.hpa != view.policy.hpa, target.hpa)).average)
+    return Fraction(min(averages)[-1]) if averages else result.usage
 
 
 async def _of_query(snapshot: Snapshot, query: NamedQueryResult, request: RequestInfo, now: float) -> list[Row]:

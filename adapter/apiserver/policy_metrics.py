@@ -11,6 +11,7 @@ from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.quantity import milli_text, nano_text
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.policy.watermark_policy import API_VERSION, KIND
+from adapter.runtime.faults import first_names
 from adapter.snapshot import Key, PolicyView, Snapshot, TargetKey
 
 _MAX_LISTED = 5
@@ -41,12 +42,12 @@ def require_metric(view: PolicyView, name: str) -> MetricAssessment:
 
 def series_labels(view: PolicyView, metric: str) -> dict[str, str] | None:
     """The labels of the metric's one series, with its `metric` unless all policies have it; None if there is none."""
-    labels = {"policy": view.policy.name}
     if metric in COMMON_METRICS:
-        return labels
-    names = (each.name for each in view.policy.metrics)
-    name = next((name for name in names if metric in {EFFECTIVE_PREFIX + name, RAW_PREFIX + name}), None)
-    return None if name is None else {**labels, "metric": name}
+        return {"policy": view.policy.name}
+    names = (
+        each.name for each in view.policy.metrics if metric in {EFFECTIVE_PREFIX + each.name, RAW_PREFIX + each.name}
+    )
+    return next(({"policy": view.policy.name, "metric": name} for name in names), None)
 
 
 def is_selected(view: PolicyView, metric: str, selector: LabelSelector | None) -> bool:
@@ -112,14 +113,12 @@ async def of_objects(snapshot: Snapshot, request: RequestInfo) -> list[PolicyVie
 
 
 def _is_listed(view: PolicyView, request: RequestInfo) -> bool:
-    labels = view.labels
-    if request.resource != POLICIES_RESOURCE:
-        if view.target is None or view.target_resource != request.resource:
-            return False
-        labels = view.target_labels
-    if request.labels is not None and not request.labels.matches(labels):
+    of_policy = request.resource == POLICIES_RESOURCE
+    if not of_policy and (view.target is None or view.target_resource != request.resource):
         return False
-    return is_selected(view, request.metric, request.series)
+    labels = view.labels if of_policy else view.target_labels
+    has_labels = request.labels is None or request.labels.matches(labels)
+    return has_labels and is_selected(view, request.metric, request.series)
 
 
 def _unknown_object(snapshot: Snapshot, request: RequestInfo) -> StatusError:
@@ -160,10 +159,7 @@ async def of_series(snapshot: Snapshot, request: RequestInfo) -> list[PolicyView
             name=metric,
         )
     if metric == DESIRED_REPLICAS and len(views) > 1:
-        names = ", ".join(view.policy.name for view in views[:_MAX_LISTED])
-        ellipsis = ", …" if len(views) > _MAX_LISTED else ""
-        raise bad_request(
-            f"{len(views)} policies are selected ({names}{ellipsis}), and the HPA would add up "
-            f"their {metric}; select one: matchLabels: {{policy: NAME}}"
-        )
+        names = first_names([view.policy.name for view in views], _MAX_LISTED)
+        sentence = f"{len(views)} policies are selected ({names}), and the HPA would add up their {metric}"
+        raise bad_request(f"{sentence}; select one: matchLabels: {{policy: NAME}}")
     return views

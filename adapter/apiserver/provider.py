@@ -1,6 +1,7 @@
 """Answers metric requests from the snapshot in memory; only `desired_replicas` waits, for the live replica count."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -55,12 +56,9 @@ class MetricsProvider:
         *,
         decide: Decide = decide,
     ) -> None:
-        self._snapshots = snapshots
-        self._scales = scales
-        self._stale_reason = stale_reason
-        self._unsynced_reason = unsynced_reason
-        self._now = now
-        self._decide = decide
+        self._snapshots, self._scales = snapshots, scales
+        self._stale_reason, self._unsynced_reason = stale_reason, unsynced_reason
+        self._now, self._decide = now, decide
 
     @property
     def snapshot(self) -> Snapshot:
@@ -144,10 +142,8 @@ class MetricsProvider:
             raise unavailable(sentence)
         if (assessment := view.assessment) is None:
             return
-        too_old = assessment.at + _MAX_ASSESSMENT_AGE
-        if assessment.stale_at is not None:
-            too_old = min(too_old, assessment.stale_at + _LATE_SECONDS)
-        if self._now() > too_old:
+        stale_at = math.inf if assessment.stale_at is None else assessment.stale_at + _LATE_SECONDS
+        if self._now() > min(assessment.at + _MAX_ASSESSMENT_AGE, stale_at):
             raise unavailable(f"{name_of(view)} was last assessed at {time_text(assessment.at)}")
 
     async def _decision(self, view: PolicyView) -> LiveDecision:

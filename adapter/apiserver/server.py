@@ -90,10 +90,8 @@ class ApiServer:
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
-        self._upstreams = upstreams
-        self._external = settings.external_metrics
-        self._grace_seconds = timing.grace
-        self._errors = metrics.errors
+        self._upstreams, self._external = upstreams, settings.external_metrics
+        self._grace_seconds, self._errors = timing.grace, metrics.errors
         self._duration = functools.cache(metrics.api_requests.labels)
         self.ready: dict[str, Check] = {
             "caches": lambda: None if snapshots.current.synced else unsynced_reason(),

@@ -115,15 +115,14 @@ class Upstream:
             reply = await self._get(request.segments, {name: str(one) for name, one in selectors.items() if one})
             _check_list(reply, request)
         except StatusError as error:
-            code = error.code
+            code = int(error.code)
             raise
         except SourceError as error:
             status = self._status(error)
-            code = status.code
+            code = int(status.code)
             raise status from error
         finally:
-            seconds = time.perf_counter() - began
-            self._metrics.upstream_requests.labels(self._group, str(int(code))).observe(seconds)
+            self._metrics.upstream_requests.labels(self._group, str(code)).observe(time.perf_counter() - began)
         self._log_once.clear()
         return reply.body
 
@@ -187,23 +186,19 @@ class Upstreams:
         """Use other upstreams, or other settings for them, from now on. Queries with variables are not served."""
         scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
         for group, given in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
-            before = self._by_group.pop(group, None)
-            if before is not None and (before.settings, before.queries) == (given, scopes):
-                self._by_group[group] = before
-                continue
-            if before is not None:
-                self._replaced.append(before)
+            before = self._by_group.get(group)
+            if before is not None and (before.settings, before.queries) != (given, scopes):
+                self._replaced.append(self._by_group.pop(group))
                 self._metrics.upstream_up.remove_by_labels({"group": group})
-            if given is not None:
+            if given is not None and group not in self._by_group:
                 self._by_group[group] = Upstream(group, given, scopes, self._metrics)
         self._refresher.wake()
 
     def of(self, request: RequestInfo) -> Upstream | None:
         """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""
         upstream = self._by_group.get(request.group)
-        if upstream is None or is_ours(request.group, request.resource, request.metric, upstream.queries):
-            return None
-        return upstream
+        is_behind = upstream and not is_ours(request.group, request.resource, request.metric, upstream.queries)
+        return upstream if is_behind else None
 
     def listed(self, group: str) -> Mapping[str, bool]:
         """The names that an upstream adds to discovery: whether each is namespaced."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapter.apiserver import decision_json as written
+from adapter.apiserver import decision_document as written
 from adapter.commands.decide.reader import DecisionCase
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, Decision
