@@ -29,7 +29,7 @@ from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.status import CertificateError
 from adapter.kube.api import API_SERVICES, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Conflict, NotFound
-from adapter.kube.objects import ApiService, ConfigMap, ObjectMeta, ServiceReference
+from adapter.kube.objects import ApiService, ConfigMap, ObjectMeta, ObjectReference
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
@@ -92,11 +92,9 @@ class CertificateManager:
         seconds: float | None = None,
     ) -> None:
         self.current: KeyPair | None = None
-        self._api = api
-        self._tls = settings.tls
+        self._api, self._publish = api, publish
+        self._tls, self._api_services = settings.tls, settings.api_services
         self._expiry = metrics.certificate_expiry
-        self._publish = publish
-        self._api_services = settings.api_services
         is_secret = settings.tls.mode != "Files"
         sync, usual = (self.sync_secret, SECRET_SECONDS) if is_secret else (self.sync_files, FILES_SECONDS)
         failed = metrics.errors.labels("certificate").inc
@@ -161,8 +159,7 @@ class CertificateManager:
             _log.info("serving_secret_incomplete", secret=name)
         desired = await asyncio.to_thread(renewed, bundle, self._tls.names, self._api.now())
         if desired != bundle:
-            pairs = (desired.serving, desired.authority)
-            texts = [text for pair in pairs for text in (pair.certificate, pair.key)]
+            texts = [text for pair in (desired.serving, desired.authority) for text in (pair.certificate, pair.key)]
             encoded = [base64.b64encode(text.encode()).decode() for text in texts]
             await self._patch(path, before.metadata, data=dict(zip(_FIELDS, encoded, strict=True)))
             _log.info("serving_certificate_written", secret=name)
@@ -174,7 +171,7 @@ class CertificateManager:
         Those that do not exist, or that cert-manager keeps, are left alone.
         """
         encoded = base64.b64encode(bundle.encode()).decode()
-        ours = ServiceReference(namespace=self._tls.namespace, name=self._tls.service)
+        ours = ObjectReference(namespace=self._tls.namespace, name=self._tls.service)
         for name in self._api_services:
             path = API_SERVICES.path("", name)
             try:
@@ -185,11 +182,8 @@ class CertificateManager:
             is_kept = not _CERT_MANAGER_ANNOTATIONS.isdisjoint(metadata.annotations or {})
             if is_kept or current.service != ours:
                 continue
-            if current.ca_bundle != encoded or current.insecure_skip_tls_verify:
-                spec: dict[str, Any] = {"caBundle": encoded}
-                if current.insecure_skip_tls_verify:  # the two exclude each other
-                    spec["insecureSkipTLSVerify"] = None
-                await self._patch(path, metadata, spec=spec)
+            if current.ca_bundle != encoded or current.insecure_skip_tls_verify:  # the two exclude each other
+                await self._patch(path, metadata, spec={"caBundle": encoded, "insecureSkipTLSVerify": None})
                 _log.info("apiservice_ca_written", apiservice=name)
 
     async def _patch(self, path: str, read: ObjectMeta, **fields: object) -> None:
@@ -222,8 +216,8 @@ def renewed(bundle: CertificateBundle | None, names: Sequence[str], now: float) 
         if bundle is not None:
             for pair in (bundle.serving, bundle.authority):
                 load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
-            leaf, authority = bundle.serving.leaf, bundle.authority.leaf
-            leaf.verify_directly_issued_by(authority)
+            leaf = bundle.serving.leaf
+            leaf.verify_directly_issued_by(bundle.authority.leaf)
             known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             has_names = set(names) <= set(known.get_values_for_type(x509.DNSName))
             if has_names and now < bundle.serving.expires_at - LEAF_LIFE / 3:
@@ -232,48 +226,37 @@ def renewed(bundle: CertificateBundle | None, names: Sequence[str], now: float) 
     except (CertificateError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)
     # Each CA has its own subject, so that no client verifies a chain against another CA's key.
-    subject, key = _name(f"effective-load-ca@{int(now)}"), ec.generate_private_key(ec.SECP256R1())
     usage = (x509.BasicConstraints(ca=True, path_length=0), _CA_USAGE)
-    authority = _signed(subject, subject, key, key, now, AUTHORITY_LIFE, *usage)
-    return _issued(_pair(authority, key), names, now)
+    return _issued(_signed(f"effective-load-ca@{int(now)}", None, now, AUTHORITY_LIFE, *usage), names, now)
 
 
 def _issued(authority: KeyPair, names: Sequence[str], now: float) -> CertificateBundle:
     """The CA with a new certificate of it. Raises ValueError and TypeError for a key that cannot sign."""
-    signing: Any = serialization.load_pem_private_key(authority.key.encode(), password=None)
-    key = ec.generate_private_key(ec.SECP256R1())
     extensions = (
         x509.BasicConstraints(ca=False, path_length=None),
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.SubjectAlternativeName([x509.DNSName(name) for name in names]),
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
     )
-    leaf = _signed(_name(names[0][:64]), authority.leaf.subject, key, signing, now, LEAF_LIFE, *extensions)
-    return CertificateBundle(_pair(leaf, key), authority)
+    return CertificateBundle(_signed(names[0][:64], authority, now, LEAF_LIFE, *extensions), authority)
 
 
 def _signed(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    signing: ec.EllipticCurvePrivateKey,
-    now: float,
-    life: float,
-    *extensions: x509.ExtensionType,
-) -> x509.Certificate:
+    common_name: str, issuer: KeyPair | None, now: float, life: float, *extensions: x509.ExtensionType
+) -> KeyPair:
+    """A new certificate with its key; without an issuer it signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    signing: Any = key if issuer is None else serialization.load_pem_private_key(issuer.key.encode(), password=None)
     begin, end = (dt.datetime.fromtimestamp(int(at), dt.UTC) for at in (now - _BACKDATED, now + life))
-    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), begin, end)
-    for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), *extensions):
+    by, serial = subject if issuer is None else issuer.leaf.subject, x509.random_serial_number()
+    builder = x509.CertificateBuilder(by, subject, key.public_key(), serial, begin, end)
+    identifiers = (
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
+    )
+    for extension in (*identifiers, *extensions):
         is_critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
         builder = builder.add_extension(extension, critical=is_critical)
-    return builder.sign(signing, hashes.SHA256())
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
-    plain = serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM).decode(), pem.decode())
+    certificate = builder.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return KeyPair(certificate.decode(), key.private_bytes(*pem).decode())

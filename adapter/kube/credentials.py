@@ -69,9 +69,7 @@ class CredentialKeeper:
     """The current credentials, loaded again when their time is over or when they are refused."""
 
     def __init__(self, load: Load, monotonic: Callable[[], float]) -> None:
-        self._load = load
-        self._monotonic = monotonic
-        self._lock = asyncio.Lock()
+        self._load, self._monotonic, self._lock = load, monotonic, asyncio.Lock()
         self._access: ClusterAccess | None = None
         self._due = self._refused_at = -math.inf
         self._log_once = LogOnce()

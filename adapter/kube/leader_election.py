@@ -31,11 +31,10 @@ AGAIN_SECONDS = 0.5
 """The wait after a failed renewal: one request that hangs must not end the leadership."""
 ASK_SECONDS = 2.0
 
-_log = structlog.get_logger(__name__)
-
 _GONE = "gone"
 """The version of a lease that does not exist."""
 
+_log = structlog.get_logger(__name__)
 
 Lease = dict[str, Any]
 """As plain data: a write replaces the whole object, and takes away what is not sent back."""
@@ -147,16 +146,9 @@ class LeaderElector:
             if holder and not ours and not stale:
                 return None
             method, transitions = "PUT", (spec.get("leaseTransitions") or 0) + (not ours)
-        now = self._now()
-        return await self._send(
-            method,
-            lease,
-            holderIdentity=self._identity,
-            leaseDurationSeconds=self._duration,
-            acquireTime=now,
-            renewTime=now,
-            leaseTransitions=transitions,
-        )
+        held = {"holderIdentity": self._identity, "leaseDurationSeconds": self._duration}
+        times = dict.fromkeys(("acquireTime", "renewTime"), self._now())
+        return await self._send(method, lease, **held, **times, leaseTransitions=transitions)
 
     async def _read(self) -> Lease | None:
         try:

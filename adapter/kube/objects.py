@@ -24,16 +24,6 @@ class KubeObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=F
     """Base of all objects and their parts. JSON has no cycles, so the garbage collector need not see them."""
 
 
-class OwnerReference(KubeObject, frozen=True):
-    """An owner of an object; at most one is the controller."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
 class ListMeta(KubeObject, frozen=True):
     """The metadata of a list: its resource version, and the token that continues it (empty: complete)."""
 
@@ -122,6 +112,12 @@ class EndpointSlice(KubeObject, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     endpoints: list[Endpoint] | None = None
+
+
+class OwnerReference(ObjectReference, frozen=True):
+    """An owner of an object; at most one is the controller."""
+
+    controller: bool | None = None
 
 
 class Condition(KubeObject, frozen=True):
@@ -232,17 +228,10 @@ class AnyObjectList(KubeObject, frozen=True):
     items: list[AnyObject] | None = None
 
 
-class ServiceReference(KubeObject, frozen=True):
-    """A Service that serves an API group."""
-
-    namespace: str = ""
-    name: str = ""
-
-
 class ApiServiceSpec(KubeObject, frozen=True):
     """Who serves a group (None: the API server itself), and whose certificates the aggregator trusts."""
 
-    service: ServiceReference | None = None
+    service: ObjectReference | None = None
     ca_bundle: str = ""
     insecure_skip_tls_verify: bool = msgspec.field(default=False, name="insecureSkipTLSVerify")
 

@@ -70,8 +70,7 @@ class Reflector(Generic[T]):
         metrics: Metrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.name = name
-        self.namespace = namespace
+        self.name, self.namespace = name, namespace
         self.synced = asyncio.Event()
         """Set once the first list is complete."""
         self.answered = asyncio.Event()
@@ -83,14 +82,10 @@ class Reflector(Generic[T]):
         self.trouble: KubeError | None = None
         """The last error; None once the copy is confirmed again."""
         self.backoff = Backoff()
-        self._session = session
-        self._path = path
-        self._decode = decode
-        self._on_event = on_event
+        self._session, self._path, self._decode, self._on_event = session, path, decode, on_event
         self._limit = page
         self._silence = SILENCE_SECONDS if silence is None else silence
-        self._metrics = metrics or Metrics()
-        self._sleep = sleep
+        self._metrics, self._sleep = metrics or Metrics(), sleep
         self._items: dict[str, T] = {}
         self._versions: dict[str, str] = {}
         self._resume_from: str | None = None
@@ -150,8 +145,8 @@ class Reflector(Generic[T]):
         self._confirm(as_of)
         self.synced.set()
         self.answered.set()
-        seconds = round(self._session.monotonic() - began, 3)
-        _log.info("resource_listed", resource=self.name, objects=len(new), seconds=seconds)
+        took = round(self._session.monotonic() - began, 3)
+        _log.info("resource_listed", resource=self.name, objects=len(new), seconds=took)
         if len(new) >= MANY:
             freeze_live_objects()
 
@@ -187,12 +182,8 @@ class Reflector(Generic[T]):
 
     async def _watch(self, place: str) -> None:
         seconds = random.uniform(5, 6) / 9 * self._silence  # noqa: S311  spreads load, guards nothing
-        params = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": place,
-            "timeoutSeconds": str(max(1, round(seconds))),
-        }
+        params = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": place}
+        params["timeoutSeconds"] = str(max(1, round(seconds)))
         began = self._session.monotonic()
         slices = Slices()
         # A silent watch is closed somewhat after it should have ended.
@@ -230,12 +221,10 @@ class Reflector(Generic[T]):
     # --- the copy ---
 
     def _put(self, key: str, version: str, item: T) -> None:
-        old = self._items.get(key)
-        self._versions[key] = version
-        if old is not None and old == item:
-            return
-        self._items[key] = item
-        self._on_event(old, item)
+        old, self._versions[key] = self._items.get(key), version
+        if old != item:
+            self._items[key] = item
+            self._on_event(old, item)
 
     def _drop(self, key: str) -> None:
         old = self._items.pop(key, None)

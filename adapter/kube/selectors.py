@@ -68,10 +68,9 @@ class Requirement:
                 return value is not None
             case Operator.ABSENT:
                 return value is None
-            case Operator.GREATER:
-                return (number := _integer(value)) is not None and number > int(self.values[0])
-            case Operator.LESS:
-                return (number := _integer(value)) is not None and number < int(self.values[0])
+            case _:
+                number, bound = _integer(value), int(self.values[0])
+                return number is not None and (number > bound if self.operator is Operator.GREATER else number < bound)
 
     def __str__(self) -> str:
         match self.operator:
@@ -79,12 +78,10 @@ class Requirement:
                 return self.key
             case Operator.ABSENT:
                 return f"!{self.key}"
-            case Operator.GREATER | Operator.LESS:
-                return f"{self.key}{self.operator}{self.values[0]}"
-            case Operator.IN | Operator.NOT_IN if len(self.values) == 1:
-                return f"{self.key}{'=' if self.operator is Operator.IN else '!='}{self.values[0]}"
-            case _:
+            case Operator.IN | Operator.NOT_IN if len(self.values) != 1:
                 return f"{self.key} {self.operator} ({','.join(self.values)})"
+        sign = {Operator.IN: "=", Operator.NOT_IN: "!="}.get(self.operator, self.operator)
+        return f"{self.key}{sign}{self.values[0]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,10 @@ class Session:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.now = wall
-        self.monotonic = monotonic
+        self.now, self.monotonic = wall, monotonic
         self.skew = 0.0
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
-        self._keeper = CredentialKeeper(load, monotonic)
-        self._metrics = metrics or Metrics()
+        self._keeper, self._metrics = CredentialKeeper(load, monotonic), metrics or Metrics()
         self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         """Connections of the answers so far that may still be open."""
         self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
@@ -149,12 +147,9 @@ class Session:
         headers |= {"Content-Type": content_type} if body is not None else {}
         headers |= {"Accept-Encoding": "gzip"} if options.get("compressed") else {}
         seconds, largest = options.get("timeout", 10.0), options.get("largest", LARGEST_ANSWER)
-        request = f"{method} {path}"
+        request, params = f"{method} {path}", options.get("params")
         with _translated(request, f"no answer within {seconds:g} s"):
-            async with (
-                asyncio.timeout(seconds),
-                await self._answer(method, path, options.get("params"), headers, body) as answer,
-            ):
+            async with asyncio.timeout(seconds), await self._answer(method, path, params, headers, body) as answer:
                 if not options.get("aggregated"):
                     self._observe_date(answer)
                 content = await read_body(answer, largest, options.get("limit_name", ""))

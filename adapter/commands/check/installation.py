@@ -15,7 +15,7 @@ from adapter.commands.check.report import Finding, error, ok, reason, skipped, w
 from adapter.commands.cluster import GATE, Cluster, has_tolerance, parse_version, server_version
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS, PODS
 from adapter.kube.errors import Forbidden, KubeError, NotFound
-from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, ConfigMap, ServiceReference
+from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, ConfigMap, ObjectReference
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
 from adapter.settings import Settings, SettingsError, parse_settings
@@ -193,7 +193,7 @@ def check_api_services(installation: Installation, settings: Settings | None, no
 
     `settings`: None where they are not known.
     """
-    ours = ServiceReference(installation.namespace, (settings or Settings()).server.tls.service)
+    ours = ObjectReference(namespace=installation.namespace, name=(settings or Settings()).server.tls.service)
     for name, found in installation.api_services.items():
         about = f"APIService {name}"
         is_wanted = name != EXTERNAL or (settings is not None and settings.server.external_metrics)
@@ -216,7 +216,7 @@ def check_api_services(installation: Installation, settings: Settings | None, no
             yield from _authority(about, found, now)
 
 
-def _named(service: ServiceReference | None) -> str:
+def _named(service: ObjectReference | None) -> str:
     """A Service by its namespace and name, with the adapter that is known by that name."""
     if service is None:
         return "the API server itself"
