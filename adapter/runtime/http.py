@@ -85,11 +85,8 @@ class Client:
         limit_name: str = "",
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        self._access = access
-        self._look_seconds = look_seconds
-        self._timeout = timeout
-        self._max_bytes = max_bytes
-        self._limit_name = limit_name
+        self._access, self._look_seconds, self._timeout = access, look_seconds, timeout
+        self._max_bytes, self._limit_name = max_bytes, limit_name
         self._opened: Opened | None = None
         self._look_at = 0.0
         """When to look for changed files (the loop's time)."""

@@ -38,7 +38,7 @@ async def test_one_of_three_leads_and_the_others_wait() -> None:
     assert {holder for _, holder in server.writes} == {server.holder}
 
 
-@pytest.mark.parametrize("after", [30.0, 30.7, 31.3, 31.9])
+@pytest.mark.parametrize("after", [30.0, 31.3])
 @in_own_time
 async def test_when_the_leader_is_killed_another_one_acts_within_15_s(after: float) -> None:
     first, second = await one_and_another(Server())

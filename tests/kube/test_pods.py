@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
 
+from adapter.kube.objects import Endpoint
 from adapter.kube.pods import PodDecoder
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
@@ -122,10 +122,8 @@ PULLED_OUT, COST, MARK = (
     [
         (("metadata", "deletionTimestamp"), "2026-01-01T13:00:00Z", "deleting", True),
         ((*ANNOTATIONS, PULLED_OUT), "true", "pulled_out_annotation", True),
-        ((*ANNOTATIONS, PULLED_OUT), "false", "pulled_out_annotation", False),
         ((*ANNOTATIONS, PULLED_OUT), "True", "pulled_out_annotation", False),
         ((*ANNOTATIONS, MARK), "true", "marked", True),
-        ((*ANNOTATIONS, MARK), "false", "marked", False),
         (ANNOTATIONS, None, "marked", False),
         (("metadata", "labels"), {"rollouts-pod-template-hash": "abc"}, "template_hash", "abc"),
         (("metadata", "ownerReferences"), [{"kind": "Job", "name": "j", "uid": "1"}], "owner", None),  # no controller
@@ -218,5 +216,20 @@ def test_what_is_shared_stays_bounded() -> None:
     assert labels(0) is not first, "4096 are kept at most"
 
 
-json_amounts = st.text(st.characters(codec="utf-8"), max_size=8) | st.integers(-(2**63), 2**64 - 1)
-json_amounts |= st.floats(allow_nan=False, allow_infinity=False)
+@pytest.mark.parametrize(
+    ("conditions", "serving"),
+    [
+        ({"ready": True, "serving": True}, True),
+        ({"ready": False, "serving": True}, True),
+        ({"ready": True, "serving": False}, False),
+        ({"ready": False}, False),
+        ({"ready": True}, True),
+        ({}, True),  # unknown is to be read as ready
+        ({"ready": None, "serving": None}, True),
+    ],
+)
+def test_serving_of_an_endpoint_defers_to_ready_and_unknown_is_serving(
+    conditions: dict[str, Any], serving: bool
+) -> None:
+    body = msgspec.json.encode({"addresses": [], "conditions": conditions})
+    assert msgspec.json.decode(body, type=Endpoint).is_serving is serving

@@ -244,11 +244,6 @@ class TestIdentity:
         async with await Session.open(str(path), metrics=metrics) as session:
             assert await who_am_i(session) == "someone"
 
-    async def test_a_token(self, cluster: ControlPlane, space: str, metrics: Metrics) -> None:
-        path = cluster.kubeconfig_with_token(cluster.token(space, "robot"))
-        async with await Session.open(str(path), metrics=metrics) as session:
-            assert await who_am_i(session) == f"system:serviceaccount:{space}:robot"
-
     async def test_a_pod_s_service_account(
         self, cluster: ControlPlane, space: str, metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -299,7 +294,6 @@ class TestScale:
         ("api_version", "kind", "spec"),
         [
             ("apps/v1", "Deployment", {"replicas": 3, "selector": LABELS, "template": TEMPLATE}),
-            ("apps/v1", "Deployment", {"replicas": 0, "selector": LABELS, "template": TEMPLATE}),
             ("apps/v1", "ReplicaSet", {"selector": LABELS, "template": TEMPLATE}),
             ("apps/v1", "StatefulSet", {"replicas": 2, "selector": LABELS, "template": TEMPLATE, "serviceName": "x"}),
             ("v1", "ReplicationController", {"replicas": 4, "selector": {"app": "web"}, "template": TEMPLATE}),
