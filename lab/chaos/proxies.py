@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 _CHUNK = 65536
 
 Falsify = Callable[[str, Any], Any]
-"""Changes an answer: (the request with its query decoded, the decoded JSON) to the JSON that is sent."""
+"""Changes an answer: (the request with its query decoded, the decoded JSON) to the JSON that is sent, or a status."""
 
 
 class TcpProxy(AbstractContextManager["TcpProxy"]):
@@ -152,7 +152,8 @@ class FalsifyingProxy(HttpThread):
         falsify = next(lie for since, lie in reversed(self._lies) if since <= moment)
         if falsify is None or status != http.HTTPStatus.OK:
             return status, found
-        return status, json.dumps(falsify(asked, json.loads(found))).encode()
+        false = falsify(asked, json.loads(found))
+        return (false, b"no") if isinstance(false, http.HTTPStatus) else (status, json.dumps(false).encode())
 
     def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
         proxy = self

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from lab.chaos.proxies import before_prometheus
@@ -45,6 +46,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
     "nor behind a warning": lambda answer: _some(answer, warnings=["a store does not answer"]),
     "nor in a part of the answer": lambda answer: _some(answer, isPartial=True),
     "NaN": _not_a_number,
+    "5xx": lambda _: HTTPStatus.BAD_GATEWAY,
     "an error": lambda _: {"status": "error", "errorType": "internal", "error": "no"},
     "another service": lambda _: {"kind": "PodList", "items": []},
     "32 MiB": lambda answer: {**answer, "infos": ["x" * (33 << 20)]},
