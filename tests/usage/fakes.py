@@ -52,11 +52,6 @@ def values_of(query: str) -> str:
     return expression.removeprefix("vector").removeprefix("(") if closed else query
 
 
-def asks_counts(query: str) -> bool:
-    """Whether a question asks how many samples the windows hold."""
-    return '"count0"' in query
-
-
 def inputs_of(query: str, places: Iterable[Mapping[str, str]], at: float) -> Iterator[tuple[dict[str, str], str]]:
     """What a server answers of the samples of these places, the newest from `at`, SCRAPE_SECONDS apart."""
     for mark in re.findall(r'"(time[0-9]+|count[0-9]+)", "", ""', query):

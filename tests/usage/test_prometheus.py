@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples, time_text
+from adapter.load.samples import Point, QuerySamples, time_text
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
@@ -137,12 +137,6 @@ class TestSamples:
         assert (more["time"], more["lookback_delta"]) == (f"{NOW:.3f}", "90.000")
         assert world.of(OTHER).pods["b"].at == NOW - 40
 
-    async def test_an_expression_without_selectors_needs_no_sample_times(self, fake: FakePrometheus) -> None:
-        fake.rows = {"vector(3)": [({}, "3")]}
-        world = await polled(fake, named("three", "vector(3)", scope="Service"))
-        assert len(fake.asked) == 1
-        assert world.of(of("three")).total == Point(NOW, 3 * NANO)
-
     async def test_a_faulty_query_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[named("bad", "x{")])
         faults = {
@@ -185,26 +179,6 @@ class TestSamples:
         found = (await polled(fake, rps())).of(SHOP)
         assert (found.error or "").startswith(f"Prometheus main: {sentence}")
         assert found.pods == {}
-
-    @pytest.mark.parametrize(("held", "counts"), [([("4", "2")], [UNCOUNTED]), ([("4", "4"), ("4", "2")], [4, 2])])
-    async def test_windows_that_never_agreed_are_not_counted(
-        self, fake: FakePrometheus, held: list[tuple[str, str]], counts: list[int]
-    ) -> None:
-        """Different scrape intervals would hide each other's gaps; a gap after they agreed is seen."""
-        ratio, answers, found = "rate(x[1m]) / rate(y[1m])", iter(held), []
-
-        async def two(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
-            one, other = next(answers, held[-1])
-            marks = {"time0": str(NOW), "time1": str(NOW), "count0": one, "count1": other}
-            return vector((A, "1"), *(({**A, INPUT_LABEL: mark}, value) for mark, value in marks.items()))
-
-        fake.handler = two
-        world = Source(fake.settings(), queries=[named("rps", ratio, interval_seconds=0.01)])
-        async with world.running():
-            for number in range(len(held)):
-                await world.change(number + 1)
-                found.append(world.of(SHOP).pods["a"].count)
-        assert found[-1] == counts[-1]
 
 
 class TestSharing:

@@ -122,7 +122,7 @@ PUBLIC = [
     ("clamp_max(sort_desc(-x), 1e3) != 5 # load", 0, [], 1),
     ("sum(rate(x{code=~`5\\d\\d`}[1m]))", 60, ["1m"], 1),
     ("vector(3)", 0, [], 0),
-    ("scalar(sum(rate(a[1m]))) * 2", 60, ["1m"], 1),
+    ("vector(scalar(sum(rate(a[1m]))) * 2)", 60, ["1m"], 1),
 ]  # fmt: skip
 """Expressions with the seconds that they read back, the windows that can be counted (None: they cannot), and how many
 selectors date them."""
@@ -259,7 +259,9 @@ class TestQuestion:
 
     @pytest.mark.parametrize("text", ["max_over_time(rate(x[1m])[5m:])", "rate(x[1m]) / rate(x[5m])"])
     def test_what_cannot_be_counted_is_not_asked_for(self, text: str) -> None:
-        assert "count" not in question(text, parse_inputs(text), LABELS)
+        inputs = parse_inputs(text)
+        assert "count" not in question(text, inputs, LABELS)
+        assert inputs.shortest == 60
 
     def test_renamed_labels_are_asked_for_as_the_expression_renames_them(self) -> None:
         text = (

@@ -20,7 +20,7 @@ from tests.usage.fakes import NOW, PlainSample, raw_sample
 
 NAMES = st.sampled_from(["shop", "other", ""])
 POD_A, POD_B = ({"namespace": "shop", "pod": pod} for pod in "ab")
-SHOP = {"namespace": "shop"}
+SHOP, OTHER = {"namespace": "shop"}, {"namespace": "other"}
 
 
 def question(text: str = "x", by_pod: bool | None = True, **more: Any) -> InstantQuery:
@@ -78,10 +78,8 @@ class TestPods:
         ("value", "words"),
         [
             ("NaN", "NaN"),
-            ("+Inf", "a value that is too large"),
-            ("-Inf", "a negative value"),
-            ("-0.001", "a negative value"),
-            ("1e30", "a value that is too large"),
+            *((value, "a negative value") for value in ("-Inf", "-0.001")),
+            *((value, "a value that is too large") for value in ("+Inf", "1e30")),
         ],
     )
     def test_an_unusable_value_is_dropped_and_named(self, value: str, words: str) -> None:
@@ -94,14 +92,10 @@ class TestPods:
     @pytest.mark.parametrize(
         ("rows", "pods"),
         [
-            pytest.param([], {}, id="an empty result"),
-            pytest.param([row(1, namespace="other", pod="a")], {}, id="only another namespace is in the answer"),
+            ([], {}),
+            ([row(1, namespace="other", pod="a")], {}),
             # cAdvisor's root cgroup has neither label, a pod's own cgroup sums stand beside it.
-            pytest.param(
-                [row(100, id="/"), row(5, **SHOP), row(1, **POD_A)],
-                {"a": Point(NOW, NANO)},
-                id="series without a pod are ignored",
-            ),
+            ([row(100, id="/"), row(5, **SHOP), row(1, **POD_A)], {"a": Point(NOW, NANO)}),
         ],
     )
     def test_a_result_without_a_fault_has_no_error(self, rows: list[PlainSample], pods: dict[str, Point]) -> None:
@@ -187,48 +181,28 @@ class TestTimes:
     @pytest.mark.parametrize(
         ("text", "times", "place", "ago"),
         [
-            *(
-                pytest.param(
-                    "x",
-                    [(0, 5, POD_A), (0, 70, POD_B), (0, 0, {"namespace": "other", "pod": "a"})],
-                    place,
-                    ago,
-                    id=says,
-                )
-                for place, ago, says in (
-                    (POD_A, 5, "a pod is dated by its own series"),
-                    (POD_B, 70, "and another by its own"),
-                    ({"namespace": "shop", "pod": "c"}, None, "a third has none"),
-                )
-            ),
-            pytest.param("x / y", [(0, 5, POD_A), (1, 40, POD_A)], POD_A, 40, id="the oldest input dates the value"),
-            pytest.param("x + y", [(0, 5, POD_A)], POD_A, None, id="an input has ended: no time"),
-            pytest.param("x or y", [(0, 5, POD_A)], POD_A, 5, id="an alternative needs one live input"),
-            # A zero that nobody measured, while x is gone.
-            pytest.param("sum(x) or vector(0)", [], {}, None, id="an alternative without any live input"),
-            pytest.param(
-                "x", [(0, 5, SHOP), (0, 9, {"namespace": "other"})], POD_A, 5, id="a namespace dates its pods"
-            ),
-            pytest.param("x", [(0, 5, SHOP)], {"namespace": "third", "pod": "a"}, None, id="but those of no other"),
-            pytest.param("x * scalar(y)", [(0, 5, POD_A), (1, 9, {})], POD_A, 9, id="no label at all dates everything"),
-            pytest.param("x", [(0, 0, {}), (0, 80, POD_A)], POD_A, 80, id="a series of no pod dates no pod"),
-            pytest.param("x", [(0, 0, {}), (0, 80, POD_A)], POD_B, None, id="nor one without a series"),
-            pytest.param("sum(x)", [(0, 30, SHOP), (0, 7, {"namespace": "other"})], {}, 7, id="a total by its newest"),
-            pytest.param(
-                "sum by (namespace) (x)",
-                [(0, 30, SHOP), (0, 7, {"namespace": "other"})],
-                SHOP,
-                30,
-                id="of its namespace",
-            ),
-            pytest.param(
+            # by its own series, and by no other pod's or namespace's
+            ("x", [(0, 5, POD_A), (0, 70, POD_B), (0, 0, {**OTHER, "pod": "a"})], POD_A, 5),
+            ("x", [(0, 5, POD_A), (0, 70, POD_B), (0, 0, {**OTHER, "pod": "a"})], POD_B, 70),
+            ("x", [(0, 5, POD_A), (0, 70, POD_B), (0, 0, {**OTHER, "pod": "a"})], {**SHOP, "pod": "c"}, None),
+            ("x / y", [(0, 5, POD_A), (1, 40, POD_A)], POD_A, 40),  # the oldest input dates the value
+            ("x + y", [(0, 5, POD_A)], POD_A, None),  # an input has ended
+            ("x or y", [(0, 5, POD_A)], POD_A, 5),  # an alternative needs one live input
+            ("sum(x) or vector(0)", [], {}, None),  # without one it is a zero that nobody measured
+            ("x", [(0, 5, SHOP), (0, 9, OTHER)], POD_A, 5),  # a namespace dates its pods
+            ("x", [(0, 5, SHOP)], {**OTHER, "pod": "a"}, None),  # but those of no other
+            ("x * scalar(y)", [(0, 5, POD_A), (1, 9, {})], POD_A, 9),  # no label at all dates everything
+            ("x", [(0, 0, {}), (0, 80, POD_A)], POD_A, 80),  # a series of no pod dates no pod
+            ("x", [(0, 0, {}), (0, 80, POD_A)], POD_B, None),
+            ("sum(x)", [(0, 30, SHOP), (0, 7, OTHER)], {}, 7),  # a total by its newest
+            ("sum by (namespace) (x)", [(0, 30, SHOP), (0, 7, OTHER)], SHOP, 30),  # of its namespace
+            (  # a number of the namespace dates its pods, whichever pod reports it
                 "x * on (namespace) group_left () max by (namespace) (y)",
-                [(0, 5, POD_A), (1, 9, {**SHOP, "pod": "kube-state-metrics-0"}), (1, 1, {"namespace": "other"})],
+                [(0, 5, POD_A), (1, 9, {**SHOP, "pod": "kube-state-metrics-0"}), (1, 1, OTHER)],
                 POD_A,
                 9,
-                id="a number of the namespace dates its pods, whichever pod reports it",
             ),
-            pytest.param("vector(1)", [], {}, 0, id="without selectors it is the time of the evaluation"),
+            ("vector(1)", [], {}, 0),  # without selectors it is the time of the evaluation
         ],
     )
     def test_a_value_is_as_old_as_what_it_was_computed_from(
@@ -284,10 +258,7 @@ class TestTimes:
     @pytest.mark.parametrize(
         ("mark", "value"),
         [
-            ("time7", "1"),
-            ("count0", "1"),
-            ("other", "1"),
-            ("time-1", "1"),
+            *((mark, "1") for mark in ("time7", "count0", "other", "time-1")),
             *(("time0", v) for v in ("x", "NaN", "+Inf")),
         ],
     )

@@ -315,18 +315,6 @@ class TestWindows:
             found = await world.until(lambda samples: samples.fetched_at > since)
         assert (counts(found)["a"] or 0) >= FULL - 1, "the new series has no whole window yet"
 
-    async def test_a_total_is_as_full_as_the_emptiest_of_its_windows(self) -> None:
-        with Exporter() as one, Exporter() as other, RealPrometheus([one, other]) as both:
-            self.grow(one, 'all{namespace="shop",pod="a"}')
-            self.grow(other, 'all{namespace="shop",pod="b"}')
-            text = "sum by (namespace) (rate(all[12s]))"
-            async with asking(both, text, max_age=20, scope="Service") as world:
-                await world.until(lambda samples: samples.counts == {"a": FULL, "b": FULL})
-                other.failing = True
-                found = await world.until(lambda samples: samples.counts.get("b", FULL) <= FULL - 3)
-                assert found.total is not None
-                assert found.total.count == found.counts["b"] < found.counts["a"]
-
 
 FAULTS = {
     "NaN": (lambda answer: _valued(answer, "NaN"), "answers NaN for every pod, which does not count"),
@@ -420,28 +408,3 @@ def _selectors(node: object, ranged: bool = False) -> Iterator[tuple[dict[str, A
 
 def _canonical(selector: dict[str, Any]) -> str:
     return json.dumps(sorted((m["name"], m["type"], m["value"]) for m in selector["matchers"]))
-
-
-class TestLostTargets:
-    """Two exporters of which one is killed: the answer says of how many scrape targets its values are."""
-
-    @pytest.mark.parametrize("text", ["sum(queue)", "sum(rate(queue[10s]))", "sum(queue) or vector(0)"])
-    async def test_a_total_says_how_many_exporters_it_is_of(self, text: str) -> None:
-        with Exporter() as one, RealPrometheus([one, other := Exporter()]) as real:
-            for exporter in (one, other):
-                exporter.set({"queue": 2.4})
-            async with asking(real, text, scope="Service") as world:
-                await world.until(lambda samples: samples.total and sum(samples.targets.values()) == 2)
-                other.close()
-                left = await world.until(lambda samples: sum(samples.targets.values()) == 1)
-                assert left.total is not None
-
-    async def test_a_pods_value_says_of_how_many_targets_of_it_it_is(self) -> None:
-        with Exporter() as one, RealPrometheus([one, other := Exporter()]) as real:
-            one.set(counter("load", a=1, b=1))
-            other.set(counter("load", a=1))
-            async with asking(real, "sum by (namespace, pod) (load)") as world:
-                await world.until(lambda samples: samples.targets == {"a": 2} and len(samples.pods) == 2)
-                other.close()
-                await world.until(lambda samples: not samples.targets)
-                assert {pod: point.value for pod, point in world.samples.pods.items()} == {"a": NANO, "b": NANO}
