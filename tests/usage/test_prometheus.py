@@ -109,11 +109,6 @@ class TestSamples:
         assert (world.of(SHOP).fetched_at, world.of(SHOP).max_age, world.of(SHOP).error) == (NOW, 90.0, None)
         assert world.changes.seen[0] == frozenset({SHOP, OTHER}), "all users are told at once"
 
-    async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps(max_age_seconds=60)])
-        world.source.set_queries([SHOP])
-        assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, shortest=60.0, by_pod=True, interval=0.01)
-
     async def test_values_times_and_numbers_of_samples_are_one_question(self, fake: FakePrometheus) -> None:
         await polled(fake, rps(interval_seconds=60))
         (form,) = fake.asked
@@ -282,17 +277,6 @@ class TestFailing:
             fake.handler = fake.by_rows
             await world.change(3)
         assert world.of(SHOP).error is None
-
-    async def test_a_failing_server_does_not_affect_the_other(self, fake: FakePrometheus) -> None:
-        async with FakePrometheus() as second:
-            second.handler = failing
-            second.rows = dict(fake.rows)
-            queries = [rps(), named("slow", RPS, server="second", interval_seconds=0.01)]
-            world = Source(fake.settings(), second.settings("second"), queries=queries)
-            async with world.running():
-                await world.change(2)
-        assert world.of(SHOP).error is None
-        assert "Prometheus second" in (world.of(of("slow")).error or "")
 
 
 async def test_polls_that_fail_are_further_apart_until_one_succeeds(

@@ -221,10 +221,7 @@ class TestSelectors:
 
     @pytest.mark.parametrize(
         ("text", "alternatives"),
-        [
-            ("a + b", False),
-            *((text, True) for text in ("a or b", "a unless b", "absent(a)", "a OR b")),
-        ],
+        [("a + b", False), *((text, True) for text in ("a or b", "a unless b", "absent(a)", "a OR b"))],
     )
     def test_an_expression_may_have_alternatives(self, text: str, alternatives: bool) -> None:
         assert parse_inputs(text).alternatives == alternatives

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import shutil
 import time
 import urllib.parse
 import urllib.request
@@ -287,19 +286,6 @@ class TestWindows:
             await world.until(is_full)
         assert min(point.value for point in read) < 96 * NANO, "Prometheus itself answers with less"
         assert all(bound(point) >= 97 * NANO for point in read), read
-
-    async def test_a_server_that_lost_its_data_says_so_until_the_window_is_full(
-        self, prometheus: RealPrometheus, exporter: Exporter
-    ) -> None:
-        exporter.set(counter("lost", a=7))
-        async with asking(prometheus, "sum_over_time(lost[12s])", max_age=60) as world:
-            await world.until(is_full)
-            await asyncio.to_thread(prometheus.kill)
-            shutil.rmtree(prometheus.folder / "data")
-            await asyncio.to_thread(prometheus.resume)
-            found = await world.until(lambda samples: samples.pods and (counts(samples)["a"] or 0) < FULL)
-            assert found.pods["a"].value < 12 * 6 * NANO
-            await world.until(is_full)
 
     async def test_a_series_that_begins_in_a_target_that_is_scraped_shows_no_gap(
         self, real: RealPrometheus, page: Exporter

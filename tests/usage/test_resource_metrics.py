@@ -6,17 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
-from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, TimedOut, Unreachable
+from adapter.kube.errors import KubeError, NotFound, ServerError, TimedOut, Unreachable
 from adapter.load.quantity import NANO
 from adapter.load.samples import ResourceSamples, time_text
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import resource_metrics
-from adapter.usage.resource_metrics import ResourceMetrics, decode_usage, decode_usages, parse_go_duration
+from adapter.usage.resource_metrics import ResourceMetrics, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
 
 AT = "2026-01-01T11:59:50Z"
@@ -84,12 +83,6 @@ class TestDecoding:
     def test_a_malformed_body_is_an_error(self, body: bytes) -> None:
         with pytest.raises(WrongAnswer, match="not a PodMetricsList"):
             decode_usages(body)
-
-    def test_one_object_is_a_name_and_a_usage(self) -> None:
-        name, usage = decode_usage(json.dumps(item("web-1")).encode())
-        assert (name, usage.at, usage.containers["app"]["cpu"]) == ("web-1", AT_SECONDS, NANO // 4)
-        with pytest.raises(msgspec.MsgspecError):
-            decode_usage(b"{}")
 
     @pytest.mark.parametrize(
         ("text", "expected"),
@@ -245,11 +238,3 @@ class TestFailing:
             world.answers(item("web-1"))
             await world.change(3)
         assert world.samples().error is None
-
-    async def test_a_failing_namespace_does_not_affect_the_others(self) -> None:
-        world = World("shop", "other")
-        world.session.answers |= {"other": Forbidden(403, "Forbidden", "no"), "shop": listing(item("web-1"))}
-        async with world.running():
-            await world.changes.until(lambda: set(world.changes.seen) == {"shop", "other"})
-        assert world.samples().error is None
-        assert world.usage.samples("other").error is not None
