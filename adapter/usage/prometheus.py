@@ -43,8 +43,7 @@ class Prometheus:
         self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
         self._poller = Poller[InstantQuery, QueryResult](
             lambda: self._users, self._fetch, lambda query: on_change(frozenset(self._users.get(query, ()))),
-            source=lambda query: f"prometheus/{query.server}", interval=lambda query: query.interval,
-            metrics=metrics,
+            source=lambda query: f"prometheus/{query.server}", interval=lambda query: query.interval, metrics=metrics,
         )  # fmt: skip
         self.reload(servers, queries, inline_allowed=inline_allowed)
 
@@ -145,12 +144,13 @@ class Prometheus:
                 await self._ask(client, query, query.text)  # where the query itself is refused, its own words
                 fault = "the times and numbers of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-            ahead.begin(self._clock())
-            answer = await asyncio.to_thread(Answer, query, samples, ahead.answered)
+            now = self._clock()
+            answer = await asyncio.to_thread(Answer, query, samples, now)
             if answer.ended:
                 more = ended_question(query.inputs, query.labels, query.max_age, answer.ended)
                 found = await client.query(more, max_age=query.max_age, at=answer.evaluated_at)
                 await asyncio.to_thread(answer.add, found, are_live=False)
+            ahead.begin(now)  # a poll that failed by now leaves the dates as they are
             return await asyncio.to_thread(build_result, answer, ahead, agreed=last is not None and last.agreed)
 
     async def _ask(self, client: PrometheusClient, query: InstantQuery, text: str) -> list[Sample]:

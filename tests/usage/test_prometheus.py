@@ -175,6 +175,19 @@ class TestSamples:
         assert (found.error or "").startswith(f"Prometheus main: {sentence}")
         assert found.pods == {}
 
+    async def test_a_date_ahead_of_its_answer_stays_through_a_failure(self, fake: FakePrometheus) -> None:
+        """A server whose clock is ahead, and that is frozen: its samples must not be new after each failed poll."""
+        fake.sampled_at = NOW + 60
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+            world.time += 30
+            fake.handler = always(lambda: vector(({**A, INPUT_LABEL: "time7"}, "1")))
+            await world.change(2)
+            fake.handler = fake.by_rows
+            await world.change(3)
+        assert (world.of(SHOP).pods["a"].at, world.of(SHOP).fetched_at) == (NOW, NOW + 30)
+
 
 class TestSharing:
     async def test_equal_expressions_cost_one_request_an_interval_whatever_their_names_and_policies(
