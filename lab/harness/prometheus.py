@@ -50,19 +50,11 @@ class HttpThread:
         self.close()
 
 
-class Exporter(HttpThread):
-    """A /metrics page on loopback with exactly the series that a test sets."""
+class Page:
+    """Exactly the series that a test sets."""
 
     def __init__(self) -> None:
-        self._write: Callable[[], str] = str
-        self.failing = False
-        """If True, scrapes get status 500: the series go stale, as when a target is down."""
-        self.scrapes = 0
-        super().__init__(self._handler())
-
-    @property
-    def address(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
+        self.write: Callable[[], str] = str
 
     def set(self, series: Mapping[str, float | str]) -> None:
         """Replaces all series: {'rps{namespace="a",pod="b"}': 12}; values may be text ("NaN", with a timestamp)."""
@@ -74,11 +66,27 @@ class Exporter(HttpThread):
 
     def set_page(self, write: Callable[[], str]) -> None:
         """Replaces the whole page by what this function writes at each scrape."""
-        self._write = write
+        self.write = write
 
     def pods(self, metric: str, namespace: str, values: Mapping[str, float | str]) -> None:
         """Sets one series a pod, with the labels of Prometheus' Kubernetes discovery."""
         self.set({f'{metric}{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in values.items()})
+
+
+class Exporter(Page, HttpThread):
+    """A /metrics page on loopback, and the pages of tests that share it."""
+
+    def __init__(self) -> None:
+        Page.__init__(self)
+        self.parts: list[Page] = []
+        self.failing = False
+        """If True, scrapes get status 500: the series go stale, as when a target is down."""
+        self.scrapes = 0
+        HttpThread.__init__(self, self._handler())
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
 
     def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
         exporter = self
@@ -87,7 +95,7 @@ class Exporter(HttpThread):
             def do_GET(self) -> None:
                 failing = exporter.failing  # who counts a scrape may change it next
                 exporter.scrapes += 1
-                body = exporter._write().encode()
+                body = "".join(page.write() for page in (exporter, *exporter.parts)).encode()
                 self.send_response(500 if failing else 200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))

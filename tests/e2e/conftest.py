@@ -1,4 +1,8 @@
-"""Fixtures: adapter and companion processes on the real control plane, with the stock HPA."""
+"""Fixtures: adapter and companion processes on the real control plane, with the stock HPA.
+
+One adapter, one companion and one Prometheus are shared by the tests of a worker; each test has a namespace and a page
+of series of its own. A test that needs other settings or rights, or breaks a source, makes its own.
+"""
 
 import itertools
 import json
@@ -10,13 +14,16 @@ import pytest
 
 from adapter.settings import parse_settings
 from lab.harness import short_laws
-from lab.harness.adapter import AdapterProcess, account_kubeconfig, manifests, merged
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, merged
 from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Page, Prometheus
+from lab.harness.workloads import Workloads
+from tests.e2e.kit import FAST, Load, prometheus_settings
 
-FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
-"""Short intervals, so that a test waits for metrics-server only."""
-
+FEATURES = {"companion": {"features": {"deletionCost": True, "hpaConfiguration": True}}}
+"""The shared companion has these and the default ones. Each acts for the policies that ask for it."""
+RIGHTS = (*DEFAULT_RIGHTS, "deletion-cost", "hpa-configuration")
 COMPANIONS = itertools.count()
 """Numbers the companions, so that each has its own log."""
 
@@ -29,7 +36,14 @@ class Laws:
     no setting.
     """
 
-    settings = short_laws.SETTINGS
+    def __init__(self) -> None:
+        found = parse_settings(json.dumps(short_laws.SETTINGS))
+        self.confirmed = found.kubernetes.watch_silence_seconds
+        """How long a watch is believed without proof."""
+        self.watch = self.confirmed * 2 / 3
+        """How long a watch may last."""
+        self.raises_apart = found.companion.hpa_sync_seconds
+        self.statuses_apart = found.companion.status_interval_seconds
 
     def run(self, command: str) -> tuple[str, ...]:
         """The interpreter's arguments for this command."""
@@ -37,27 +51,7 @@ class Laws:
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """These settings with those of the laws."""
-        return merged(self.settings, settings)
-
-    @property
-    def watch(self) -> float:
-        """How long a watch may last."""
-        return self.confirmed * 2 / 3
-
-    @property
-    def confirmed(self) -> float:
-        """How long a watch is believed without proof."""
-        return parse_settings(json.dumps(self.settings)).kubernetes.watch_silence_seconds
-
-    @property
-    def raises_apart(self) -> float:
-        """How far apart raises are."""
-        return parse_settings(json.dumps(self.settings)).companion.hpa_sync_seconds
-
-    @property
-    def statuses_apart(self) -> float:
-        """How far apart two writes of a status are."""
-        return parse_settings(json.dumps(self.settings)).companion.status_interval_seconds
+        return merged(short_laws.SETTINGS, settings)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,22 +67,50 @@ def laws() -> Laws:
 
 
 @pytest.fixture(scope="session")
+def shared_exporter() -> Iterator[Exporter]:
+    with Exporter() as exporter:
+        yield exporter
+
+
+@pytest.fixture(scope="session")
+def shared_prometheus(shared_exporter: Exporter) -> Iterator[Prometheus]:
+    with Prometheus([shared_exporter]) as server:
+        yield server
+
+
+@pytest.fixture
+def page(shared_exporter: Exporter) -> Iterator[Page]:
+    """This test's series in the shared Prometheus."""
+    page = Page()
+    shared_exporter.parts.append(page)
+    yield page
+    shared_exporter.parts.remove(page)
+
+
+@pytest.fixture
+def load(page: Page, workloads: Workloads) -> Load:
+    """The load of this test's services, as the shared adapter and companion read it."""
+    return Load(page, workloads)
+
+
+@pytest.fixture(scope="session")
 def adapter_kubeconfig(control_plane: ControlPlane) -> Path:
     """A kubeconfig with the server's rights in the manifests."""
-    if next(manifests("ServiceAccount"), None) is None:
-        return control_plane.kubeconfig
     return account_kubeconfig(control_plane)
 
 
 @pytest.fixture(scope="session")
-def _adapter(control_plane: ControlPlane, adapter_kubeconfig: Path) -> Iterator[AdapterProcess]:
-    with AdapterProcess(control_plane, FAST, external=True, kubeconfig=adapter_kubeconfig) as process:
+def _adapter(
+    control_plane: ControlPlane, adapter_kubeconfig: Path, shared_prometheus: Prometheus
+) -> Iterator[AdapterProcess]:
+    settings = prometheus_settings(shared_prometheus)
+    with AdapterProcess(control_plane, settings, external=True, kubeconfig=adapter_kubeconfig) as process:
         yield process
 
 
 @pytest.fixture
 def adapter(_adapter: AdapterProcess) -> AdapterProcess:
-    """The shared adapter with the settings FAST and the external API; started again if it was ended or unregistered."""
+    """The shared adapter with the external API; started again if it was ended or unregistered."""
     if not (_adapter.component.running and _adapter.registered):
         _adapter.stop()
         _adapter.start()
@@ -117,13 +139,33 @@ def make_adapter(
     _adapter.register()
 
 
+@pytest.fixture(scope="session")
+def _companion(control_plane: ControlPlane, shared_prometheus: Prometheus, laws: Laws) -> Iterator[CompanionProcess]:
+    """Not started yet."""
+    settings = laws.over(prometheus_settings(shared_prometheus) | FEATURES)
+    process = CompanionProcess(control_plane, settings, kubeconfig=companion_kubeconfig(control_plane, RIGHTS))
+    yield process
+    process.stop()
+
+
 @pytest.fixture
-def make_companion(control_plane: ControlPlane) -> Iterator[MakeCompanion]:
+def companion(_companion: CompanionProcess, control_plane: ControlPlane) -> CompanionProcess:
+    """The shared companion with FEATURES, which leads."""
+    if not _companion.component.running:
+        reset_lease(control_plane)
+        _companion.start()
+    _companion.wait_leading()
+    return _companion
+
+
+@pytest.fixture
+def make_companion(control_plane: ControlPlane, _companion: CompanionProcess) -> Iterator[MakeCompanion]:
     """Starts companions with exactly the rights of these features' components, by default the default ones.
 
     make_companion({"companion": {"features": {"fastScaleUp": True}}}, rights=("status", "fast-scale-up"))
     """
     made: list[CompanionProcess] = []
+    _companion.stop()
     reset_lease(control_plane)
 
     def make(

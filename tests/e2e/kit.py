@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus import Page, Prometheus
 from lab.harness.workloads import Workloads
 
 PULLED_OUT = "effective-load.io/pulled-out"
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 """The behavior of an HPA that does not scale: a test reads its metric, or scales by hand."""
+FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
+"""Settings with short intervals, so that a test waits for metrics-server only."""
 
 
 def prometheus_settings(server: Prometheus) -> dict[str, Any]:
     """Settings with the queries `load` (a series a pod) and `queue` (one number), asked every second."""
     return {
-        "resourceMetrics": {"intervalSeconds": 2},
+        **FAST,
         "prometheus": {
             "servers": [{"name": "main", "url": server.url}],
             "queries": [
@@ -55,8 +57,8 @@ def scaled(workloads: Workloads, replicas: int, syncs: int = 1) -> None:
 class Load:
     """Sets the load series of each pod of some workloads; pods without a load have no series."""
 
-    def __init__(self, exporter: Exporter, workloads: Workloads) -> None:
-        self._exporter = exporter
+    def __init__(self, page: Page, workloads: Workloads) -> None:
+        self._page = page
         self._workloads = workloads
         self._pods: dict[str, float] = {}
         self._queues: dict[str, float] = {}
@@ -78,4 +80,4 @@ class Load:
         namespace = self._workloads.namespace
         pods = {f'load{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in self._pods.items()}
         queues = {f'queue{{namespace="{namespace}",workload="{name}"}}': v for name, v in self._queues.items()}
-        self._exporter.set(pods | queues)
+        self._page.set(pods | queues)

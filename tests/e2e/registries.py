@@ -5,7 +5,6 @@ The tests only register pods and pull them out, so the pods need not run, and no
 
 import contextlib
 import json
-import signal
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -40,9 +39,6 @@ class Platform(Protocol):
     def resume(self, *, wiped: bool) -> None:
         """Starts it again, with its data or without (`wiped`)."""
 
-    def freeze(self, *, on: bool) -> None:
-        """Stops the process, so that connections stay and answers do not arrive, or lets it go on."""
-
 
 class OnConsul:
     """Consul: maintenance mode; changes arrive by blocking queries."""
@@ -72,9 +68,6 @@ class OnConsul:
             self._server.wipe()
         self._server.resume()
 
-    def freeze(self, *, on: bool) -> None:
-        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
-
 
 class OnZooKeeper:
     """ZooKeeper: Spring Cloud's layout and instance status; changes arrive by watches."""
@@ -102,9 +95,6 @@ class OnZooKeeper:
 
     def resume(self, *, wiped: bool) -> None:
         self._server.restart(wipe=wiped)
-
-    def freeze(self, *, on: bool) -> None:
-        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
     def _content(self, service: str, pod: str, status: str) -> bytes:
         instance = {"name": service, "id": pod, "address": self._ips[pod], "port": PORT, "serviceType": "DYNAMIC"}
@@ -141,9 +131,6 @@ class OnPolaris:
 
     def resume(self, *, wiped: bool) -> None:
         self._server.restart(wipe=wiped)
-
-    def freeze(self, *, on: bool) -> None:
-        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
     def _call(self, method: str, path: str, instances: list[dict[str, Any]]) -> None:
         self._server.call(method, f"/naming/v1/instances{path}", instances)
@@ -193,9 +180,6 @@ class OnEureka:
 
     def resume(self, *, wiped: bool) -> None:
         self._server.resume()
-
-    def freeze(self, *, on: bool) -> None:
-        self._server.component.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
 
 @contextlib.contextmanager

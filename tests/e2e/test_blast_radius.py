@@ -13,11 +13,10 @@ from lab.harness import objects
 from lab.harness.adapter import MANIFESTS, NAMESPACE
 from lab.harness.client import condition_true
 from lab.harness.control_plane import ControlPlane
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus import Exporter, Page, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
 from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
-from tests.e2e.registries import platform
 
 SCALE = {
     "specReplicasPath": ".spec.replicas",
@@ -167,8 +166,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(workloads: Workloads, exporter: Exporter) -> Scene:
-    return Scene(workloads, Load(exporter, workloads))
+def scene(workloads: Workloads, load: Load) -> Scene:
+    return Scene(workloads, load)
 
 
 @pytest.fixture
@@ -186,11 +185,11 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
     make_companion: MakeCompanion,
     scene: Scene,
     kind: Kind,
-    prometheus: Prometheus,
+    shared_prometheus: Prometheus,
     laws: Laws,
 ) -> None:
-    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"))
-    companion = make_companion(laws.over(prometheus_settings(prometheus)), command=laws.run("companion"))
+    adapter = make_adapter(laws.over(prometheus_settings(shared_prometheus)), command=laws.run("serve"))
+    companion = make_companion(laws.over(prometheus_settings(shared_prometheus)), command=laws.run("companion"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -256,11 +255,12 @@ def elsewhere(control_plane: ControlPlane, namespace: str) -> Iterator[Workloads
     made.remove_namespace()
 
 
-def test_a_shared_watch_that_one_namespace_refuses_is_an_error_of_its_policies_and_all_others_move_on(
+def test_a_watch_that_one_namespace_refuses_is_an_error_only_there(
     make_adapter: MakeAdapter,
     scene: Scene,
     elsewhere: Workloads,
-    exporter: Exporter,
+    shared_exporter: Exporter,
+    shared_prometheus: Prometheus,
     apart: Path,
     laws: Laws,
 ) -> None:
@@ -269,137 +269,52 @@ def test_a_shared_watch_that_one_namespace_refuses_is_an_error_of_its_policies_a
     revoke(cluster, right)
     for namespace in (here, elsewhere.namespace):
         grant(cluster, right, [SHARED[resource]], namespace)
-    with Exporter() as page, Prometheus([exporter, page]) as prometheus:
-        namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
-        settings = prometheus_settings(prometheus) | namespaces
-        adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart, external=False)
-        other = Scene(elsewhere, Load(page, elsewhere))
-        for one in (scene, other):
-            one.web()
-        for one in (scene, other):
-            one.wait_count("web", "8")
-        revoke(cluster, right, here)
-        says = f"the watch of {resource} in namespace {here} has shown no life since"
-        other.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("web"))
-        scene.wait_asked("web", says)
-        scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=says)
-        other.load.each("web", 100)
-        other.wait_count("web", "5")
-        other.workloads.scale("web", 7)
-        other.workloads.wait_ready("web", 7)
-        other.load.each("web", 150)
-        other.wait_count("web", "11")
-        assert adapter.get("/readyz").status == 200
-        assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == 1
-        grant(cluster, right, [SHARED[resource]], here)
-        scene.wait_count("web", "8")
-
-
-@pytest.mark.builds("consul")
-def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_policies_with_another_registry_do_not_notice(
-    make_adapter: MakeAdapter, scene: Scene, apart: Path, prometheus: Prometheus, laws: Laws
-) -> None:
-    work = scene.workloads
-    with platform("consul") as consul:
-        settings = prometheus_settings(prometheus) | {"registries": [consul.settings]}
-        adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart)
-        scene.web(pulledOut={"replaceAfterSeconds": 600})  # later than the adapter's own laws need
-        idle = work.pods("web")[0]
-        scene.load.each("web", 150, but={idle["metadata"]["name"]: 0})
-        work.client.create(_slice_without(work, idle))
-        work.deployment("listed", 5)
-        scene.load.each("listed", 150)
-        pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in work.pods("listed")}
-        consul.register("listed", pods)
-        named = {"name": "consul", "service": "listed"}
-        work.policy(
-            "listed",
-            [query_watermarks("load", "100", "40")],
-            registry=named,
-            pulledOut={"replaceAfterSeconds": 0, "minAgeSeconds": 0},
-        )
-        work.hpa("listed", behavior=CALM)
-        scene.wait_count("listed", "8")
-        scene.wait_count("web", "6")
-        until(lambda: scene.figure("web", "pulled_out_pods") == "1", 30, adapter.logs)
-        revoke(work.cluster, "apart-endpointslices")
-        silent = 'effective_load_watch_stale{resource="endpointslices"}'
-        deadline = time.monotonic() + silent_seconds(laws)
-        while adapter.metric(silent) != 1:
-            assert (scene.asked("web"), scene.asked("listed")) == ("6", "8")
-            assert time.monotonic() < deadline, adapter.logs()
-        # What the slices said last is in doubt: the pod is out no more, and its place is kept.
-        until(lambda: scene.figure("web", "pulled_out_pods") == "0", 30, adapter.logs)
-        scene.hold("web", "6", 3)
-        consul.pull("listed", next(iter(pods)), out=True)
-        scene.wait_count("listed", "7")
-        assert scene.figure("listed", "pulled_out_pods") == "1"
-        scene.load.each("web", 200)
-        scene.wait_count("web", "10")
-        assert adapter.get("/readyz").status == 200
-
-
-def _slice_without(workloads: Workloads, pod: dict[str, Any]) -> dict[str, Any]:
-    """An EndpointSlice that lists a pod as not serving."""
-    name, uid, ip = pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["podIP"]
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "web", "namespace": workloads.namespace, "labels": {"kubernetes.io/service-name": "web"}},
-        "addressType": "IPv4",
-        "endpoints": [
-            {
-                "addresses": [ip],
-                "conditions": {"ready": False, "serving": False},
-                "targetRef": {"kind": "Pod", "namespace": workloads.namespace, "name": name, "uid": uid},
-            }
-        ],
-    }
-
-
-def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_companion(
-    make_adapter: MakeAdapter,
-    make_companion: MakeCompanion,
-    scene: Scene,
-    apart: Path,
-    prometheus: Prometheus,
-    laws: Laws,
-) -> None:
-    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"), kubeconfig=apart)
-    companion = make_companion(
-        laws.over(prometheus_settings(prometheus)), command=laws.run("companion"), kubeconfig=apart
-    )
-    scene.web()
-    scene.wait_count("web", "8")
-    scene.wait_condition("web", "Ready", "Decided")
-    revoke(scene.workloads.cluster, "apart-pods")
-    says = 'resource "pods" in API group "" at the cluster scope'
-    scene.wait_asked("web", says, silent_seconds(laws))
+    namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
+    settings = prometheus_settings(shared_prometheus) | namespaces
+    adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart, external=False)
+    page = Page()
+    shared_exporter.parts.append(page)
+    other = Scene(elsewhere, Load(page, elsewhere))
+    for one in (scene, other):
+        one.web()
+    for one in (scene, other):
+        one.wait_count("web", "8")
+    revoke(cluster, right, here)
+    says = f"the watch of {resource} in namespace {here} has shown no life since"
+    other.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("web"))
+    scene.wait_asked("web", says)
     scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=says)
-    assert says in scene.wait_condition("web", "InputsFresh", "WatchSilent", silent_seconds(laws))["message"]
-    assert says in scene.status("web")["decision"]
-    ready = adapter.get("/readyz?verbose")
-    assert (ready.status, says in ready.text) == (200, True)
-    for process in (adapter, companion):
-        assert process.metric('effective_load_watch_stale{resource="pods"}') == 1
+    other.load.each("web", 100)
+    other.wait_count("web", "5")
+    other.workloads.scale("web", 7)
+    other.workloads.wait_ready("web", 7)
+    other.load.each("web", 150)
+    other.wait_count("web", "11")
+    assert adapter.get("/readyz").status == 200
+    assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == 1
+    grant(cluster, right, [SHARED[resource]], here)
+    scene.wait_count("web", "8")
+    shared_exporter.parts.remove(page)
 
 
-def test_a_server_and_a_companion_that_start_without_a_right_name_it_until_they_have_it(
+def test_processes_that_start_without_a_right_name_it_until_granted(
     make_adapter: MakeAdapter,
     make_companion: MakeCompanion,
     scene: Scene,
     apart: Path,
-    prometheus: Prometheus,
+    shared_prometheus: Prometheus,
     laws: Laws,
 ) -> None:
-    adapter = make_adapter(laws.over(prometheus_settings(prometheus)), command=laws.run("serve"), kubeconfig=apart)
+    adapter = make_adapter(
+        laws.over(prometheus_settings(shared_prometheus)), command=laws.run("serve"), kubeconfig=apart
+    )
     scene.web()
     scene.wait_count("web", "8")
     revoke(scene.workloads.cluster, "apart-pods")
     adapter.component.stop()
     adapter.component.start()
     companion = make_companion(
-        laws.over(prometheus_settings(prometheus)), command=laws.run("companion"), kubeconfig=apart
+        laws.over(prometheus_settings(shared_prometheus)), command=laws.run("companion"), kubeconfig=apart
     )
     says = "pods have not been listed yet: pods is forbidden"
     until(lambda: says in _readyz(adapter), 60, adapter.logs)

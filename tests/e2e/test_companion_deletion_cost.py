@@ -4,32 +4,17 @@ from typing import Any
 
 import pytest
 
-from lab.harness.companion import CompanionProcess
-from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
-from tests.e2e.conftest import MakeAdapter, MakeCompanion
-from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import PULLED_OUT, Load, query_watermarks
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
-MARK = "effective-load.io/deletion-cost-set"
 LOWEST = "-2147483648"
 POLICY = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 RESTING = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "0", "selectPolicy": "Disabled"}}
 """An HPA that does not scale down, so that a test can read the decision in the policy's status."""
 
 
-@pytest.fixture
-def load(exporter: Exporter, workloads: Workloads) -> Load:
-    return Load(exporter, workloads)
-
-
-@pytest.fixture
-def companion(make_companion: MakeCompanion, prometheus: Prometheus) -> CompanionProcess:
-    """A companion with the feature deletionCost and its rights."""
-    settings = prometheus_settings(prometheus) | {"companion": {"features": {"deletionCost": True}}}
-    made = make_companion(settings, rights=("status", "deletion-cost"))
-    made.wait_leading()
-    return made
+pytestmark = pytest.mark.usefixtures("adapter", "companion")
 
 
 def pull_out(workloads: Workloads, pods: list[str]) -> None:
@@ -66,14 +51,7 @@ def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, 
     return dict(found["status"])
 
 
-def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(
-    make_adapter: MakeAdapter,
-    companion: CompanionProcess,
-    workloads: Workloads,
-    prometheus: Prometheus,
-    load: Load,
-) -> None:
-    make_adapter(prometheus_settings(prometheus))
+def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(workloads: Workloads, load: Load) -> None:
     workloads.deployment("web", 10)
     names = workloads.pod_names("web")
     out, serving = names[2:6], [*names[:2], *names[6:]]
@@ -93,9 +71,7 @@ def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(
     assert workloads.rescaled("web", mark)[:1] == [6]
 
 
-def test_with_two_replica_sets_marked_pods_stay_in_the_count(
-    companion: CompanionProcess, workloads: Workloads, load: Load
-) -> None:
+def test_with_two_replica_sets_marked_pods_stay_in_the_count(workloads: Workloads, load: Load) -> None:
     workloads.deployment("web", 10, max_surge=0, max_unavailable=1)
     # The first new pod is Ready but not available for an hour, so the rollout stays where it is.
     workloads.client.patch(workloads.path("web"), {"spec": {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}})
@@ -129,33 +105,3 @@ def is_live(pod: dict[str, Any]) -> bool:
 def all_ready(workloads: Workloads) -> bool:
     conditions = [pod["status"].get("conditions") or [] for pod in workloads.pods("web")]
     return all(any((one["type"], one["status"]) == ("Ready", "True") for one in found) for found in conditions)
-
-
-def test_costs_of_other_clients_stay_and_own_ones_are_removed_when_a_pod_serves_again(
-    companion: CompanionProcess, workloads: Workloads, load: Load
-) -> None:
-    workloads.deployment("web", 10)
-    names = workloads.pod_names("web")
-    out = names[:4]
-    foreign, hidden, returning, taken = out
-    workloads.annotate(foreign, {COST: "7"})
-    workloads.annotate(hidden, {COST: "0"})  # equal to no cost, but set by another client
-    load.each("web", 0.3, but=dict.fromkeys(out, 0))
-    pull_out(workloads, out)
-    follow(workloads, behavior=RESTING)
-    wait_costs(workloads, {foreign: "7", hidden: "0", returning: LOWEST, taken: LOWEST})
-    found = wait_finding(workloads, "ForeignCost", desired=8)
-    (condition,) = [one for one in found["conditions"] if one["type"] == "DeletionCostApplied"]
-    assert foreign in condition["message"]
-    assert hidden in condition["message"]
-    workloads.annotate(taken, {COST: "9"})
-    for pod in (returning, taken):
-        workloads.annotate(pod, {PULLED_OUT: None})
-    until(lambda: marks(workloads) == set(), 30, lambda: str(marks(workloads)))
-    assert costs(workloads) == {foreign: "7", hidden: "0", taken: "9"}
-    assert companion.writes("MarkPod", "Conflict") == 1
-
-
-def marks(workloads: Workloads) -> set[str]:
-    """The pods with the companion's annotation."""
-    return {one["metadata"]["name"] for one in workloads.pods("web") if MARK in one["metadata"].get("annotations", {})}

@@ -1,20 +1,20 @@
-"""Events as kubectl lists them, notifications, differing versions, and modes."""
+"""Events as kubectl lists them, and notifications."""
 
 import json
-import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from lab.harness.adapter import AdapterProcess
 from lab.harness.client import Client, Object
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.companion import CompanionProcess
+from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
-from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
-from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
+from tests.e2e.conftest import MakeCompanion
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
@@ -40,12 +40,12 @@ class Hook:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def settings(self, *others: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Settings with a route to this webhook for all policies, after `others`; titles begin with the severity."""
+    def settings(self) -> dict[str, Any]:
+        """Settings with a route to this webhook for all policies; titles begin with the severity."""
         url = f"json://127.0.0.1:{self.server.server_port}/hook"
         words = {"title": "$severity $event", "template": "$text"}
         route = {"name": "hook", "urls": [url], "default": True, "namespaces": ["*"], **words}
-        return {"notifications": {"routes": [*others, route]}, **more}
+        return {"notifications": {"routes": [route]}}
 
     def of(self, title: str) -> list[str]:
         """The texts received under this title."""
@@ -101,20 +101,18 @@ def wait_condition(workloads: Workloads, type_: str, reason: str, timeout: float
 
 
 def test_a_real_scaling_is_an_event_and_a_notification(
-    make_adapter: MakeAdapter,
+    adapter: AdapterProcess,
     make_companion: MakeCompanion,
     workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
+    load: Load,
+    shared_prometheus: Prometheus,
     hook: Hook,
 ) -> None:
-    load = Load(exporter, workloads)
     workloads.deployment("web", 5)
     load.each("web", 100)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web", up_window=5)  # so that the companion, which reads for itself, knows the load before it acts
-    make_adapter(prometheus_settings(prometheus))
-    companion = make_companion(prometheus_settings(prometheus) | {"companion": hook.settings()}, rights=RIGHTS)
+    companion = make_companion(prometheus_settings(shared_prometheus) | {"companion": hook.settings()}, rights=RIGHTS)
     companion.wait_leading()
     wait_condition(workloads, "Ready", "Decided")
     load.each("web", 150)
@@ -135,19 +133,12 @@ def test_a_real_scaling_is_an_event_and_a_notification(
 
 
 def test_events_name_who_changed_the_count_and_how(
-    make_adapter: MakeAdapter,
-    make_companion: MakeCompanion,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
+    adapter: AdapterProcess, companion: CompanionProcess, workloads: Workloads, load: Load
 ) -> None:
-    load = Load(exporter, workloads)
     workloads.deployment("web", 5)
     load.each("web", 100)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web", minimum=4)
-    make_adapter(prometheus_settings(prometheus))
-    make_companion(prometheus_settings(prometheus), rights=RIGHTS).wait_leading()
     wait_condition(workloads, "Ready", "Decided")
     workloads.scale("web", 6)
     until(lambda: len(scaled(workloads)) >= 1, 40, lambda: str(scaled(workloads)))
@@ -162,40 +153,4 @@ def test_events_name_who_changed_the_count_and_how(
 
 def scaled(workloads: Workloads) -> list[str]:
     """The notes of the Events about scalings of web."""
-    return [one["note"] for one in events(workloads.client, workloads.namespace, "web", "Scaled")]
-
-
-def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
-    make_companion: MakeCompanion, workloads: Workloads, hook: Hook, laws: Laws
-) -> None:
-    workloads.deployment("web", 2, usage_cpu="200m")
-    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
-    workloads.hpa("web", behavior=CALM)  # otherwise it may set our count once more, and call it its own
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections and never answers
-        silent.settimeout(30)
-        url = f"json://127.0.0.1:{silent.getsockname()[1]}/hook?rto=60"
-        hanging = {"name": "hanging", "urls": [url], "default": True, "namespaces": ["*"], "timeoutSeconds": 60}
-        settings = {"companion": hook.settings(hanging)}
-        companion = make_companion(laws.over(settings), rights=RIGHTS)
-        companion.wait_leading()
-        path = POLICIES.format(workloads.namespace, "web")
-        workloads.client.wait_for(path, lambda one: one.get("status", {}).get("current") == 2, 30)
-        workloads.scale("web", 3)
-        hook.wait("info scaled")
-        connection, _ = silent.accept()
-        with connection:
-            workloads.scale("web", 4)
-            steps = ["scaled from 2 to 3 by another client", "scaled from 3 to 4 by another client"]
-            assert hook.wait("info scaled", 2) == steps
-            sent = 'effective_load_notifications_total{result="sent",route="hook"}'
-            until(lambda: (companion.metric(sent) or 0) >= 2, 10, companion.metrics)
-            began = time.monotonic()
-            companion.stop()
-            assert time.monotonic() - began < 5
-    assert companion.component.process is not None
-    assert companion.component.process.returncode == 0
-
-
-def notes(workloads: Workloads) -> list[str]:
-    """What the Events about a change of the count say."""
     return [one["note"] for one in events(workloads.client, workloads.namespace, "web", "Scaled")]

@@ -21,13 +21,13 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 ON = {"companion": {"features": {"hpaConfiguration": True}}}
 RIGHTS = ("status", "hpa-configuration")
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
-ROUNDS = 12
+ROUNDS = 6
 GATE = "HPAConfigurableTolerance"
 
 
 def service(workloads: Workloads, maker: str = "kubectl", **rule: Any) -> Object:
     """Creates a service with an HPA without behavior; returns the HPA's spec."""
-    workloads.deployment("web", 2, usage_cpu="0.1")
+    workloads.deployment("web", 2)
     workloads.policy("web", [query_watermarks("load", "120", "40")], **{"hpaConfiguration": "Manage", **rule})
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -101,53 +101,27 @@ def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeC
     assert companion.writes("WireHpa") == 1
 
 
-def test_fields_set_by_the_hpas_creator_stay(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    workloads.deployment("web", 2, usage_cpu="0.1")
+def test_fields_of_other_managers_stay_and_are_named(companion: CompanionProcess, workloads: Workloads) -> None:
+    workloads.deployment("web", 2)
     workloads.policy("web", [query_watermarks("load", "120", "40")], hpaConfiguration="Manage")
     rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}
     workloads.hpa("web", behavior=rules)
-    make_companion(ON, rights=RIGHTS)
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
     assert behavior(workloads)["scaleUp"]["policies"] == rules["scaleUp"]["policies"]
     wait_told(workloads, "WiringConflict", "owns behavior.scaleUp.policies")
-
-
-def test_a_report_changes_nothing(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    service(workloads, hpaConfiguration="Report")
-    companion = make_companion(ON, rights=RIGHTS)
-    wait_told(workloads, "Tolerance", "suppresses steps")
-    assert behavior(workloads) == {}
-    assert companion.writes("WireHpa") == 0
-
-
-@pytest.mark.timeout(240)
-def test_a_manager_that_applies_its_own_tolerance_is_reported_and_not_overwritten(
-    make_companion: MakeCompanion, workloads: Workloads
-) -> None:
-    service(workloads)
-    companion = make_companion(ON, rights=RIGHTS)
-    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
     spec = {"behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.05"}}}
-    writes = war(companion, lambda: apply(workloads, "flux", spec))
-    assert writes <= 1
+    assert war(companion, lambda: apply(workloads, "flux", spec)) <= 1
     assert tolerances(workloads) == ["50m", "50m"]
     wait_told(workloads, "WiringConflict", "flux owns behavior.scaleUp.tolerance")
 
 
 def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
-    make_adapter: MakeAdapter,
-    make_companion: MakeCompanion,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
+    adapter: AdapterProcess, companion: CompanionProcess, workloads: Workloads, load: Load
 ) -> None:
-    load = Load(exporter, workloads)
     workloads.deployment("web", 20)
     load.each("web", 123)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web", tolerance=None)
-    adapter = make_adapter(prometheus_settings(prometheus))
-    make_companion(prometheus_settings(prometheus))
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", 20)
     place = f'namespace="{workloads.namespace}",policy="web"'
@@ -158,7 +132,7 @@ def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
 
 
 def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, shared_prometheus: Prometheus
 ) -> None:
     """Without coarse mode the surge pod would become a replica.
 
@@ -166,14 +140,14 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
     behind on a busy machine.
     """
     workloads.deployment("web", 20, max_surge=1, max_unavailable=0)
-    Load(exporter, workloads).queue("web", 1600)
+    load.queue("web", 1600)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
     calm = {"stabilizationWindowSeconds": 0}
     workloads.hpa("web", behavior={"scaleUp": calm | {"selectPolicy": "Disabled"}, "scaleDown": calm})
-    make_adapter({**prometheus_settings(prometheus), "kubernetes": {"hpaTolerance": 0.1}})
+    make_adapter({**prometheus_settings(shared_prometheus), "kubernetes": {"hpaTolerance": 0.1}})
     workloads.wait_condition("web", "ScalingActive")
     workloads.client.patch(
-        workloads.path("web"), {"spec": {"template": {"metadata": {"annotations": {READY_AFTER: "20s"}}}}}
+        workloads.path("web"), {"spec": {"template": {"metadata": {"annotations": {READY_AFTER: "10s"}}}}}
     )
     workloads.wait_condition("web", "ScalingActive", status="False", contains="rollout in progress")
     workloads.client.patch(workloads.hpa_path("web"), {"spec": {"behavior": {"scaleUp": {"selectPolicy": "Max"}}}})

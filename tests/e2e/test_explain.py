@@ -15,7 +15,9 @@ from adapter.commands.decide.reader import read_document
 from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess
 from lab.harness.control_plane import ControlPlane
-from lab.harness.workloads import Workloads, cpu_watermarks, until
+from lab.harness.workloads import Workloads, until
+from tests.e2e.commands import command
+from tests.e2e.kit import Load, query_watermarks
 
 pytestmark = [pytest.mark.builds("kubectl"), pytest.mark.versions]
 
@@ -38,6 +40,7 @@ class Explain:
     """Runs a command line of a person."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self.kubeconfig = kubeconfig
         self._environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
@@ -49,19 +52,23 @@ class Explain:
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False, timeout=60)
         return done.returncode, done.stdout + done.stderr
 
-    def json(self, name: str) -> dict[str, Any]:
-        status, text = self.run("effective-load", "explain", f"{self.namespace}/{name}", "-o", "json")
+    def __call__(self, *more: str) -> tuple[int, str]:
+        return command("explain", f"{self.namespace}/web", "--kubeconfig", self.kubeconfig, *more)
+
+    def json(self) -> dict[str, Any]:
+        status, text = self("-o", "json")
         assert status in {0, 3}, text
         return json.loads(text)
 
 
 @pytest.fixture
-def scaled(adapter: AdapterProcess, workloads: Workloads) -> None:
+def scaled(adapter: AdapterProcess, workloads: Workloads, load: Load) -> None:
     """A service of four pods, one of which is pulled out, that its HPA scales."""
-    workloads.deployment("web", 4, usage_cpu="1500m")
+    workloads.deployment("web", 4)
+    load.each("web", 1.5)
     workloads.policy(
         "web",
-        [cpu_watermarks("1200m", "400m")],
+        [query_watermarks("load", "1200m", "400m")],
         cooldown={"scaleDownSeconds": 60},
         velocity={"scaleUpPercent": 50},
         pulledOut={"replace": False},  # else the count changes a minute later, which may be between the two answers
@@ -77,8 +84,8 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     adapter: AdapterProcess, workloads: Workloads, reader: Path, tmp_path: Path
 ) -> None:
     explain = Explain(reader, workloads.namespace)
-    until(lambda: explain.json("web")["decision"]["counts"].get("pulledOut") == 1, 60, adapter.logs)
-    seen = explain.json("web")
+    until(lambda: explain.json()["decision"]["counts"].get("pulledOut") == 1, 60, adapter.logs)
+    seen = explain.json()
     assert seen["trouble"] == []
     assert seen["served"] == workloads.client.get(FIGURE.format(workloads.namespace))["items"][0]["value"]
     assert ("tolerance: 0, so it sets every count exactly" in seen["hpa"]["willDo"]) is binaries.HPA_TOLERANCE
@@ -88,7 +95,7 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     plugin = (kubectl, "effective-load", "explain", "web", "-n", workloads.namespace)
 
     def decides_the_same() -> bool:  # between two looks there may be new samples
-        seen = explain.json("web")["decision"]
+        seen = explain.json()["decision"]
         assert explain.run(*plugin, "--save", str(file))[0] == 0
         again = decision_json(read_document(file.read_text()))
         loads = re.compile(r"\b[0-9]+m\b")
@@ -98,17 +105,17 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     until(decides_the_same, 60, file.read_text)
 
 
-def test_a_policy_that_the_server_refuses_is_explained_by_its_fault_and_the_hpa_is_said_to_depend_on_it(
+def test_a_refused_policy_is_explained_by_its_fault(
     adapter: AdapterProcess, workloads: Workloads, reader: Path
 ) -> None:
     explain = Explain(reader, workloads.namespace)
     workloads.deployment("web", 2)
-    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
     workloads.hpa("web")
     path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
     workloads.client.patch(path, {"metadata": {"annotations": {"effective-load.io/hold-until": "tomorrow"}}})
     workloads.wait_condition("web", "ScalingActive", status="False", contains="hold-until")
-    status, text = explain.run("effective-load", "explain", f"{workloads.namespace}/web")
+    status, text = explain()
     assert status == 3, text
     assert "the server has no decision, and HPAs get this error: 422 Invalid: " in text
     assert "hold-until" in text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lab.harness.client import ApiError, Client, condition_true
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import (
     Workloads,
     external_metric,
@@ -47,33 +47,30 @@ ROLLOUTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [policy_metric("web"), target_metric("Deployment", "web"), external_metric("web")],
-    ids=["policy object", "scale target", "external"],
-)
-def test_the_count_is_the_same_in_every_form(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    metric: dict[str, Any],
-) -> None:
-    load = Load(exporter, workloads)
-    load.queue("web", 800)
-    make_adapter(prometheus_settings(prometheus))
-    workloads.deployment("web", 5)
-    workloads.policy("web", [query_watermarks("queue", "100", "40")])
-    workloads.hpa("web", metrics=[metric])
-    workloads.wait_replicas("web", 8)
-    workloads.hold_replicas("web", 8)
+FORMS = {
+    "policy": policy_metric("policy"),
+    "target": target_metric("Deployment", "target"),
+    "external": external_metric("external"),
+}
 
 
-def test_the_pods_form_excludes_pulled_out_pods(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
-) -> None:
-    load = Load(exporter, workloads)
-    make_adapter(prometheus_settings(prometheus))
+@pytest.mark.usefixtures("adapter")
+def test_policy_target_and_external_form_set_the_same_count(workloads: Workloads, load: Load) -> None:
+    for name in FORMS:
+        load.queue(name, 800)
+        workloads.deployment(name, 5, wait=False)
+    for name, metric in FORMS.items():
+        workloads.wait_ready(name, 5)
+        workloads.policy(name, [query_watermarks("queue", "100", "40")])
+        workloads.hpa(name, metrics=[metric])
+    for name in FORMS:
+        workloads.wait_replicas(name, 8)
+    for name in FORMS:
+        workloads.hold_replicas(name, 8, syncs=1)
+
+
+@pytest.mark.usefixtures("adapter")
+def test_the_pods_form_excludes_pulled_out_pods(workloads: Workloads, load: Load) -> None:
     workloads.deployment("web", 10)
     out = workloads.pod_names("web")[:3]
     load.each("web", 1.44, but=dict.fromkeys(out, 0.02))
@@ -85,14 +82,13 @@ def test_the_pods_form_excludes_pulled_out_pods(
 
 
 def test_a_target_with_other_scale_paths_is_followed(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, shared_prometheus: Prometheus
 ) -> None:
     client, namespace = workloads.client, workloads.namespace
     client.apply(ROLLOUTS)
     crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argo.example.com"
     client.wait_for(crd, lambda item: condition_true(item, "Established"), 30, "the CRD to be established")
-    load = Load(exporter, workloads)
-    make_adapter(prometheus_settings(prometheus), kubeconfig=workloads.cluster.kubeconfig)
+    make_adapter(prometheus_settings(shared_prometheus), kubeconfig=workloads.cluster.kubeconfig)
     rollout = {
         "apiVersion": "argo.example.com/v1",
         "kind": "Rollout",

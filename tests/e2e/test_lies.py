@@ -1,31 +1,14 @@
 """Wrong or outdated samples of sources, which must not shrink a service."""
 
-import shutil
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 from lab.chaos.proxies import before_prometheus
-from lab.chaos.scene import freeze, thaw
 from lab.harness.prometheus import Exporter, Prometheus
-from lab.harness.workloads import Workloads
+from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks, scaled
-
-
-def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
-) -> None:
-    load = Load(exporter, workloads)
-    make_adapter(prometheus_settings(prometheus))
-    workloads.deployment("web", 10)
-    load.each("web", 1.19)
-    scaled(workloads, 10)
-    broken = workloads.pod_names("web")[:9]
-    load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, 8)
-    load.each("web", 0.5, but=dict.fromkeys(broken, 0.0))
-    workloads.hold_replicas("web", 10, 8)
 
 
 def _some(answer: Any, **more: Any) -> Any:
@@ -54,7 +37,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_bad_answers_of_prometheus_shrink_nothing_and_a_fall_is_followed(
+def test_bad_answers_of_prometheus_shrink_nothing(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
@@ -67,53 +50,44 @@ def test_bad_answers_of_prometheus_shrink_nothing_and_a_fall_is_followed(
         scaled(workloads, 6)
         for fault in FAULTS.values():
             proxy.falsify = lambda _, answer, lie=fault: lie(answer)  # type: ignore[misc]
-            workloads.hold_replicas("web", 6, 3)
+            workloads.hold_replicas("web", 6, 2, syncs=1)  # two polls
         proxy.falsify = None
-        workloads.hold_replicas("web", 6, 3)
+        workloads.hold_replicas("web", 6, 2, syncs=1)
         load.each("web", 0.2)
         workloads.wait_replicas("web", 3)
 
 
-def test_a_total_keeps_the_count_while_one_of_its_exporters_is_down(
-    make_adapter: MakeAdapter, workloads: Workloads
-) -> None:
-    """Two brokers report half of the queue each: the half that is left would shrink the service, or send it to 0."""
-    with Exporter() as broker, Exporter() as other, Prometheus([broker, other]) as server:
+def test_half_of_the_exporters_down_keeps_the_count(make_adapter: MakeAdapter, workloads: Workloads) -> None:
+    """Two brokers report half of the queue each, and two ports half of each pod's load: the half that is left would
+    shrink the services, or send the one with a queue to 0.
+    """
+    with Exporter() as one, Exporter() as other, Prometheus([one, other]) as server:
         make_adapter(prometheus_settings(server))
-        labels = f'namespace="{workloads.namespace}", workload="web"'
-        for one in (broker, other):
-            one.set({f"queue{{{labels}}}": 2.4})
-        workloads.deployment("web", 8)
+        for name in ("web", "pods"):
+            workloads.deployment(name, 8, wait=False)
+        for name in ("web", "pods"):
+            workloads.wait_ready(name, 8)
+        pods = workloads.pod_names("pods")
+
+        def report(exporter: Exporter, queue: float, each: float) -> None:
+            labels = f'namespace="{workloads.namespace}"'
+            loads = {f'load{{{labels},pod="{pod}"}}': each for pod in pods}
+            exporter.set({f'queue{{{labels},workload="web"}}': queue, **loads})
+
+        for exporter in (one, other):
+            report(exporter, 2.4, 0.3)
         workloads.policy("web", [query_watermarks("queue", "1200m", "400m")])
-        workloads.hpa("web", minimum=0)
-        workloads.wait_condition("web", "ScalingActive")
-        workloads.hold_replicas("web", 8, syncs=1)
+        workloads.policy("pods", [query_watermarks("load", "1200m", "400m")])
+        for name in ("web", "pods"):
+            workloads.hpa(name, minimum=0)
+            workloads.wait_condition(name, "ScalingActive")
         other.failing = True
-        workloads.hold_replicas("web", 8, 5)
-        broker.set({f"queue{{{labels}}}": 0})
-        workloads.hold_replicas("web", 8, 5)
+        workloads.hold_replicas("web", 8, 4, syncs=1)
+        report(one, 0, 0)
+        for name in ("web", "pods"):
+            workloads.hold_replicas(name, 8, 4, syncs=1)
+        report(other, 1.2, 0.2)
         other.failing = False
-        other.set({f"queue{{{labels}}}": 1.2})
         workloads.wait_replicas("web", 3)
-
-
-def test_a_prometheus_that_is_killed_wiped_or_frozen_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter
-) -> None:
-    load = Load(exporter, workloads)
-    with Prometheus([exporter]) as server:
-        make_adapter(prometheus_settings(server))
-        workloads.deployment("web", 6)
-        load.each("web", 0.45)
-        scaled(workloads, 6)
-        server.kill()
-        workloads.wait_condition("web", "ScalingActive", status="False", contains="Prometheus main: connection refused")
-        shutil.rmtree(server.folder / "data")
-        server.resume()
-        workloads.wait_condition("web", "ScalingActive")
-        workloads.hold_replicas("web", 6, 3)
-        freeze(server.component)
-        workloads.wait_condition("web", "ScalingActive", status="False", contains="(last answer at")
-        thaw(server.component)
-        load.each("web", 0.2)
-        workloads.wait_replicas("web", 3)
+        until(lambda: workloads.rescaled("pods"), 30, lambda: "the HPA of pods does not follow")
+        assert workloads.rescaled("pods")[0] == 4

@@ -13,7 +13,8 @@ from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, resource_metric
-from tests.e2e.conftest import FAST, MakeAdapter
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import FAST
 
 pytestmark = pytest.mark.versions
 

@@ -11,12 +11,12 @@ from lab.harness import objects
 from lab.harness.adapter import NAMESPACE, merged
 from lab.harness.companion import reset_lease
 from lab.harness.control_plane import ControlPlane
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.chart import kit
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
-from tests.manifests.rendering import MANIFESTS, Object, render
+from tests.manifests.rendering import Object
 
 SERVER, COMPANION = "effective-load", "effective-load-companion"
 OF_NAMESPACES = {"effective-load-server", "effective-load-scales", f"{COMPANION}-status", f"{COMPANION}-events"}
@@ -37,10 +37,6 @@ def narrow(item: Object, namespace: str) -> Object:
     return item
 
 
-def by_kustomize(_: str) -> list[Object]:
-    return render(MANIFESTS / "overlays" / "default")
-
-
 def by_chart(namespace: str) -> list[Object]:
     """With `rbac.namespaced`, which binds the roles in the namespaces that are watched."""
     values = {"rbac": {"namespaced": True}, "settings": {"kubernetes": {"namespaces": [namespace]}}}
@@ -49,14 +45,12 @@ def by_chart(namespace: str) -> list[Object]:
     return found
 
 
-@pytest.fixture(params=[by_kustomize, pytest.param(by_chart, marks=pytest.mark.builds("helm"))])
-def accounts(
-    request: pytest.FixtureRequest, control_plane: ControlPlane, workloads: Workloads
-) -> Iterator[dict[str, Path]]:
+@pytest.fixture
+def accounts(control_plane: ControlPlane, workloads: Workloads) -> Iterator[dict[str, Path]]:
     """Kubeconfigs of a server and a companion with rights only in the test's namespace."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     reset_lease(control_plane)
-    found = [narrow(one, workloads.namespace) for one in request.param(workloads.namespace)]
+    found = [narrow(one, workloads.namespace) for one in by_chart(workloads.namespace)]
     for item in sorted(
         (one for one in found if one["kind"] in ROLES_FIRST), key=lambda o: ROLES_FIRST.index(o["kind"])
     ):
@@ -70,19 +64,22 @@ def accounts(
             control_plane.client.delete(item)
 
 
+@pytest.mark.builds("helm")
 def test_rights_in_the_namespaces_that_are_watched_suffice(
     make_adapter: MakeAdapter,
     make_companion: MakeCompanion,
     accounts: dict[str, Path],
     workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
+    load: Load,
+    shared_prometheus: Prometheus,
 ) -> None:
-    settings: dict[str, Any] = prometheus_settings(prometheus) | {"kubernetes": {"namespaces": [workloads.namespace]}}
+    settings: dict[str, Any] = prometheus_settings(shared_prometheus) | {
+        "kubernetes": {"namespaces": [workloads.namespace]}
+    }
     make_adapter(settings, external=False, kubeconfig=accounts[SERVER])
     companion = make_companion(settings, kubeconfig=accounts[COMPANION])
     workloads.deployment("web", 5)
-    Load(exporter, workloads).each("web", 150)
+    load.each("web", 150)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web")
     workloads.wait_replicas("web", 7, timeout=60)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lab.harness.adapter import ROOT, AdapterProcess
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
@@ -14,34 +14,32 @@ RELOADS = "effective_load_settings_reloads_total"
 ACCEPTED = "effective_load_settings_last_reload_successful"
 
 
-def test_changed_settings_are_applied_at_run_time_and_invalid_ones_are_not(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+def test_settings_are_reloaded_or_refused_and_sigterm_ends_in_order(
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, shared_prometheus: Prometheus
 ) -> None:
-    load = Load(exporter, workloads)
     load.queue("web", 800)
     adapter: AdapterProcess = make_adapter({})
     workloads.deployment("web", 5)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive", status="False", contains="queue")
-    adapter.configure(prometheus_settings(prometheus))
+    settings = prometheus_settings(shared_prometheus)
+    adapter.configure(settings)
     workloads.wait_replicas("web", 8)
     assert (adapter.metric(f'{RELOADS}{{result="taken"}}'), adapter.metric(ACCEPTED)) == (1, 1)
+    adapter.configure(settings | {"kubernetes": {"hpaTolerance": 0.2}})
+    waits = "[!]settings: settings wait for a restart: kubernetes; kubectl rollout restart"
+    until(lambda: waits in adapter.get("/readyz?verbose").text, 30, adapter.logs)
+    assert adapter.get("/readyz?verbose").status == 200
     adapter.write_settings("prometheus: {servers: 3}\nservre: {}\n")
     until(lambda: adapter.metric(f'{RELOADS}{{result="refused"}}') == 1, 60, adapter.logs)
     assert adapter.metric(ACCEPTED) == 0
     load.queue("web", 1000)
     workloads.wait_replicas("web", 10)
-
-
-def test_settings_that_wait_for_a_restart_are_named_until_they_are_taken_back(make_adapter: MakeAdapter) -> None:
-    adapter = make_adapter({})
-    adapter.configure({"kubernetes": {"hpaTolerance": 0.2}})
-    waits = "[!]settings: settings wait for a restart: kubernetes; kubectl rollout restart"
-    until(lambda: waits in adapter.get("/readyz?verbose").text, 30, adapter.logs)
-    assert adapter.get("/readyz?verbose").status == 200
-    adapter.configure({})
-    until(lambda: "settings" not in adapter.get("/readyz?verbose").text, 30, adapter.logs)
+    adapter.stop()
+    assert adapter.component.process is not None
+    assert adapter.component.process.returncode == 0
+    assert "Traceback" not in adapter.logs(500)
 
 
 def test_every_fault_of_the_settings_is_named_at_the_start(tmp_path: Path) -> None:
@@ -61,11 +59,3 @@ def test_an_unreachable_cluster_is_reported_in_one_sentence(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "none" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_sigterm_ends_it_in_order(make_adapter: MakeAdapter) -> None:
-    adapter = make_adapter({})
-    adapter.stop()
-    assert adapter.component.process is not None
-    assert adapter.component.process.returncode == 0
-    assert "Traceback" not in adapter.logs(200)

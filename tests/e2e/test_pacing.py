@@ -1,13 +1,10 @@
 """The policy's own pace on the stock HPA: velocity, cooldown, schedules, fallback, zero, and an end of replacing."""
 
 import datetime as dt
-import secrets
-from collections.abc import Iterator
 
 import pytest
 
-from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from lab.harness.control_plane import ControlPlane
+from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
@@ -16,11 +13,6 @@ from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermark
 COOLDOWN = 12
 SOON = 5
 """Seconds: a sync of the HPA, and a margin for a busy machine."""
-
-
-@pytest.fixture
-def load(exporter: Exporter, workloads: Workloads) -> Load:
-    return Load(exporter, workloads)
 
 
 def last_scale(workloads: Workloads, since: dt.datetime | None = None) -> dt.datetime:
@@ -37,38 +29,29 @@ def last_scale(workloads: Workloads, since: dt.datetime | None = None) -> dt.dat
     return found
 
 
-@pytest.mark.parametrize(
-    ("current", "queue", "velocity", "expected"),
-    [(3, 600, {"scaleUpPercent": 20}, [4, 5, 6]), (7, 120, {"scaleDownPercent": 1}, [6, 5, 4, 3])],
-)
-def test_velocity_is_kept_at_each_sync(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    load: Load,
-    prometheus: Prometheus,
-    current: int,
-    queue: int,
-    velocity: dict[str, int],
-    expected: list[int],
-) -> None:
-    load.queue("web", queue)
-    workloads.deployment("web", current)
-    workloads.policy("web", [query_watermarks("queue", "100", "40")], velocity=velocity)
-    workloads.hpa("web", minimum=2, maximum=7)
-    make_adapter(prometheus_settings(prometheus))
-    workloads.wait_replicas("web", expected[-1])
-    until(lambda: workloads.rescaled("web") == expected, 30, lambda: str(workloads.rescaled("web")))
-    workloads.hold_replicas("web", expected[-1])
+@pytest.mark.usefixtures("adapter")
+def test_velocity_is_kept_at_each_sync(workloads: Workloads, load: Load) -> None:
+    rises, falls = {"scaleUpPercent": 20}, {"scaleDownPercent": 1}
+    ways = {"up": (3, 600, rises, [4, 5, 6]), "down": (7, 120, falls, [6, 5, 4, 3])}
+    for name, (current, queue, _, _) in ways.items():
+        load.queue(name, queue)
+        workloads.deployment(name, current)
+    for name, (_, _, velocity, _) in ways.items():
+        workloads.policy(name, [query_watermarks("queue", "100", "40")], velocity=velocity)
+        workloads.hpa(name, minimum=2, maximum=7)
+    for name, (*_, expected) in ways.items():
+        workloads.wait_replicas(name, expected[-1])
+        workloads.hold_replicas(name, expected[-1])
+        assert workloads.rescaled(name) == expected
 
 
 def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
-    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
+    adapter: AdapterProcess, workloads: Workloads, load: Load
 ) -> None:
     load.queue("web", 300)
     workloads.deployment("web", 2)
     workloads.policy("web", [query_watermarks("queue", "100", "40")], cooldown={"scaleUpSeconds": COOLDOWN})
     workloads.hpa("web")
-    adapter = make_adapter(prometheus_settings(prometheus))
     workloads.wait_replicas("web", 3)
     first = last_scale(workloads)
     load.queue("web", 600)
@@ -80,12 +63,12 @@ def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
 
 
 def test_the_fallback_applies_once_the_error_has_lasted(
-    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 2)
-    load.each("web", 0.8)
-    after = 10
+    Load(exporter, workloads).each("web", 0.8)
+    after = 8
     workloads.policy(
         "web", [query_watermarks("load", "1200m", "400m")], fallback={"afterSeconds": after, "replicas": 5}
     )
@@ -99,11 +82,9 @@ def test_the_fallback_applies_once_the_error_has_lasted(
     workloads.hold_replicas("web", 5)
 
 
-def test_a_young_pod_that_is_pulled_out_is_not_replaced_before_its_age(
-    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
-) -> None:
+@pytest.mark.usefixtures("adapter")
+def test_a_young_pod_that_is_pulled_out_is_not_replaced_before_its_age(workloads: Workloads, load: Load) -> None:
     """Else replacements that are pulled out themselves would be replaced without end."""
-    make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 4)
     load.each("web", 1.2)
     workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
@@ -118,32 +99,18 @@ def test_a_young_pod_that_is_pulled_out_is_not_replaced_before_its_age(
     workloads.wait_replicas("web", 5)
 
 
-@pytest.fixture(scope="module")
-def zero_cluster() -> Iterator[ControlPlane]:
-    """A control plane whose HPAs may go to zero."""
-    with ControlPlane(gates="HPAScaleToZero=true", metrics_server=False, hpa_sync=1, prepared=install_crds) as cluster:
-        yield cluster
-
-
-@pytest.mark.timeout(240)
-def test_an_idle_service_sleeps_and_wakes_with_its_queue(
-    zero_cluster: ControlPlane, exporter: Exporter, prometheus: Prometheus
-) -> None:
-    workloads = Workloads(zero_cluster, f"zero-{secrets.token_hex(3)}")
-    workloads.make_namespace()
-    load = Load(exporter, workloads)
+@pytest.mark.usefixtures("adapter")
+def test_an_idle_service_sleeps_and_wakes_with_its_queue(workloads: Workloads, load: Load) -> None:
     load.queue("web", 250)
     workloads.deployment("web", 3)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
     workloads.hpa("web", minimum=0)
-    kubeconfig = account_kubeconfig(zero_cluster)
-    with AdapterProcess(zero_cluster, prometheus_settings(prometheus), kubeconfig=kubeconfig):
-        workloads.wait_condition("web", "ScalingActive")
-        workloads.hold_replicas("web", 3)
-        load.queue("web", 0)
-        workloads.wait_replicas("web", 0)
-        workloads.hold_replicas("web", 0)
-        load.queue("web", 1)
-        workloads.wait_replicas("web", 1)
-        load.queue("web", 250)
-        workloads.wait_replicas("web", 3)
+    workloads.wait_condition("web", "ScalingActive")
+    workloads.hold_replicas("web", 3, syncs=1)
+    load.queue("web", 0)
+    workloads.wait_replicas("web", 0)
+    workloads.hold_replicas("web", 0)
+    load.queue("web", 1)
+    workloads.wait_replicas("web", 1)
+    load.queue("web", 250)
+    workloads.wait_replicas("web", 3)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.adapter import AdapterProcess
+from lab.harness.prometheus import Page, Prometheus
 from lab.harness.registries.consul import Consul
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
@@ -20,21 +21,34 @@ PODS = 10
 SERVICE = "shop.web"
 SOON = {"registrationGraceSeconds": 2, "absenceConfirmationSeconds": 2}
 """A registry's word counts after seconds: what follows an outage of ten minutes follows one of this test."""
+FREELY = {"tolerance": "0", "stabilizationWindowSeconds": 0}
+SLOWLY = {
+    "scaleUp": FREELY,
+    "scaleDown": FREELY | {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}]},
+}
+"""The behavior of an HPA that takes two pods away in three seconds, so that a test can interrupt it."""
 
 
 class Service:
     """The service `web`: its demand, who serves it, and the counts that its HPA sets."""
 
-    def __init__(self, workloads: Workloads, exporter: Exporter) -> None:
+    def __init__(self, workloads: Workloads, page: Page) -> None:
         self.workloads, self.demand = workloads, 0.0
         self.idle: set[str] = set()
         """Pods without a share of the demand."""
-        exporter.set_page(self._page)
+        page.set_page(self._page)
 
-    def begin(self, demand: float, count: int = PODS, *, behavior: dict[str, Any] | None = None, **policy: Any) -> None:
+    def begin(
+        self,
+        demand: float,
+        *,
+        behavior: dict[str, Any] | None = None,
+        deployment: dict[str, Any] | None = None,
+        **policy: Any,
+    ) -> None:
         """Runs the service until its HPA follows the policy."""
         self.demand = demand
-        self.workloads.deployment("web", count, ready_after="1s")
+        self.workloads.deployment("web", PODS, **{"ready_after": "1s", **(deployment or {})})
         self.workloads.policy("web", [query_watermarks("load", "1200m", "400m")], **policy)
         self.workloads.hpa("web", behavior=behavior)
         self.workloads.wait_condition("web", "ScalingActive")
@@ -59,8 +73,8 @@ def _is_ready(pod: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def service(workloads: Workloads, exporter: Exporter) -> Service:
-    return Service(workloads, exporter)
+def service(workloads: Workloads, page: Page) -> Service:
+    return Service(workloads, page)
 
 
 @pytest.fixture
@@ -89,20 +103,11 @@ def consul_settings(prometheus: Prometheus, consul: Consul) -> dict[str, Any]:
     return {**prometheus_settings(prometheus), "registries": [registry]}
 
 
-def paced(ways: str) -> dict[str, Any]:
-    """An HPA that changes the count by two pods in three seconds in this direction, so that a test can interrupt it."""
-    way = {"tolerance": "0", "stabilizationWindowSeconds": 0}
-    return {
-        each: way | ({"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}]} if each == ways else {})
-        for each in ("scaleUp", "scaleDown")
-    }
-
-
 def test_a_wiped_registry_with_half_of_the_pods_back_keeps_all_ten(
-    make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, prometheus: Prometheus
+    make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, shared_prometheus: Prometheus
 ) -> None:
     """Only the five that are back get calls: at 1.8 a pod they are too few, and the other five look idle."""
-    make_adapter(consul_settings(prometheus, consul))
+    make_adapter(consul_settings(shared_prometheus, consul))
     service.begin(9.0, registry={"name": "consul", "service": SERVICE, **SOON})
     register()
     names = service.workloads.pod_names("web")
@@ -122,37 +127,25 @@ def test_a_wiped_registry_with_half_of_the_pods_back_keeps_all_ten(
         service.workloads.hold_replicas("web", 7, syncs=2)
 
 
-@pytest.mark.parametrize(
-    ("way", "begin", "demand", "end"), [("scaleDown", PODS, 1.6, 4), ("scaleUp", 4, 10.9, PODS)], ids=["fall", "rise"]
-)
-def test_a_restart_of_the_adapter_in_a_fall_or_a_rise_ends_at_the_same_count(
-    make_adapter: MakeAdapter,
-    service: Service,
-    prometheus: Prometheus,
-    way: str,
-    begin: int,
-    demand: float,
-    end: int,
-) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus))
-    service.begin(0.8 * begin, begin, behavior=paced(way))
+def test_a_restart_of_the_adapter_in_a_fall_ends_at_the_same_count(adapter: AdapterProcess, service: Service) -> None:
+    service.begin(0.8 * PODS, behavior=SLOWLY)
     with Course(service.workloads) as course:
-        service.demand = demand
+        service.demand = 1.6
         until(lambda: len(course.counts("web")) > 1, 30, lambda: "the count does not move", 0.1)
         adapter.kill()
         adapter.restart()
-        service.workloads.wait_replicas("web", end)
-        service.workloads.hold_replicas("web", end)
+        service.workloads.wait_replicas("web", 4)  # 1.6 / 0.4
+        service.workloads.hold_replicas("web", 4)
         counts = course.counts("web")
-    assert counts == sorted(counts, reverse=way == "scaleDown")
+    assert counts == sorted(counts, reverse=True)
     assert len(counts) > 2
 
 
 def test_a_registry_that_is_down_delays_neither_a_rise_nor_a_fall(
-    make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, prometheus: Prometheus
+    make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, shared_prometheus: Prometheus
 ) -> None:
     """Callers do not learn of pods that start meanwhile, so those stay idle until the registry is back."""
-    adapter = make_adapter(consul_settings(prometheus, consul))
+    adapter = make_adapter(consul_settings(shared_prometheus, consul))
     service.begin(9.0, registry={"name": "consul", "service": SERVICE, **SOON})
     register()
     old = set(service.workloads.pod_names("web"))
@@ -184,11 +177,9 @@ class _Others(set[str]):
         return not super().__contains__(name)
 
 
-def test_a_fall_during_a_rolling_update_ends_at_the_count_that_it_justifies(
-    make_adapter: MakeAdapter, service: Service, prometheus: Prometheus
-) -> None:
+@pytest.mark.usefixtures("adapter")
+def test_a_fall_during_a_rolling_update_ends_at_the_count_that_it_justifies(service: Service) -> None:
     """The old pods show 0.3, under the low watermark, while each new one may need as much as a full one."""
-    make_adapter(prometheus_settings(prometheus))
     service.begin(9.0)
     old = set(service.workloads.pod_names("web"))
     service.workloads.rollout("web")
@@ -199,3 +190,14 @@ def test_a_fall_during_a_rolling_update_ends_at_the_count_that_it_justifies(
         service.workloads.wait_ready("web", 7)
         service.workloads.hold_replicas("web", 7)
         assert min(course.counts("web")) == 7
+
+
+@pytest.mark.usefixtures("adapter")
+def test_a_rollout_with_full_surge_changes_no_count(service: Service) -> None:
+    service.begin(0.8 * PODS, deployment={"max_surge": "100%", "ready_after": "4s"})
+    with Course(service.workloads) as course:
+        service.workloads.rollout("web")
+        service.workloads.hold_replicas("web", PODS, 6)
+        service.workloads.wait_ready("web", PODS)
+        service.workloads.hold_replicas("web", PODS)
+        assert course.counts("web") == [PODS]

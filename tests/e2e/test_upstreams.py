@@ -1,10 +1,6 @@
 """In front of the real prometheus-adapter: its metrics and ours behind one adapter."""
 
 import json
-import math
-import signal
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +8,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab.harness.adapter import NAMESPACE, AdapterProcess, manifests
-from lab.harness.client import Response, query
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.prometheus_adapter import PrometheusAdapter
@@ -77,10 +72,6 @@ def front(
     _adapter.wait_available()
 
 
-def jobs_path(namespace: str) -> str:
-    return f"{EXTERNAL}/namespaces/{namespace}/jobs"
-
-
 def jobs_metric(average: str) -> dict[str, Any]:
     """The upstream's External metric."""
     target = {"type": "AverageValue", "averageValue": average}
@@ -119,55 +110,6 @@ def test_a_policy_scales_beside_an_hpa_of_the_upstream_and_goes_on_without_it(
     assert front.get("/readyz?verbose").status == 200
     other.component.start()
     scaled.wait_replicas("jobs", 6, timeout=30)
-
-
-class Course(NamedTuple):
-    """Seconds that our External metric took, sorted."""
-
-    seconds: list[float]
-
-    @property
-    def p99(self) -> float:
-        return self.seconds[math.ceil(len(self.seconds) * 0.99) - 1]
-
-
-def ask_ours(workloads: Workloads, times: int) -> Course:
-    path = f"{EXTERNAL}/namespaces/{workloads.namespace}/desired_replicas?{query({'labelSelector': 'policy=web'})}"
-    taken = []
-    for _ in range(times):
-        began = time.monotonic()
-        assert workloads.client.raw(path).status == 200
-        taken.append(time.monotonic() - began)
-    return Course(sorted(taken))
-
-
-def test_a_hung_upstream_never_delays_ours(
-    scaled: Workloads,
-    other: PrometheusAdapter,
-    front: AdapterProcess,
-    record_property: Any,
-) -> None:
-    before = ask_ours(scaled, 200)
-    other.component.signal(signal.SIGSTOP)
-    answers: list[Response] = []
-    asking = [
-        threading.Thread(target=lambda: answers.append(scaled.client.raw(jobs_path(scaled.namespace))))
-        for _ in range(30)
-    ]
-    try:
-        for thread in asking:
-            thread.start()
-        during = ask_ours(scaled, 200)
-        for thread in asking:
-            thread.join()
-    finally:
-        other.component.signal(signal.SIGCONT)
-    record_property("p99 before and during, seconds", f"{before.p99:.4f} {during.p99:.4f}")
-    assert during.p99 < max(10 * before.p99, 0.25)
-    assert during.seconds[-1] < 1.5  # none waited for the upstream's 3 s
-    assert {answer.status for answer in answers} <= {503, 504}
-    assert all("Retry-After" not in answer.headers for answer in answers)
-    until(lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "jobs stays in error")
 
 
 def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(

@@ -36,17 +36,12 @@ def _everybody(_: Service) -> bool:
 INPUTS = {
     "deployments fall silent": Input(_watch("muted", "deployments"), _kind("deployments"), "deployments.apps"),
     "statefulsets are refused": Input(_watch("refused", "statefulsets"), _kind("statefulsets"), "cannot"),
-    "widgets fall silent": Input(_watch("muted", "widgets"), _kind("widgets"), "widgets.example.com"),
     "widgets are refused": Input(_watch("refused", "widgets"), _kind("widgets"), "let the service account"),
     "widgets are gone": Input(_watch("gone", "widgets"), _kind("widgets"), "serves no"),
     "metrics.k8s.io fails for shop": Input(
         lambda stand: stand.cluster.down.add("shop"), lambda s: s.source == "cpu" and s.namespace == "shop"
     ),
-    "metrics.k8s.io fails": Input(
-        lambda stand: stand.cluster.down.update({"shop", "cart"}), lambda s: s.source == "cpu"
-    ),
     "Prometheus one is down": Input(_prometheus("one"), lambda s: s.source == "one", "query one"),
-    "Prometheus two is down": Input(_prometheus("two"), lambda s: s.source == "two", "query two"),
     "pods fall silent": Input(_watch("muted", "pods"), _everybody, "the watch of pods"),
     "pods are refused": Input(_watch("refused", "pods"), _everybody, "ClusterRole effective-load-server"),
     "HPAs are refused": Input(_watch("refused", "horizontalpodautoscalers"), _everybody, "cannot"),
