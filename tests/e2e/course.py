@@ -8,22 +8,13 @@ import socket
 import threading
 import time
 import urllib.parse
-from types import TracebackType
 from typing import Any, Self
 
+from lab.harness.prometheus import LOOPBACK, HttpThread
 from lab.harness.workloads import Workloads
 
-LOOPBACK = "127.0.0.1"
 
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores clients that were killed during a request."""
-
-
-class Numbers:
+class Numbers(HttpThread):
     """A server that answers PromQL for `queue` with the test's numbers, and records when it first returned each one.
 
     It reads the workload's name from the query: sum(queue{namespace="shop", workload="web"}).
@@ -33,13 +24,7 @@ class Numbers:
         self._values: dict[str, float] = {}
         self.read: dict[tuple[str, float], float] = {}
         """Monotonic seconds at which a workload's number was first returned."""
-        self._server = _Server((LOOPBACK, 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://{LOOPBACK}:{self._server.server_port}"
+        super().__init__(self._handler())
 
     def set(self, workload: str, value: float) -> float:
         """Sets the workload's number, which counts as not read yet; returns the time."""
@@ -57,17 +42,12 @@ class Numbers:
             "intervalSeconds": interval,
             "maxAgeSeconds": 60,
         }
-        return {"prometheus": {"servers": [{"name": "numbers", "url": self.url}], "queries": [query]}}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        return {
+            "prometheus": {
+                "servers": [{"name": "numbers", "url": f"http://{LOOPBACK}:{self.port}"}],
+                "queries": [query],
+            }
+        }
 
     def _answer(self, form: str) -> tuple[bytes, tuple[str, float] | None]:
         (expression,) = urllib.parse.parse_qs(form)["query"]
@@ -138,9 +118,7 @@ class Course:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _follow(self) -> None:

@@ -24,17 +24,9 @@ SCALE = {
     "labelSelectorPath": ".status.podsBy",
 }
 ACCOUNT = "apart"
-"""A service account with a separate role for each right."""
-SHARED = {
-    resource: {"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]}
-    for resource, group in {
-        "watermarkpolicies": "effective-load.io",
-        "horizontalpodautoscalers": "autoscaling",
-        "pods": "",
-        "endpointslices": "discovery.k8s.io",
-    }.items()
-}
-"""The rights to the watches that all policies share, by resource."""
+"""A service account with a separate role for the right to see pods."""
+PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+"""The right to a watch that all policies share."""
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -128,12 +120,6 @@ class Scene:
         self.workloads.policy("web", [query_watermarks("load", "100", "40")], **policy)
         self.workloads.hpa("web", behavior=CALM)
 
-    def figure(self, name: str, metric: str) -> str:
-        """The aggregated API's answer for another metric of a policy."""
-        where = f"namespaces/{self.workloads.namespace}/watermarkpolicies.effective-load.io/{name}"
-        answer = self.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/{metric}")
-        return str(answer.json()["items"][0]["value"])
-
     def wait_asked(self, name: str, contains: str, seconds: float = 60) -> str:
         until(lambda: contains in self.asked(name), seconds, lambda: f"{name} is answered {self.asked(name)}")
         return self.asked(name)
@@ -221,7 +207,7 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
 
 @pytest.fixture
 def apart(control_plane: ControlPlane) -> Iterator[Path]:
-    """A kubeconfig for server and companion, whose right to each shared watch has a role of its own, `apart-PLURAL`."""
+    """A kubeconfig for server and companion, whose right to see pods has a role of its own, `apart-pods`."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     kubeconfig = control_plane.kubeconfig_with_token(control_plane.token(NAMESPACE, ACCOUNT), "kubeconfig-apart")
     rules: list[dict[str, Any]] = []
@@ -231,18 +217,17 @@ def apart(control_plane: ControlPlane) -> Iterator[Path]:
                 rules += copy.deepcopy(item.get("rules", [])) if item["kind"] in {"ClusterRole", "Role"} else []
     for rule in rules:
         rule.pop("resourceNames", None)
-    rest = [rule for rule in rules if rule not in SHARED.values()]
-    assert len(rest) == len(rules) - len(SHARED)
+    rest = [rule for rule in rules if rule != PODS]
+    assert len(rest) == len(rules) - 1
     maps = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
     reviews = [
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
     ]
     grant(control_plane, "apart-rest", [*rest, maps, *reviews])
-    for resource, rule in SHARED.items():
-        grant(control_plane, f"apart-{resource}", [rule])
+    grant(control_plane, "apart-pods", [PODS])
     yield kubeconfig
-    for name in ("rest", *SHARED):
+    for name in ("rest", "pods"):
         revoke(control_plane, f"apart-{name}")
 
 
@@ -268,7 +253,7 @@ def test_a_watch_that_one_namespace_refuses_is_an_error_only_there(
     cluster, right, here = scene.workloads.cluster, f"apart-{resource}", scene.workloads.namespace
     revoke(cluster, right)
     for namespace in (here, elsewhere.namespace):
-        grant(cluster, right, [SHARED[resource]], namespace)
+        grant(cluster, right, [PODS], namespace)
     namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
     settings = prometheus_settings(shared_prometheus) | namespaces
     adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart, external=False)
@@ -292,7 +277,7 @@ def test_a_watch_that_one_namespace_refuses_is_an_error_only_there(
     other.wait_count("web", "11")
     assert adapter.get("/readyz").status == 200
     assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == 1
-    grant(cluster, right, [SHARED[resource]], here)
+    grant(cluster, right, [PODS], here)
     scene.wait_count("web", "8")
     shared_exporter.parts.remove(page)
 
@@ -320,7 +305,7 @@ def test_processes_that_start_without_a_right_name_it_until_granted(
     until(lambda: says in _readyz(adapter), 60, adapter.logs)
     assert 'resource "pods" in API group "" at the cluster scope' in scene.wait_asked("web", says)
     until(lambda: says in scene.status("web").get("decision", ""), 60, companion.logs)
-    grant(scene.workloads.cluster, "apart-pods", [SHARED["pods"]])
+    grant(scene.workloads.cluster, "apart-pods", [PODS])
     scene.wait_count("web", "8")
     scene.wait_condition("web", "InputsFresh", "SamplesFresh")
     until(lambda: adapter.get("/readyz").status == 200, 30, adapter.logs)

@@ -1,9 +1,8 @@
 """Events as kubectl lists them, and notifications."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from lab.harness.adapter import AdapterProcess
 from lab.harness.client import Client, Object
 from lab.harness.companion import CompanionProcess
-from lab.harness.prometheus import Prometheus
+from lab.harness.prometheus import HttpThread, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
@@ -21,7 +20,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 RIGHTS = ("status", "events")
 
 
-class Hook:
+class Hook(HttpThread):
     """A webhook that records the messages it receives."""
 
     def __init__(self) -> None:
@@ -37,12 +36,11 @@ class Hook:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name for it
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__(Handler)
 
     def settings(self) -> dict[str, Any]:
         """Settings with a route to this webhook for all policies; titles begin with the severity."""
-        url = f"json://127.0.0.1:{self.server.server_port}/hook"
+        url = f"json://127.0.0.1:{self.port}/hook"
         words = {"title": "$severity $event", "template": "$text"}
         route = {"name": "hook", "urls": [url], "default": True, "namespaces": ["*"], **words}
         return {"notifications": {"routes": [route]}}
@@ -58,10 +56,8 @@ class Hook:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    made = Hook()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with Hook() as made:
+        yield made
 
 
 def events(client: Client, namespace: str, policy: str, reason: str) -> list[Object]:
