@@ -10,6 +10,7 @@ import os
 import random
 import re
 import secrets
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ NEEDS = {
     "control_plane": binaries.CONTROL_PLANE,
     "api_server": binaries.API_SERVER,
     "prometheus": ("prometheus",),
+    "shared_prometheus": ("prometheus",),
     "consul": ("consul",),
 }
 """The programs behind each fixture."""
@@ -90,14 +92,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that wait for servers come first, and those that only compute fill the workers' ends."""
-    items.sort(key=_order)
+    """Tests that wait for servers come first, the largest groups before all, and those that only compute fill the ends.
+
+    A group stays on one worker: one of minutes that began late would be left alone at the end.
+    """
+    sizes = Counter(map(_group, items))
+    items.sort(key=lambda item: (not _is_real(item), not item.get_closest_marker("long"), -sizes[_group(item)]))
 
 
-def _order(item: pytest.Item) -> int:
-    if "control_plane" in getattr(item, "fixturenames", ()):
-        return 0
-    return 1 if item.get_closest_marker("e2e") or item.get_closest_marker("integration") else 2
+def _group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    return str(mark.args[0]) if mark else item.nodeid
+
+
+def _is_real(item: pytest.Item) -> bool:
+    """Whether it uses a real server."""
+    return bool(item.get_closest_marker("e2e") or item.get_closest_marker("integration"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -111,7 +121,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    real = [item for item in session.items if _order(item) < 2]
+    real = [item for item in session.items if _is_real(item)]
     asked = {name for item in real for name in getattr(item, "fixturenames", ())}
     marked = [mark for item in real for mark in item.iter_markers("builds")]
     names = [program for fixture, programs in NEEDS.items() if fixture in asked for program in programs]

@@ -9,7 +9,7 @@ from lab.chaos.run import play
 from lab.chaos.scenarios import SCENARIOS, Scenario
 from lab.chaos.scene import Scene
 
-pytestmark = [pytest.mark.builds("consul", "prometheus"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.builds("consul", "prometheus"), pytest.mark.timeout(240)]
 BUSY = 3
 """So many times as long a recovery and an answer may take beside five other workers; `make chaos` holds the times."""
 QUICK = (
