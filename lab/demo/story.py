@@ -158,10 +158,8 @@ def _totals(timeline: Timeline, name: str) -> dict[str, str]:
     total = summed(timeline, name)
     return {
         f"seconds with more than {HIGH}m for each serving pod": f"{total.overloaded:.0f} s",
-        "longest overload in a row": f"{total.longest:.0f} s",
         f"after the pull-out, back under {HIGH}m": _recovered(total.recovery),
         "highest load of a serving pod": "no pod served" if total.worst is None else _milli(total.worst),
-        f"demand beyond {HIGH}m a serving pod, core-seconds": f"{total.excess:.0f}",
         "pod-minutes used": f"{total.pod_minutes:.1f}",
         "rescales": f"{total.rescales}",
         "replicas at the end": f"{total.final}",

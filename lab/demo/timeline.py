@@ -6,7 +6,7 @@ Pure. Loads are in millicores, times in seconds since the story began.
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.demo.curve import share
@@ -68,15 +68,12 @@ class Timeline:
 class Sum:
     """The totals of one service.
 
-    `overloaded` is the seconds in which a serving pod carried more than the high watermark, `longest` the longest such
-    stretch, `worst` the highest load of a serving pod (None: there was demand and no serving pod), `excess` the demand
-    beyond the watermark in core-seconds.
+    `overloaded` is the seconds in which a serving pod carried more than the high watermark, `worst` the highest load of
+    a serving pod (None: there was demand and no serving pod).
     """
 
     overloaded: float
-    longest: float
     worst: int | None
-    excess: float
     pod_minutes: float
     rescales: int
     final: int
@@ -100,35 +97,16 @@ def overloaded(tick: Tick, side: Side, high: int) -> bool:
     return tick.demand > 0 if carried is None else carried > high
 
 
-def _lasting(timeline: Timeline) -> Iterator[tuple[Tick, float]]:
-    """Each tick with the time until which it lasts, the next one or the end."""
-    for tick, later in itertools.zip_longest(timeline.ticks, timeline.ticks[1:]):
-        yield tick, later.at if later else timeline.end
-
-
-def overloads(timeline: Timeline, name: str) -> list[tuple[float, float]]:
-    """The periods in which a service, "ours" or "stock", was overloaded: (from, until)."""
-    periods: list[tuple[float, float]] = []
-    for tick, until in _lasting(timeline):
-        if overloaded(tick, side_of(tick, name), timeline.high):
-            since = periods.pop()[0] if periods and periods[-1][1] == tick.at else tick.at
-            periods.append((since, until))
-    return periods
-
-
 def summed(timeline: Timeline, name: str) -> Sum:
     """The totals of one service, "ours" or "stock"."""
-    lasting = [(tick, side_of(tick, name), until - tick.at) for tick, until in _lasting(timeline)]
-    periods = [until - since for since, until in overloads(timeline, name)]
+    ends = [*(tick.at for tick in timeline.ticks[1:]), timeline.end]
+    lasting = [(tick, side_of(tick, name), end - tick.at) for tick, end in zip(timeline.ticks, ends, strict=True)]
     carried = [tick.carried(side) for tick, side, _ in lasting]
-    excess = [max(0, tick.demand - side.serving * timeline.high) * seconds for tick, side, seconds in lasting]
     made = counts(timeline, name)
     return Sum(
-        overloaded=sum(periods),
-        longest=max(periods, default=0),
+        overloaded=sum(seconds for tick, side, seconds in lasting if overloaded(tick, side, timeline.high)),
         # No serving pod is worse than any load.
         worst=None if None in carried else max((load for load in carried if load is not None), default=0),
-        excess=sum(excess) / 1000,
         pod_minutes=sum(side.pods * seconds for _, side, seconds in lasting) / 60,
         rescales=max(0, len(made) - 1),
         final=made[-1] if made else 0,
