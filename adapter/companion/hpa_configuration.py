@@ -81,9 +81,7 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     unset = ", ".join(one.name for one in free if not one.is_set)
     if unset and WIRE_HPA in context.state.refused:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
-    elif (
-        unset and wired.at is not None and hpa.resource_version != wired.version and wired.behavior == behavior_of(free)
-    ):
+    elif unset and is_as_written and hpa.resource_version != wired.version:
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
