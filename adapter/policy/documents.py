@@ -1,7 +1,7 @@
 """Kubernetes objects as they are written or sent, before they are read as policies and HPAs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -25,12 +25,15 @@ class PolicyError(FaultyDocument):
     """A WatermarkPolicy or an HPA cannot be used; `faults` lists every fault."""
 
 
+_Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
+
+
 class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """A policy's metadata."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
+    name: _Name = ""
+    namespace: _Name = ""
+    uid: _Name = ""
     generation: int = 0
     created: str | None = msgspec.field(name="creationTimestamp", default=None)
     labels: dict[str, str] | None = None

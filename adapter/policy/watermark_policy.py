@@ -18,7 +18,7 @@ from cronsim import CronSim, CronSimError
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
-from adapter.policy.documents import MAX_NAME_LENGTH, PolicyError, Source, as_mapping, mapping_at
+from adapter.policy.documents import PolicyError, PolicyMetadata, Source, as_mapping, mapping_at, type_fault
 from adapter.policy.schema import SPEC, Rules, conform
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -29,7 +29,6 @@ KIND = "WatermarkPolicy"
 HOLD_UNTIL = f"{GROUP}/hold-until"
 """The annotation that holds a policy until a time."""
 
-MOST_METRICS = 10
 MOST_REPLICAS = 2**31 - 1
 _LONGEST_LABEL = 63
 _LARGEST_RATIO = 10
@@ -63,7 +62,7 @@ Object = Mapping[str, Any]
 def parse_policy(source: Source) -> Policy:
     """Read a policy, with every default filled in. Raises PolicyError with every fault."""
     document, faults = as_mapping(source), list[Fault]()
-    given = _metadata(document, mapping_at(document, "metadata"), faults)
+    given = _metadata(document, faults)
     spec: dict[str, Any] = {}
     if document.get("spec") is None:
         faults.append(Fault("spec", None, "Required value: write the policy's spec"))
@@ -86,7 +85,7 @@ def parse_policy(source: Source) -> Policy:
     return msgspec.convert(read, Policy, dec_hook=lambda _, value: value)
 
 
-def _metadata(document: Object, metadata: Object, faults: list[Fault]) -> dict[str, Any]:
+def _metadata(document: Object, faults: list[Fault]) -> dict[str, Any]:
     """The part of a policy that its metadata gives."""
     for key, value in document.items():
         expected = {"apiVersion": API_VERSION, "kind": KIND}.get(key)
@@ -94,24 +93,22 @@ def _metadata(document: Object, metadata: Object, faults: list[Fault]) -> dict[s
             faults.append(Fault(key, value, f"must be {expected}"))
         elif key not in {"apiVersion", "kind", "metadata", "spec", "status"}:
             faults.append(Fault(str(key), value, "unknown field; known are apiVersion, kind, metadata, spec, status"))
-    read = {"namespace": metadata.get("namespace") or "default", "uid": metadata.get("uid") or ""}
-    read = {"name": metadata.get("name") or "", **read}
-    for key, value in read.items():
-        if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
-            faults.append(Fault(f"metadata.{key}", value, f"write a text of at most {MAX_NAME_LENGTH} characters"))
-        elif key == "name" and not 0 < len(value) <= _LONGEST_LABEL:
-            advice = (
-                f"a policy needs a name of at most {_LONGEST_LABEL} characters, which is also used as a label value"
-            )
-            faults.append(Fault("metadata.name", value or None, advice))
-    generation, text = metadata.get("generation") or 0, mapping_at(metadata, "annotations").get(HOLD_UNTIL)
-    if not isinstance(generation, int):
-        faults.append(Fault("metadata.generation", generation, "write an integer"))
+    written = {key: value for key, value in mapping_at(document, "metadata").items() if value is not None}
+    metadata, text = PolicyMetadata(), mapping_at(written, "annotations").get(HOLD_UNTIL)
+    try:
+        metadata = msgspec.convert(written, PolicyMetadata)
+    except msgspec.ValidationError as error:
+        faults.append(type_fault(error).within("metadata"))
+    else:
+        if not 0 < len(metadata.name) <= _LONGEST_LABEL:
+            label = f"a name of at most {_LONGEST_LABEL} characters, which is also used as a label value"
+            faults.append(Fault("metadata.name", metadata.name or None, f"a policy needs {label}"))
     until = None if text is None else parse_time(text)
     if text is not None and until is None:
         advice = "is not a time with an offset, such as 2026-01-01T12:00:00Z; write one, or remove the annotation"
         faults.append(Fault(f"metadata.annotations[{HOLD_UNTIL}]", text, advice))
-    return {**read, "generation": generation, "hold_until": until}
+    given = {"name": metadata.name, "namespace": metadata.namespace or "default", "uid": metadata.uid}
+    return {**given, "generation": metadata.generation, "hold_until": until}
 
 
 def _attributes(value: Any) -> Any:
