@@ -111,11 +111,11 @@ class Cluster:
             selector = parse_selector(target.scale.selector)
         except SelectorError as error:
             raise ClusterError(f"{named}: {error}") from error
-        if unusable := selector_fault(selector):
+        if unusable := selector_fault(selector.requirements):
             raise ClusterError(f"{named}: {unusable}")
         decode = PodDecoder()
         raws = await self._items(PODS.collection(policy.namespace), labelSelector=str(selector))
-        pods = target_pods([decode_answer(decode, raw, "pods") for raw in raws], selector, target.target)
+        pods = target_pods([decode_answer(decode, raw, "pods") for raw in raws], selector.matches, target.target)
         return TargetPods(hpa, tuple(sorted(pods, key=lambda pod: pod.name)))
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:

@@ -110,7 +110,7 @@ class Evaluator:
         scale, fault = resolved.object.scale, f" {NO_SCALE}"
         if scale is not None:
             try:
-                fault = selector_fault(parse_selector(scale.selector))
+                fault = selector_fault(parse_selector(scale.selector).requirements)
             except SelectorError as error:
                 fault = str(error)
             fault = fault and f": {fault}"
@@ -157,7 +157,7 @@ class Evaluator:
     def _assess(self, decoded: DecodedPolicy, view: PolicyView, inputs: AssessmentInputs) -> PolicyView:
         """The view with its assessment. Of the pods of the inputs, only those count that the target has."""
         assert inputs.target is not None
-        own = target_pods(inputs.pods, parse_selector(inputs.scale.selector), inputs.target)
+        own = target_pods(inputs.pods, parse_selector(inputs.scale.selector).matches, inputs.target)
         memory = self._memory(decoded, inputs)
         inputs = replace(inputs, pods=tuple(map(self._with_endpoints, own)), memory=memory)
         assessment = assess(inputs)

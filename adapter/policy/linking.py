@@ -10,8 +10,8 @@ path segment and `apiVersion` to at most one slash, so it admits `%61pps/v1` and
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from typing import NamedTuple, TypeVar
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
@@ -176,22 +176,9 @@ def discard(index: dict[K, set[V]], key: K, value: V) -> None:
         index.pop(key, None)
 
 
-class PodSelector(Protocol):
-    """A parsed label selector."""
-
-    @property
-    def requirements(self) -> Sized:
-        """The conditions, all of which must hold."""
-        ...
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels satisfy every requirement."""
-        ...
-
-
-def selector_fault(selector: PodSelector) -> str:
-    """Why the selector of a target's scale does not identify pods; empty where it does."""
-    count = len(selector.requirements)
+def selector_fault(requirements: Sized) -> str:
+    """Why the selector of a target's scale, of these requirements, does not identify pods; empty where it does."""
+    count = len(requirements)
     if not count:
         return "its scale has no selector, so its pods cannot be identified"
     if count > MAX_SELECTOR_REQUIREMENTS:
@@ -200,13 +187,15 @@ def selector_fault(selector: PodSelector) -> str:
     return ""
 
 
-def target_pods(pods: Iterable[Pod], selector: PodSelector, target: Target, *, partial: bool = False) -> Iterator[Pod]:
-    """The pods that a target's selector matches and that it owns; a selector alone may match another workload's pods.
+def target_pods(
+    pods: Iterable[Pod], selects: Callable[[Mapping[str, str]], bool], target: Target, *, partial: bool = False
+) -> Iterator[Pod]:
+    """The pods whose labels a target `selects` and that it owns; a selector may match another workload's pods as well.
 
     Where a target of another kind than Kubernetes' own is the controller of some of these pods, those with another
     controller are not its. Where the pods are `partial`, labels or an owner that a pod lacks do not exclude it.
     """
-    matching = [pod for pod in pods if selector.matches(pod.labels) or (partial and not pod.labels)]
+    matching = [pod for pod in pods if selects(pod.labels) or (partial and not pod.labels)]
     controls = any(_controls(target, pod) for pod in matching) and not owns_its_pods(target.kind)
     for pod in matching:
         is_its = _controls(target, pod) if controls and pod.owner is not None else owned_by(pod, target)

@@ -107,7 +107,7 @@ class TestTargetPods:
         other_labels = replace(ours, name="web-1", labels={"app": "api"})
         other_owner = replace(ours, name="web-2", owner=Owner("ReplicaSet", "api-abc"))
         pods = (ours, other_labels, other_owner)
-        assert [one.name for one in target_pods(pods, parse_selector("app=web"), WEB)] == ["web-0"]
+        assert [one.name for one in target_pods(pods, parse_selector("app=web").matches, WEB)] == ["web-0"]
 
     def test_custom_target_that_controls_pods_has_only_those(self) -> None:
         clone_set = Target(api_version="apps.kruise.io/v1alpha1", kind="CloneSet", name="web", uid="u1")
@@ -119,17 +119,21 @@ class TestTargetPods:
             )
         ]
         job = replace(own, name="job", owner=Owner("Job", "web"))
-        assert [one.name for one in target_pods([*foreign, job, own], parse_selector("app=web"), clone_set)] == ["own"]
-        assert list(target_pods([*foreign, job], parse_selector("app=web"), clone_set)) == foreign[:2]
+        assert [
+            one.name for one in target_pods([*foreign, job, own], parse_selector("app=web").matches, clone_set)
+        ] == ["own"]
+        assert list(target_pods([*foreign, job], parse_selector("app=web").matches, clone_set)) == foreign[:2]
 
     def test_of_partial_pods_only_what_they_state_excludes_them(self) -> None:
         bare = pod("bare", labels={}, owner=None)
         other = replace(bare, name="other", labels={"app": "api"})
-        assert list(target_pods((bare, other), parse_selector("app=web"), WEB)) == []
-        assert list(target_pods((bare, other), parse_selector("app=web"), WEB, partial=True)) == [bare]
+        assert list(target_pods((bare, other), parse_selector("app=web").matches, WEB)) == []
+        assert list(target_pods((bare, other), parse_selector("app=web").matches, WEB, partial=True)) == [bare]
 
     def test_a_selector_must_identify_pods_and_be_cheap_to_test(self) -> None:
         most = ",".join(f"k{number}" for number in range(MAX_SELECTOR_REQUIREMENTS))
-        assert "has no selector" in selector_fault(parse_selector(""))
-        assert selector_fault(parse_selector(most)) == ""
-        assert f"{MAX_SELECTOR_REQUIREMENTS + 1} requirements" in selector_fault(parse_selector(f"{most},one-more"))
+        assert "has no selector" in selector_fault(parse_selector("").requirements)
+        assert selector_fault(parse_selector(most).requirements) == ""
+        assert f"{MAX_SELECTOR_REQUIREMENTS + 1} requirements" in selector_fault(
+            parse_selector(f"{most},one-more").requirements
+        )

@@ -331,7 +331,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
             endpoint_serving=endpoints_serving(slices[pod.name], pod.namespace, pod.name, pod.uid),
             endpoints_silent=assessed.endpoint_slices_silent,
         )
-        for pod in target_pods(read["pods"], selector, target, partial=True)
+        for pod in target_pods(read["pods"], selector.matches, target, partial=True)
     )
     usage: dict[str, PodUsage] = dict(read.get("usage", ()))
     answered_at = min(max((one.at for one in usage.values()), default=at), at) if usage else None
