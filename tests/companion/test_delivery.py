@@ -12,8 +12,7 @@ import requests
 
 from adapter.companion.notifier import Message, deliver
 from adapter.settings.companion import Severity
-from tests.companion.receivers import hook
-from tests.companion.telling import Sent, Stand, notice, notifying, routed, telling
+from tests.companion.telling import Sent, Stand, hook, notice, notifying, telling
 from tests.load.kit import NOW
 from tests.waiting import eventually
 
@@ -58,19 +57,6 @@ async def test_an_answer_without_an_end_takes_no_memory(stand: Stand) -> None:
         notifier.add(*telling())
         await eventually(lambda: stand.count("sent") + stand.count("failed"))
     assert sent < 64
-
-
-@pytest.mark.integration
-async def test_a_receiver_that_hangs_delays_no_other_route(stand: Stand) -> None:
-    async with hook() as stuck, hook() as working, notifying(stand) as notifier:
-        stuck.answers.clear()
-        stand.configure(routed(stuck.url, name="stuck"), routed(working.url, name="working"))
-        notifier.add(*telling())
-        await stuck.told(1)
-        await stand.ended("sent", route="working")
-        notifier.add(*telling(notice(2)))
-        await stand.ended("sent", 2, route="working")
-        assert stand.count("sent", "stuck") == 0
 
 
 @pytest.mark.integration
