@@ -26,9 +26,12 @@ _SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """The pods (by UID) that were written to of late: whether they are deleted first or no longer so, and when."""
+    """The pods (by UID) that were written to of late: whether they are deleted first or no longer so, when, and how.
 
-    pods: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
+    Overtaken: the cost proved to be set by another client, to 0 or to what is no number.
+    """
+
+    pods: Mapping[str, tuple[bool, float, ActionResult]] = field(default_factory=dict)
 
 
 def plan(context: Context) -> list[Write]:
@@ -63,7 +66,7 @@ def _marked(uid: str, first: bool, state: State, result: ActionResult, now: floa
     if result not in {ActionResult.DONE, ActionResult.OVERTAKEN}:
         return state
     kept = {uid: one for uid, one in state.of(Marking).pods.items() if now - one[1] < REWRITE_SECONDS}
-    return state.having(Marking(pods=kept | {uid: (first, now)}))
+    return state.having(Marking(pods=kept | {uid: (first, now, result)}))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -75,7 +78,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     if not left and not (policy.pulled_out.delete_first and pulled_out):
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
-    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(pod)), _SHOWN)
+    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), _SHOWN)
     may_not = "the companion may not patch pods; the component companion-deletion-cost grants it"
     by_others = f"another client set the deletion cost of {foreign}; it is left as it is"
     several = len({one.pod.template_hash for one in alive}) > 1
@@ -97,9 +100,11 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
 
 
-def _is_foreign(pod: Pod) -> bool:
-    """Whether another client set this pod's cost."""
-    return pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
+def _is_foreign(context: Context, pod: Pod) -> bool:
+    """Whether another client set this pod's cost: it shows, or setting it failed of late because of that."""
+    _, at, result = context.state.of(Marking).pods.get(pod.uid, (False, -REWRITE_SECONDS, ActionResult.DONE))
+    has_conflict = result is ActionResult.OVERTAKEN and context.now - at < REWRITE_SECONDS
+    return has_conflict or pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:

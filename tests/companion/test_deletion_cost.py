@@ -142,7 +142,7 @@ def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_for
     first, _ = deletion_cost.plan(TWO_OUT)
     state = plan.after(State(), first, ActionResult.OVERTAKEN, NOW)
     before, after = (replace(TWO_OUT, state=state, now=NOW + seconds) for seconds in (599, 600))
-    assert (planned(before), shown(before)) == ({"web-2": True}, (False, "Marking"))
+    assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
     assert planned(after) == {"web-1": True, "web-2": True}
 
 
