@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -124,16 +125,14 @@ class ScalingActive(msgspec.Struct, frozen=True):
     type: str = "ScalingActive"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldManagers:
-    """`owners` of behavior's fields by name (`scaleUp.tolerance`, …); `last`: the last other writer of the spec."""
+class FieldManagers(NamedTuple):
+    """The managers of an HPA's spec other than the companion.
 
-    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    `owners` are those of behavior's fields by name (`scaleUp.tolerance`, …); `last` wrote the spec last.
+    """
+
+    owners: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     last: str = ""
-
-    def others(self, name: str) -> tuple[str, ...]:
-        """The owners of a field other than the companion."""
-        return tuple(owner for owner in self.owners.get(name, ()) if owner != FIELD_MANAGER)
 
 
 class LastStep(NamedTuple):
@@ -270,21 +269,19 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
 
 def read_field_managers(managed_fields: object) -> FieldManagers:
     """Read metadata.managedFields; entries of another form are skipped."""
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, tuple[str, ...]] = {}
     last, at = "", ""
     for entry in managed_fields if isinstance(managed_fields, list) else ():
         spec = mapping_at(entry, "fieldsV1", "f:spec")
-        if not spec or entry.get("subresource"):
+        if not spec or entry.get("subresource") or entry.get("manager") == FIELD_MANAGER:
             continue
-        manager, time = (value if isinstance(value := entry.get(key), str) else "" for key in ("manager", "time"))
-        manager = manager or "unknown"
+        manager, time = str(entry.get("manager") or "unknown"), str(entry.get("time") or "")
         for direction in DIRECTIONS:
             for name in mapping_at(spec, "f:behavior", f"f:{direction}"):
-                if name.startswith("f:"):
-                    owners.setdefault(f"{direction}.{name.removeprefix('f:')}", []).append(manager)
-        if manager != FIELD_MANAGER and time >= at:
-            last, at = manager, time
-    return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
+                key = f"{direction}.{name.removeprefix('f:')}"
+                owners[key] = (*owners.get(key, ()), manager)
+        last, at = (manager, time) if time >= at else (last, at)
+    return FieldManagers(owners, last)
 
 
 def _metric(metric: object) -> HpaMetric:

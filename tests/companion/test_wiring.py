@@ -12,7 +12,6 @@ from adapter.companion.state import ActionResult, Context, PolicyCondition, Stat
 from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
-    FIELD_MANAGER,
     CrossVersionReference,
     FieldManagers,
     Hpa,
@@ -187,10 +186,6 @@ class TestOthers:
         assert "tolerance" not in wired(case)["scaleUp"]
         assert finding(case).reason == "WiringConflict"
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
-
-    def test_fields_that_the_companion_owns_are_repaired(self) -> None:
-        ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
-        assert bodies(context(ours)) == [APPLIED]
 
 
 class TestWar:
