@@ -258,18 +258,14 @@ class Policy:
     fast_scale_up: bool = False
     notify: tuple[str, ...] = ()
 
-    def tolerance_of(self, metric: Metric) -> Fraction:
-        """How far usage may go beyond the metric's watermarks or target before the policy acts, as a ratio of them."""
-        if self.strategy is not Strategy.STEP or metric.target is None:
-            return self.tolerance
-        hundredths = Fraction(self.step.tolerance, 100)
-        if self.step.tolerance_unit == "Percent":
-            return hundredths
-        return (hundredths if metric.relative_to is not None else self.step.tolerance) * NANO / metric.target
-
     def edges_of(self, metric: Metric) -> Limits:
         """How far usage may go above and below: the watermarks or the target, with the tolerance around them."""
-        (high, low), tolerance = metric.watermarks, self.tolerance_of(metric)
+        (high, low), tolerance = metric.watermarks, self.tolerance
+        if self.strategy is Strategy.STEP and metric.target is not None:
+            is_ratio = self.step.tolerance_unit == "Percent" or metric.relative_to is not None
+            tolerance = Fraction(self.step.tolerance, 100) if is_ratio else Fraction(self.step.tolerance)
+            if self.step.tolerance_unit == "Points":
+                tolerance *= NANO / metric.target
         return Limits(None if high is None else high * (1 + tolerance), None if low is None else low * (1 - tolerance))
 
     def limits_of(self, metric: Metric) -> Limits:

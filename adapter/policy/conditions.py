@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple, Self
 
-from adapter.load.findings import Finding
+from adapter.load.explanation import Finding
 
 
 class Reason(StrEnum):

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.explanation import decision_reason
-from adapter.load.findings import Finding
+from adapter.load.explanation import Finding, decision_reason
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Point, QuerySamples, Samples

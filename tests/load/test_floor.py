@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import Assessment, Decision
-from adapter.load.findings import Finding
+from adapter.load.explanation import Finding
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Metric, Policy, Query
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, policy, same, usage

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from adapter.commands.check.report import Finding, error, has_errors, ok, skipped, warning
 from adapter.commands.check.world import Name, Read, Workload, World
-from adapter.load.findings import at_limit
+from adapter.load.explanation import at_limit
 from adapter.load.pod_samples import MetricReader
 from adapter.load.spec import Metric, Policy
 from adapter.policy.conditions import Reason

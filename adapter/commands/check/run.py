@@ -26,7 +26,7 @@ from adapter.commands.decisions import Answer, ask, refusal_of
 from adapter.commands.files import read_files
 from adapter.kube.errors import KubeError, Unreachable
 from adapter.kube.session import Session
-from adapter.load.findings import Finding as Condition
+from adapter.load.explanation import Finding as Condition
 from adapter.load.spec import Policy
 from adapter.policy.conditions import ConditionType
 from adapter.runtime.faults import first_names
