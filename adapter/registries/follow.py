@@ -6,13 +6,15 @@ nothing: it is asked again with a back-off of its own, of at most 30 s.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.cache import InstanceCache, OnChange
+from adapter.registries.cache import InstanceCache, OnChange, Trouble, trouble
 from adapter.registries.consul import ConsulSource
 from adapter.registries.eureka import EurekaSource
 from adapter.registries.http import HttpSource
@@ -22,20 +24,15 @@ from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import Claim, ServiceKey, Source
 from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.runtime.backoff import LONGEST_SECONDS, Backoff
-from adapter.runtime.source_errors import SourceError
-from adapter.settings.registries import (
-    ConsulRegistry,
-    EurekaRegistry,
-    HttpRegistry,
-    NacosRegistry,
-    PolarisRegistry,
-    Registry,
-    ZooKeeperRegistry,
-)
+from adapter.runtime.source_errors import SourceError, SourceUnreachable
+from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import RegistryRow
 
 _log = structlog.get_logger(__name__)
+
+MARGIN_SECONDS = 1.0
+"""Seconds beyond the settings' timeout, so that the source itself reports what timed out."""
 
 
 class Follower:
@@ -187,16 +184,64 @@ class RegistryManager:
             self._followers.clear()
 
 
-_SOURCES: Mapping[type[Registry], Callable[[Any], Source]] = {
-    HttpRegistry: HttpSource,
-    PolarisRegistry: PolarisSource,
-    EurekaRegistry: EurekaSource,
-    ConsulRegistry: ConsulSource,
-    NacosRegistry: NacosSource,
-    ZooKeeperRegistry: ZooKeeperSource,
+_SOURCES: Mapping[str, Callable[[Any], Source]] = {
+    "HTTP": HttpSource,
+    "Polaris": PolarisSource,
+    "Eureka": EurekaSource,
+    "Consul": ConsulSource,
+    "Nacos": NacosSource,
+    "ZooKeeper": ZooKeeperSource,
 }
 
 
 def open_source(settings: Registry) -> Source:
     """The source of a registry."""
-    return _SOURCES[type(settings)](settings)
+    return _SOURCES[settings.type](settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """One server's instance lists of the services that it answered for, and the troubles of the others."""
+
+    server: str
+    instances: Mapping[ServiceKey, Roster]
+    troubles: Mapping[ServiceKey, Trouble]
+
+
+async def probe(settings: Registry, keys: Collection[ServiceKey]) -> list[ProbeResult]:
+    """Ask all servers of a registry about these services concurrently.
+
+    Takes the settings' timeout and a second at most.
+    """
+    return list(
+        await asyncio.gather(*(_probe_server(settings.with_address(each), keys) for each in settings.addresses))
+    )
+
+
+async def _probe_server(settings: Registry, keys: Collection[ServiceKey]) -> ProbeResult:
+    source = open_source(settings)
+    try:
+        found = await asyncio.gather(*(_first_answer(source, settings, key) for key in keys))
+    finally:
+        await source.close()
+    by_key = list(zip(keys, found, strict=True))
+    return ProbeResult(
+        server=settings.addresses[0],
+        instances={key: each for key, each in by_key if isinstance(each, Roster)},
+        troubles={key: each for key, each in by_key if isinstance(each, Trouble)},
+    )
+
+
+async def _first_answer(source: Source, settings: Registry, key: ServiceKey) -> Roster | Trouble:
+    seconds = settings.timeout_seconds
+    try:
+        async with asyncio.timeout(seconds + MARGIN_SECONDS), contextlib.aclosing(source.instances(key)) as answers:
+            answer = await anext(answers)
+    except TimeoutError:
+        late = f"{settings.addresses[0]}: no answer within {seconds:g} s"
+        return trouble(SourceUnreachable(late, public="timed out"), settings)
+    except SourceError as error:
+        return trouble(error, settings)
+    except Exception as error:  # noqa: BLE001  a fault of this program is a finding, too
+        return trouble(own_fault(error), settings)
+    return replace(answer, at=time.time())

@@ -85,21 +85,16 @@ def read_document(body: bytes, service: str) -> Roster:
 
 
 def _instance(pod: _StatedPod, place: str) -> Instance:
-    """The instance, with its address in the form of pod IPs. Raises WrongAnswer if it can match no pod."""
-    ip = pod.ip
-    try:
-        address = ipaddress.ip_address(ip.strip().strip("[]").partition("%")[0])
-        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        ip = str(mapped or address)
-    except ValueError:
-        if not (pod.pod or pod.uid):
-            fault = (
-                f".ip {ip!r} is not an IP address and matches no pod: write the address alone, its port under port, a "
-                "pod's name under pod"
-            )
-            raise WrongAnswer(place + (fault if ip else " names no pod: give ip, pod or uid")) from None
+    """The instance. Raises WrongAnswer if it can match no pod."""
+    if not (pod.pod or pod.uid):
+        try:
+            ipaddress.ip_address(pod.ip.strip().strip("[]").partition("%")[0])
+        except ValueError:
+            fault = f".ip {pod.ip!r} is not an IP address and matches no pod: write the address alone, its port under "
+            fault += "port, a pod's name under pod"
+            raise WrongAnswer(place + (fault if pod.ip else " names no pod: give ip, pod or uid")) from None
     return Instance(
-        ip=ip,
+        ip=pod.ip.strip(),
         port=pod.port,
         weight=pod.weight,
         status={"out": OUT, "unknown": UNKNOWN}.get(pod.state, ""),

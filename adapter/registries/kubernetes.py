@@ -6,7 +6,7 @@ moves between slices. It is out only where no copy serves, because any serving c
 with publishNotReadyAddresses `ready` is always true, and `serving` is still correct.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -37,9 +37,10 @@ def decode_listing(body: bytes | msgspec.Raw) -> Listing:
     return listing(_SLICE.decode(body))
 
 
-def listing(endpoint_slice: EndpointSlice, namespace: str = "") -> Listing:
-    """The listing of a slice; `namespace`: of one that does not name its own."""
-    namespace, name = shared(endpoint_slice.metadata.namespace or namespace), endpoint_slice.metadata.name
+def listing(endpoint_slice: EndpointSlice, namespace: str = "", name: str = "") -> Listing:
+    """The listing of a slice, under a `name` of its own; `namespace`: of one that does not name its own."""
+    namespace = shared(endpoint_slice.metadata.namespace or namespace)
+    name = name or endpoint_slice.metadata.name
     copies: dict[str, tuple[_Copy, ...]] = {}
     for endpoint in endpoint_slice.endpoints or ():
         target = endpoint.target_ref
@@ -48,20 +49,13 @@ def listing(endpoint_slice: EndpointSlice, namespace: str = "") -> Listing:
     return Listing(namespace, name, copies)
 
 
-def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name: str, pod_uid: str) -> bool | None:
-    """True where a copy of the pod in these slices serves, False where none does, None where none is listed."""
-    listings = [listing(one, namespace) for one in slices]
-    copies = [copy for one in listings if one.namespace == namespace for copy in one.copies.get(pod_name, ())]
-    return _any_serving(copies, pod_uid)
-
-
 class Endpoints:
     """The copies of every pod in all slices, kept up to date by `change`.
 
     `on_change` is called with namespace and name of each pod whose copies changed, after the change.
     """
 
-    def __init__(self, on_change: Callable[[str, str], None]) -> None:
+    def __init__(self, on_change: Callable[[str, str], None] = lambda _, __: None) -> None:
         self._on_change = on_change
         self.pods: dict[tuple[str, str], tuple[_Copy, ...]] = {}
         """By namespace and pod name; mostly one copy each, for every pod of the cluster."""
@@ -82,10 +76,7 @@ class Endpoints:
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        return _any_serving(self.pods.get((namespace, pod_name), ()), pod_uid)
-
-
-def _any_serving(copies: Iterable[_Copy], uid: str) -> bool | None:
-    # Without a UID on either side the name matches; a copy with another UID is of an earlier pod.
-    states = [copy.serving for copy in copies if not copy.uid or not uid or copy.uid == uid]
-    return any(states) if states else None
+        copies = self.pods.get((namespace, pod_name), ())
+        # Without a UID on either side the name matches; a copy with another UID is of an earlier pod.
+        states = [copy.serving for copy in copies if not copy.uid or not pod_uid or copy.uid == pod_uid]
+        return any(states) if states else None

@@ -47,17 +47,13 @@ Credentials = Mapping[str, Mapping[str, str]]
 """The parameters and headers that authenticate one request."""
 
 
-class NacosService(NamedTuple):
-    """The full name of a service in Nacos."""
+Names = Mapping[str, str]
+"""The full name of a service, as parameters: namespace, group and service."""
 
-    namespace: str
-    group: str
-    name: str
 
-    @property
-    def grouped_name(self) -> str:
-        """Group and service as `group@@service`."""
-        return f"{self.group}@@{self.name}"
+def grouped(names: Names) -> str:
+    """Group and service as `group@@service`."""
+    return f"{names['groupName']}@@{names['serviceName']}"
 
 
 class Host(msgspec.Struct, rename="camel"):
@@ -145,28 +141,29 @@ class NacosSource(PolledSource[NacosRegistry]):
 
     async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
         """As `PolledSource` describes: the list of all clusters that the settings select; the tag is a digest."""
-        service = NacosService(*self.settings.place(key.namespace, key.group), key.service)
+        namespace, group = self.settings.place(key.namespace, key.group)
+        names = {"namespaceId": namespace, "groupName": group, "serviceName": key.service}
 
         async def ask(credentials: Credentials) -> list[tuple[ListCall, bytes]]:
-            call, body = await self._list(server, service, credentials)
+            call, body = await self._list(server, names, credentials)
             if call is not ADMIN_3 or body == _NO_SERVICE:
                 return [(call, body)]
             # Nacos 3.1 lists one cluster a call, later versions list all.
-            reply = await self._get(server, _CLUSTERS_PATH, _by_name(service), credentials)
+            reply = await self._get(server, _CLUSTERS_PATH, names, credentials)
             if reply.status != 200:
                 raise self._refused(reply, _CLUSTERS_PATH)
             has = {host.cluster_name for host in listed_in(call, body)[0]} | {_DEFAULT_CLUSTER}
             clusters = _data(_CLUSTERS, reply.body).cluster_map.keys() - has
-            return [(call, body), *[await self._list(server, service, credentials, name) for name in sorted(clusters)]]
+            return [(call, body), *[await self._list(server, names, credentials, name) for name in sorted(clusters)]]
 
-        answers = await self._login.authenticated(server, service.grouped_name, ask)
+        answers = await self._login.authenticated(server, grouped(names), ask)
         found = digest(_READ_AT.sub(b"", b"\n".join(body for _, body in answers)))
         if found == tag:
             return None
         lists = [listed_in(call, body) for call, body in answers]
         hosts = [host for listed, _ in lists for host in listed]
         # A proxy or a broken connection may answer with another service's list.
-        if strange := {host.service_name or service.name for host in hosts} - {service.name, service.grouped_name}:
+        if strange := {host.service_name or key.service for host in hosts} - {key.service, grouped(names)}:
             raise WrongAnswer(f"the answer is about another service: {min(strange)}")
         chosen = self.settings.clusters
         selected = [host for host in hosts if not chosen or host.cluster_name in chosen]
@@ -176,18 +173,18 @@ class NacosSource(PolledSource[NacosRegistry]):
         return Polled(Roster(instances, protected=any(protected for _, protected in lists)), found)
 
     async def _list(
-        self, server: str, service: NacosService, credentials: Credentials, cluster: str = ""
+        self, server: str, names: Names, credentials: Credentials, cluster: str = ""
     ) -> tuple[ListCall, bytes]:
         """The first call that the server has, and the body of its answer."""
         first = self._supported.get(server, self._calls[0])
         for call in [first, *(other for other in self._calls if other is not first)]:
-            params = _by_name(service, cluster)
+            params = {**names, "clusterName": cluster} if cluster else {**names}
             if call.by_grouped_name:
-                params |= {"serviceName": service.grouped_name, "pageNo": "1", "pageSize": str(PAGE_SIZE)}
+                params |= {"serviceName": grouped(names), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
             reply = await self._get(server, call.path, params, credentials)
             if reply.status not in {200, *NO_SUCH_CALL}:
                 raise self._refused(reply, call.path)
-            body = reply.body if reply.status == 200 else _empty(reply, service)
+            body = reply.body if reply.status == 200 else _empty(reply, names)
             if body is not None:
                 self._supported[server] = call
                 return call, body
@@ -238,17 +235,12 @@ def instance_of(host: Host, pod_name_key: str) -> Instance:
     )
 
 
-def _by_name(service: NacosService, cluster: str = "") -> dict[str, str]:
-    names = {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.name}
-    return {**names, "clusterName": cluster} if cluster else names
-
-
-def _empty(reply: Reply, service: NacosService) -> bytes | None:
+def _empty(reply: Reply, names: Names) -> bytes | None:
     """The list that a refusal stands for: there is no such service, or no instance. None if the call is missing."""
     with contextlib.suppress(msgspec.MsgspecError):
         failure = _FAILURE.decode(reply.body)
         message = str(failure.data) if failure.code else ""
-        if service.grouped_name in message:
+        if grouped(names) in message:
             return _NO_SERVICE
         if re.match("cluster .* is not found", message):  # Nacos 3.1, for a cluster without instances
             return _NO_INSTANCES

@@ -20,13 +20,18 @@ from tests.e2e.kit import prometheus_settings, query_watermarks
 PODS = 10
 SERVICE = "shop.web"
 SOON = {"registrationGraceSeconds": 2, "absenceConfirmationSeconds": 2}
-"""A registry's word counts after seconds: what follows an outage of ten minutes follows one of this test."""
+"""A registry's word counts after seconds, not after minutes."""
 FREELY = {"tolerance": "0", "stabilizationWindowSeconds": 0}
 SLOWLY = {
     "scaleUp": FREELY,
     "scaleDown": FREELY | {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}]},
 }
 """The behavior of an HPA that takes two pods away in three seconds, so that a test can interrupt it."""
+TRUSTED_SECONDS = 3
+_SHORTENED = f"from adapter.load import states; states.ABSENCE_TRUSTED_SECONDS = {TRUSTED_SECONDS}.0"
+FORGETFUL = ("-c", f"{_SHORTENED}; from adapter.cli import main; raise SystemExit(main())", "serve")
+"""An adapter to which an answer of a few seconds is as old as one of five minutes to others: with SOON, an outage of
+ten minutes takes seconds."""
 
 
 class Service:
@@ -141,16 +146,17 @@ def test_a_restart_of_the_adapter_in_a_fall_ends_at_the_same_count(adapter: Adap
     assert len(counts) > 2
 
 
-def test_a_registry_that_is_down_delays_neither_a_rise_nor_a_fall(
+def test_a_registry_that_is_down_for_ten_minutes_delays_neither_a_rise_nor_a_fall(
     make_adapter: MakeAdapter, service: Service, consul: Consul, register: Register, shared_prometheus: Prometheus
 ) -> None:
     """Callers do not learn of pods that start meanwhile, so those stay idle until the registry is back."""
-    adapter = make_adapter(consul_settings(shared_prometheus, consul))
+    adapter = make_adapter(consul_settings(shared_prometheus, consul), command=FORGETFUL)
     service.begin(9.0, registry={"name": "consul", "service": SERVICE, **SOON})
     register()
     old = set(service.workloads.pod_names("web"))
     service.workloads.hold_replicas("web", PODS, syncs=1)
     consul.kill()
+    service.workloads.hold_replicas("web", PODS, 2 * TRUSTED_SECONDS)
     service.idle = _Others(old)
     service.demand = 15.0
     service.workloads.wait_replicas("web", 13)
@@ -163,6 +169,7 @@ def test_a_registry_that_is_down_delays_neither_a_rise_nor_a_fall(
     serving = f"effective_load_policy_pods{{{labels}}}"
     until(lambda: adapter.metric(serving) == 13, 30, lambda: f"{adapter.metric(serving)} of 13 pods serve", 0.2)
     consul.kill()
+    service.workloads.hold_replicas("web", 13, 2 * TRUSTED_SECONDS)
     with Course(service.workloads) as course:
         service.demand = 2.6
         service.workloads.wait_replicas("web", 6)  # 2.6 / 0.4

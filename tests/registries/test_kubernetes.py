@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.objects import EndpointSlice
-from adapter.registries.kubernetes import Endpoints, endpoints_serving, listing
+from adapter.registries.kubernetes import Endpoints, listing
 
 UID = "uid-1"
 
@@ -36,7 +36,10 @@ def a_slice(*endpoints: dict[str, Any], name: str = "web-abc", namespace: str = 
 
 
 def serving(*slices: EndpointSlice, pod: str = "web-1", uid: str = UID) -> bool | None:
-    return endpoints_serving(slices, "shop", pod, uid)
+    endpoints = Endpoints()
+    for number, one in enumerate(slices):
+        endpoints.change(None, listing(one, "shop", str(number)))
+    return endpoints.endpoint_serving("shop", pod, uid)
 
 
 class TestOneCopy:
@@ -166,4 +169,4 @@ class TestChanges:
             changed = {("shop", pod) for (pod, uid), word in words.items() if word is not heard.word(pod, uid)}
             assert changed <= set(told)
             for pod, uid in words:
-                assert heard.word(pod, uid) is endpoints_serving(slices.values(), "shop", pod, uid)
+                assert heard.word(pod, uid) is serving(*slices.values(), pod=pod, uid=uid)

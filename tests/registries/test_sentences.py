@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
-from adapter.registries.probe import probe
+from adapter.registries.follow import probe
 from adapter.registries.source import ServiceKey
 from adapter.settings.registries import Registry
 

@@ -14,7 +14,7 @@ from blockbuster import blockbuster_ctx
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 from structlog.testing import capture_logs
 
-from adapter.registries.probe import probe
+from adapter.registries.follow import probe
 from adapter.registries.source import ServiceKey
 from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.kit import Forwarder

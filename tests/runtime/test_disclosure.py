@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 from adapter.kube.errors import ApiStatusError, KubeError, error_from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.load.spec import Query
-from adapter.registries.follow import RegistryManager
-from adapter.registries.probe import probe
+from adapter.registries.follow import RegistryManager, probe
 from adapter.registries.source import Claim, ServiceKey
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options

@@ -11,7 +11,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 from adapter.load.states import out_reason_of, service_registry
 from adapter.registries.cache import count_states
-from adapter.registries.probe import ProbeResult, probe
+from adapter.registries.follow import ProbeResult, probe
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.source import ServiceKey, service_of
 from adapter.settings import registries as settings

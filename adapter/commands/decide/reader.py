@@ -5,7 +5,6 @@ Names every fault of a document at once, with its path.
 
 import contextlib
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
@@ -30,7 +29,7 @@ from adapter.policy.instance_json import InstanceList
 from adapter.policy.linking import target_pods
 from adapter.policy.status_memory import from_status
 from adapter.policy.watermark_policy import MOST_REPLICAS, parse_policy
-from adapter.registries.kubernetes import endpoints_serving
+from adapter.registries.kubernetes import Endpoints, listing
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, closest, first_faults, path_of
@@ -320,15 +319,13 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
     faults += _cross_faults(read)
     if faults or selector is None:
         return None
-    slices: dict[str, list[EndpointSlice]] = defaultdict(list)
-    for one in read.get("endpointSlices", ()):
-        for endpoint in one.endpoints or ():
-            if endpoint.target_ref is not None:
-                slices[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
+    endpoints = Endpoints()
+    for number, one in enumerate(read.get("endpointSlices", ())):
+        endpoints.change(None, listing(one, policy.namespace, str(number)))
     pods = tuple(
         replace(
             pod,
-            endpoint_serving=endpoints_serving(slices[pod.name], pod.namespace, pod.name, pod.uid),
+            endpoint_serving=endpoints.endpoint_serving(pod.namespace, pod.name, pod.uid),
             endpoints_silent=assessed.endpoint_slices_silent,
         )
         for pod in target_pods(read["pods"], selector.matches, target, partial=True)
