@@ -173,7 +173,7 @@ class ObjectIndex:
 
     def endpoint_changed(self, namespace: str, pod_name: str) -> None:
         """A pod's state in EndpointSlices changed."""
-        if (pod := self.pods.get(namespace, pod_name)) is not None:
+        if (pod := self.pods.namespace(namespace).get(pod_name)) is not None:
             self._mark_users_of(pod)
 
     def _mark_users_of(self, pod: Pod) -> None:
@@ -258,11 +258,16 @@ class ObjectIndex:
 
     def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
         """HPAs that ask for this adapter's Pods metrics, by namespace."""
-        return {
-            namespace: tuple(target for hpa in links.hpas.values() for target in _pods_metric_targets(hpa, resource_of))
-            for namespace, links in self._links.items()
-            if links.hpas
-        }
+        by_namespace: dict[str, list[PodsMetricTarget]] = {}
+        for hpa in [hpa for links in self._links.values() for hpa in links.hpas.values()]:
+            ref = target_ref(hpa)
+            resource = resource_of(ref.api_version, ref.kind)
+            target = TargetKey(ref.namespace, resource, ref.name) if resource else None
+            by_namespace.setdefault(hpa.namespace, []).extend(
+                PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
+                for metric, average in hpa.pods_metrics
+            )
+        return {namespace: tuple(targets) for namespace, targets in by_namespace.items()}
 
     def _relink(self, namespace: str, names: Iterable[str]) -> None:
         """Link policies again, and mark them with the policies that share, or shared, their targets.
@@ -309,14 +314,6 @@ class ObjectIndex:
                 yield Need("any pod", link.ref.namespace)
 
 
-def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> Iterable[PodsMetricTarget]:
-    ref = target_ref(hpa)
-    resource = resource_of(ref.api_version, ref.kind)
-    target = TargetKey(ref.namespace, resource, ref.name) if resource else None
-    for metric, average in hpa.pods_metrics:
-        yield PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
-
-
 class PodIndex:
     """All pods. A pod is indexed by its controller's name, and by that name without the pod's template hash."""
 
@@ -327,15 +324,9 @@ class PodIndex:
     def change(self, old: Pod | None, new: Pod | None) -> None:
         """Apply a watch event: `old` is None for a new pod, `new` is None for a deleted one."""
         if old is not None:
-            if (pods := self._by_namespace.get(old.namespace)) is not None:
-                pods.pop(old.name, None)
-                if not pods:
-                    del self._by_namespace[old.namespace]
+            _take(self._by_namespace, old.namespace, old.name)
             for key in owners(old):
-                if (owned := self._by_owner.get(key)) is not None:
-                    owned.pop(old.name, None)
-                    if not owned:
-                        del self._by_owner[key]
+                _take(self._by_owner, key, old.name)
         if new is not None:
             self._by_namespace[new.namespace].put(new)
             for key in owners(new):
@@ -353,9 +344,13 @@ class PodIndex:
         """All pods by namespace and name. The map is live: readers must not await while they use it."""
         return self._by_namespace
 
-    def get(self, namespace: str, name: str) -> Pod | None:
-        """One pod."""
-        return self.namespace(namespace).get(name)
+
+def _take(index: dict[T, Any], key: T, name: str) -> None:
+    """Take a pod out of an index, and its key with the last pod."""
+    pods = index.get(key, {})
+    pods.pop(name, None)
+    if not pods:
+        index.pop(key, None)
 
 
 def owners(pod: Pod) -> tuple[Key, ...]:
