@@ -63,11 +63,6 @@ class Evaluator:
         self._memories: dict[Key, tuple[Policy, Memory]] = {}
         """The memory of each policy's last assessment, with the policy as it was then."""
 
-    def evaluate(self, key: Key) -> PolicyView | None:
-        """The policy's view as of now; None if the policy was deleted."""
-        begun = self.begin(key)
-        return begun() if callable(begun) else begun
-
     def begin(self, key: Key) -> PolicyView | Callable[[], PolicyView] | None:
         """The view of a policy with a problem or few pods; else what assesses it, in any thread.
 

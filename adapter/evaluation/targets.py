@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -43,95 +42,18 @@ class ResolvedTarget:
     proven_at: float | None
 
 
-class KindWatcher:
-    """Resolves one kind of scale target by discovery and watches it; starts again when the kind changed or returned.
+@dataclass(slots=True)
+class _Kind:
+    """A kind, and its watches by namespace. `fault`: why it cannot be resolved; empty if it is."""
 
-    `reflector` creates the watch of a namespace (empty: of all). `on_change` is called when the kind was resolved, or
-    can no longer be.
-    """
-
-    def __init__(
-        self,
-        key: KindKey,
-        resources: RestMapper,
-        reflector: Callable[[RestMapping, str], Reflector[TargetObject]],
-        namespaces: tuple[str, ...],
-        on_change: Callable[[KindKey], None],
-    ) -> None:
-        self.resource: RestMapping | None = None
-        self.fault = ""
-        """Why the kind cannot be resolved; empty if it is."""
-        self.watches: dict[str, Reflector[TargetObject]] = {}
-        self._key = key
-        self._resources = resources
-        self._reflector = reflector
-        self._namespaces = namespaces
-        self._on_change = on_change
-
-    async def run(self) -> None:
-        """Resolve and watch the kind until cancelled."""
-        while True:
-            self.resource = await self._resolve()
-            self.fault = ""
-            self.watches = {
-                namespace: self._reflector(self.resource, namespace) for namespace in self._namespaces or ("",)
-            }
-            self._on_change(self._key)
-            served = await self._watch(self.resource)
-            what = "is served in another way now" if served else "is gone"
-            _log.info("target_kind_changed", kind=self._key.kind, because=what)
-            self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
-            self.resource, self.watches = None, {}
-            self._on_change(self._key)
-            if not served:
-                await asyncio.sleep(PAUSE_SECONDS)
-
-    async def _watch(self, resource: RestMapping) -> bool:
-        """Watch until the kind is removed or changed; return whether the API server still serves it."""
-        served = False
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for reflector in self.watches.values():
-                    tasks.create_task(reflector.run(until=(NotFound,)))
-                await self._detect_change(resource)
-        except* NotFound:
-            pass
-        except* _KindChanged:
-            served = True
-        return served
-
-    async def _detect_change(self, resource: RestMapping) -> None:
-        """Raise _KindChanged once discovery returns another resource for the kind; a failed lookup changes nothing."""
-        latest = resource
-        while latest == resource or latest.hint:
-            await asyncio.sleep(REDISCOVERY_SECONDS)
-            with suppress(KubeError):
-                latest = await self._resources.find(self._key.api_version, self._key.kind)
-        raise _KindChanged
-
-    async def _resolve(self) -> RestMapping:
-        """Wait until discovery finds the kind; meanwhile `fault` says why it does not."""
-        backoff = Backoff()
-        while True:
-            try:
-                resource = await self._resources.scalable(self._key.api_version, self._key.kind)
-            except KubeError as error:
-                self._fail(error.public, str(error))
-            else:
-                if not resource.hint:
-                    return resource
-                self._fail(f"{self._key.kind} has no scale that can be read: {resource.hint}")
-            await asyncio.sleep(backoff.next())
-
-    def _fail(self, sentence: str, detail: str = "") -> None:
-        if self.fault != sentence:
-            _log.warning("target_kind_unresolved", kind=self._key.kind, error=detail or sentence)
-            self.fault = sentence
-            self._on_change(self._key)
+    key: KindKey
+    resource: RestMapping | None = None
+    fault: str = ""
+    watches: dict[str, Reflector[TargetObject]] = field(default_factory=dict)
 
 
 class Targets:
-    """Watches exactly the kinds of scale targets that policies need.
+    """Watches exactly the kinds of scale targets that policies need, each again once it changed or returned.
 
     `on_change` is called with each target that was added, changed or deleted, `on_kind` with a kind that was resolved,
     changed or dropped.
@@ -153,7 +75,7 @@ class Targets:
         self._on_kind = on_kind
         self._metrics = metrics
         self._silence = silence
-        self._kinds: dict[KindKey, KindWatcher] = {}
+        self._kinds: dict[KindKey, _Kind] = {}
         self._running: dict[KindKey, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
@@ -169,8 +91,7 @@ class Targets:
                 task.cancel()
             self._on_kind(key)
         for key in wanted - self._kinds.keys():
-            reflector = partial(self._new_reflector, key)
-            self._kinds[key] = KindWatcher(key, self._resources, reflector, self._namespaces, self._on_kind)
+            self._kinds[key] = _Kind(key)
             self._changed.set()
 
     async def run(self) -> None:
@@ -178,26 +99,83 @@ class Targets:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for key in self._kinds.keys() - self._running.keys():
-                    self._running[key] = tasks.create_task(self._kinds[key].run(), name=f"watch {key.kind}")
+                    self._running[key] = tasks.create_task(self._follow(self._kinds[key]), name=f"watch {key.kind}")
                 self._changed.clear()
                 await self._changed.wait()
 
+    async def _follow(self, kind: _Kind) -> None:
+        """Resolve and watch one kind until cancelled."""
+        while True:
+            resource = kind.resource = await self._resolve(kind)
+            kind.fault = ""
+            kind.watches = {
+                namespace: self._new_reflector(kind.key, resource, namespace) for namespace in self._namespaces or ("",)
+            }
+            self._on_kind(kind.key)
+            served = await self._watch(kind, resource)
+            what = "is served in another way now" if served else "is gone"
+            _log.info("target_kind_changed", kind=kind.key.kind, because=what)
+            kind.fault = "" if served else f"the API server serves no {resource.name} any more"
+            kind.resource, kind.watches = None, {}
+            self._on_kind(kind.key)
+            if not served:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _resolve(self, kind: _Kind) -> RestMapping:
+        """Wait until discovery finds the kind; meanwhile its `fault` says why it does not."""
+        backoff = Backoff()
+        while True:
+            try:
+                resource = await self._resources.scalable(*kind.key)
+                if not resource.hint:
+                    return resource
+                fault = detail = f"{kind.key.kind} has no scale that can be read: {resource.hint}"
+            except KubeError as error:
+                fault, detail = error.public, str(error)
+            if kind.fault != fault:
+                _log.warning("target_kind_unresolved", kind=kind.key.kind, error=detail)
+                kind.fault = fault
+                self._on_kind(kind.key)
+            await asyncio.sleep(backoff.next())
+
+    async def _watch(self, kind: _Kind, resource: RestMapping) -> bool:
+        """Watch until the kind is removed or changed; return whether the API server still serves it."""
+        served = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for reflector in kind.watches.values():
+                    tasks.create_task(reflector.run(until=(NotFound,)))
+                await self._detect_change(kind.key, resource)
+        except* NotFound:
+            pass
+        except* _KindChanged:
+            served = True
+        return served
+
+    async def _detect_change(self, key: KindKey, resource: RestMapping) -> None:
+        """Raise _KindChanged once discovery returns another resource for the kind; a failed lookup changes nothing."""
+        latest = resource
+        while latest == resource or latest.hint:
+            await asyncio.sleep(REDISCOVERY_SECONDS)
+            with suppress(KubeError):
+                latest = await self._resources.find(*key)
+        raise _KindChanged
+
     def _new_reflector(self, key: KindKey, resource: RestMapping, namespace: str) -> Reflector[TargetObject]:
+        def on_event(old: TargetObject | None, new: TargetObject | None) -> None:
+            if (item := new or old) is not None:
+                self._on_change(TargetRef(item.namespace, *key, item.target.name))
+
         return Reflector(
             self._session,
             resource.collection(namespace),
             target_decoder(resource.api_version, resource.kind, resource.paths),
             name=resource.name,
             namespace=namespace,
-            on_event=partial(self._target_changed, key),
+            on_event=on_event,
             silence=self._silence,
             metrics=self._metrics,
         )
-
-    def _target_changed(self, key: KindKey, old: TargetObject | None, new: TargetObject | None) -> None:
-        item = new or old
-        if item is not None:
-            self._on_change(TargetRef(item.namespace, key.api_version, key.kind, item.target.name))
 
     def resource(self, api_version: str, kind: str) -> str:
         """The plural with its group (`deployments.apps`); empty while the kind is not resolved."""
