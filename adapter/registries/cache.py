@@ -40,7 +40,7 @@ def trouble(error: SourceError, settings: Registry) -> Trouble:
     to_check = {
         "unreachable": f"{address}, `timeoutSeconds`, `tls`",
         **dict.fromkeys(("unauthenticated", "forbidden"), settings.credentials),
-        **dict.fromkeys(("failing", "malformed", "partial", "unknown"), address),
+        **dict.fromkeys(("failing", "malformed", "unknown"), address),
     }
     keys = to_check.get(error.reason)
     return Trouble(error.reason, f"{error} (settings: {keys})" if keys else str(error), error.public)

@@ -133,11 +133,13 @@ class ConsulSource:
             changed_at, waited = _index(reply), digest(reply.body)
             if changed_at == last.at and waited == last.waited and now() < last.until:
                 return last
-        pauses = list(COMMIT_SECONDS)
-        reply = await self._list(server, key)
-        while last.at < changed_at > _index(reply) and pauses:
-            await asyncio.sleep(pauses.pop(0))
-            reply = await self._list(server, key)
+        pauses = iter(COMMIT_SECONDS)
+        while True:
+            async with self._list_slots:
+                reply = await self._query(server, key)
+            if not last.at < changed_at > _index(reply) or (pause := next(pauses, None)) is None:
+                break
+            await asyncio.sleep(pause)
         index, listed, answer = _index(reply), digest(reply.body), last.answer
         if index < 1:
             raise WrongAnswer("the answer carries no X-Consul-Index; ask Consul without a cache")
@@ -154,10 +156,6 @@ class ConsulSource:
         # An index that went back (a restored or another server) is not waited with.
         index = 0 if changed_at < last.at else max(index, changed_at)
         return _Last(server, index, waited, listed, answer, now() + LIST_SECONDS)
-
-    async def _list(self, server: str, key: ServiceKey) -> Reply:
-        async with self._list_slots:
-            return await self._query(server, key)
 
     async def _query(self, server: str, key: ServiceKey, deadline: float | None = None, **waiting: str) -> Reply:
         """The health endpoint's answer about a service. Raises SourceError for one that is no list."""

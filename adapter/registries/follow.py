@@ -8,8 +8,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -199,8 +199,7 @@ def open_source(settings: Registry) -> Source:
     return _SOURCES[settings.type](settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
+class ProbeResult(NamedTuple):
     """One server's instance lists of the services that it answered for, and the troubles of the others."""
 
     server: str

@@ -12,13 +12,10 @@ import msgspec
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, refusal
-from adapter.registries.source import PartialAnswer, ServiceKey, decoded
+from adapter.registries.source import ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import UnknownService, WrongAnswer
 from adapter.settings.registries import HttpRegistry
-
-OUT = "OUT_OF_SERVICE"
-UNKNOWN = "UNKNOWN"
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
@@ -77,7 +74,7 @@ def read_document(body: bytes, service: str) -> Roster:
     if document.service != service:
         raise WrongAnswer(f"the document is of service {document.service!r}, not of {service!r}")
     if not document.complete:
-        raise PartialAnswer(PartialAnswer.summary)
+        raise WrongAnswer("the answer is incomplete")
     instances = [_instance(pod, f"the document's instances[{place}]") for place, pod in enumerate(document.instances)]
     # Sorted, so that a list in another order is no change.
     instances.sort(key=lambda each: (each.ip, each.port or 0, each.pod_name, each.pod_uid))
@@ -97,7 +94,7 @@ def _instance(pod: _StatedPod, place: str) -> Instance:
         ip=pod.ip.strip(),
         port=pod.port,
         weight=pod.weight,
-        status={"out": OUT, "unknown": UNKNOWN}.get(pod.state, ""),
+        status={"out": "OUT_OF_SERVICE", "unknown": "UNKNOWN"}.get(pod.state, ""),
         pod_uid=pod.uid,
         pod_name=pod.pod,
         metadata={"reason": pod.reason} if pod.reason else {},

@@ -20,7 +20,7 @@ import msgspec
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, Servers, digest, read_secret, refusal
-from adapter.registries.source import PartialAnswer, ServiceKey, decoded
+from adapter.registries.source import ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, WrongAnswer
@@ -214,7 +214,7 @@ def listed_in(call: ListCall, body: bytes) -> tuple[list[Host], bool]:
     if isinstance(data, _CatalogPage):
         hosts = data.instances or []
         if len(hosts) < data.count:
-            raise PartialAnswer(f"{PartialAnswer.summary}: {len(hosts)} of {data.count} instances")
+            raise WrongAnswer(f"the answer is incomplete: {len(hosts)} of {data.count} instances")
         return hosts, False
     # The clients' call of Nacos 3 hides the protection threshold: only an unhealthy instance proves that it is not
     # reached.

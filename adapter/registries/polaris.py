@@ -20,14 +20,10 @@ from adapter.runtime.source_errors import (
 )
 from adapter.settings.registries import PolarisRegistry
 
-INSTANCES = 1
-"""The type of a request for instances."""
-
 SUCCESS = 200000
 NO_CHANGE = 200001
 NO_SUCH_SERVICE = 400202
 API_RATE_LIMIT = 403003
-_MILLE = 1000
 
 
 class _Service(msgspec.Struct):
@@ -62,7 +58,7 @@ class PolarisSource(PolledSource[PolarisRegistry]):
     async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
         """As `PolledSource` describes; the tag is the list's revision."""
         named = {"name": key.service, "namespace": key.namespace or self.settings.namespace, "revision": tag}
-        question = {"type": INSTANCES, "service": named}
+        question = {"type": 1, "service": named}  # for instances
         reply = await self.servers.send("POST", server, "/v1/Discover", json=question)
         polled = read_answer(reply, key.service, named["namespace"], self.settings.pod_name_key)
         if polled is None and not tag:
@@ -109,7 +105,7 @@ def _refused(answer: _Answer) -> SourceError:
     """The error of an answer without a list."""
     info = f"Polaris answers {answer.code}: {answer.info or 'no message'}"
     public = f"Polaris answers {answer.code}"
-    status = answer.code // _MILLE
+    status = answer.code // 1000
     if answer.code == NO_SUCH_SERVICE:
         return UnknownService("Polaris knows no such service there; check the service's name and its namespace")
     if status == 429 or status >= 500 or answer.code == API_RATE_LIMIT:

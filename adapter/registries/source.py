@@ -42,13 +42,6 @@ def service_of(policy: Policy) -> ServiceKey | None:
     return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)
 
 
-class PartialAnswer(WrongAnswer):
-    """Part of the instance list is missing."""
-
-    reason = "partial"
-    summary = "the answer is incomplete"
-
-
 class Source(Protocol):
     """The connection to one registry. Must be made where an event loop runs; it opens nothing before the first call.
 

@@ -7,8 +7,15 @@ from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.cache import InstanceCache
-from adapter.registries.source import PartialAnswer, ServiceKey
-from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceUnreachable, UnknownService
+from adapter.registries.source import ServiceKey
+from adapter.runtime.source_errors import (
+    NotAllowed,
+    NotAuthenticated,
+    SourceError,
+    SourceUnreachable,
+    UnknownService,
+    WrongAnswer,
+)
 from adapter.settings.registries import ConsulRegistry
 from adapter.telemetry.metrics import Metrics
 
@@ -64,7 +71,7 @@ def test_another_answer_is_reported_and_counted(stand: Stand, answer: Roster) ->
     assert stand.counted("changes_total") == 1
 
 
-@pytest.mark.parametrize("error", [DOWN, PartialAnswer("http://consul:8500: the answer is incomplete")])
+@pytest.mark.parametrize("error", [DOWN, WrongAnswer("http://consul:8500: the answer is incomplete")])
 def test_failure_keeps_the_last_list_with_its_age_and_the_cause(stand: Stand, error: SourceError) -> None:
     stand.cache.put(WEB, ONE)
     stand.now += 400
