@@ -49,12 +49,10 @@ class PolicyView:
     """
 
     policy: Policy
-    labels: Mapping[str, str] = field(default_factory=dict)
     target: Target | None = None
     pending: bool = False
     target_name: str = ""
     target_resource: str = ""
-    target_labels: Mapping[str, str] = field(default_factory=dict)
     scale_path: str = ""
     scale: Scale | None = None
     scale_proven_at: float | None = None

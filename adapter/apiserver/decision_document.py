@@ -19,7 +19,7 @@ import msgspec
 
 from adapter.apiserver.policy_metrics import name_of, require_assessment
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
+from adapter.apiserver.request_info import RequestInfo, RequestKind
 from adapter.apiserver.status import StatusError, bad_request, unavailable
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment, Outcome
 from adapter.load.explanation import explain
@@ -63,7 +63,7 @@ class Observed(msgspec.Struct):
 
 def is_decision(info: RequestInfo) -> bool:
     """Whether the request is for the document of a policy's decision."""
-    return info.kind is RequestKind.POLICY and info.metric == DECISION and info.name != ALL_OBJECTS
+    return info.kind is RequestKind.POLICY and info.metric == DECISION
 
 
 async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from adapter.apiserver.discovery import COMMON_METRICS, EFFECTIVE_PREFIX, POD_COUNTS, RAW_PREFIX
-from adapter.apiserver.request_info import ALL_OBJECTS, POLICIES_RESOURCE, RequestInfo
+from adapter.apiserver.request_info import POLICIES_RESOURCE, RequestInfo
 from adapter.apiserver.status import StatusError, bad_request, not_found, unavailable
 from adapter.apiserver.wire import Row, Value, described, in_slices, selected_by
 from adapter.kube.selectors import LabelSelector
@@ -91,16 +91,13 @@ def described_object(view: PolicyView, request: RequestInfo) -> Row:
     return described(target.kind, policy.namespace, target.name, target.api_version)
 
 
-async def of_objects(snapshot: Snapshot, request: RequestInfo) -> list[PolicyView]:
-    """The policies of the requested objects: exactly one for a name, any number for `*`.
+def of_object(snapshot: Snapshot, request: RequestInfo) -> PolicyView:
+    """The policy of the requested object. HPAs name it; of pods alone all (`*`) can be asked for.
 
-    Raises StatusError 404 if the named object has no policy, or metricLabelSelector does not select the series.
+    Raises StatusError 404 if the object has no policy, or metricLabelSelector does not select the series.
     """
     if not request.namespace or request.resource == "metrics":
         raise not_found(f"{request.resource} have no metrics here; policies, their scale targets and pods have")
-    if request.name == ALL_OBJECTS:
-        views = snapshot.policies_in(request.namespace)
-        return await in_slices(view if _is_listed(view, request) else None for view in views)
     view = snapshot.policies.get(Key(request.namespace, request.name))
     if request.resource != POLICIES_RESOURCE:
         key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
@@ -109,16 +106,7 @@ async def of_objects(snapshot: Snapshot, request: RequestInfo) -> list[PolicyVie
         raise _unknown_object(snapshot, request)
     if series_labels(view, request.metric) and not is_selected(view, request.metric, request.series):
         raise not_found(f"metricLabelSelector {request.series} does not select {request.metric} of {request.name}")
-    return [view]
-
-
-def _is_listed(view: PolicyView, request: RequestInfo) -> bool:
-    of_policy = request.resource == POLICIES_RESOURCE
-    if not of_policy and (view.target is None or view.target_resource != request.resource):
-        return False
-    labels = view.labels if of_policy else view.target_labels
-    has_labels = request.labels is None or request.labels.matches(labels)
-    return has_labels and is_selected(view, request.metric, request.series)
+    return view
 
 
 def _unknown_object(snapshot: Snapshot, request: RequestInfo) -> StatusError:

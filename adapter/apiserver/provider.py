@@ -1,14 +1,13 @@
 """Answers metric requests from the snapshot in memory; only `desired_replicas` waits, for the live replica count."""
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from adapter.apiserver import pod_metrics, policy_metrics
 from adapter.apiserver.policy_metrics import name_of
-from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo, RequestKind
-from adapter.apiserver.status import StatusError, unavailable
+from adapter.apiserver.request_info import PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo, RequestKind
+from adapter.apiserver.status import unavailable
 from adapter.apiserver.wire import Row, Value, custom_row, external_row, metric_list
 from adapter.kube.errors import KubeError
 from adapter.kube.scale import ScaleReader
@@ -20,8 +19,6 @@ from adapter.load.spec import Bounds, Scale
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotStore
 
-_SCALE_READS = 16
-"""Live scale reads of one listing at a time."""
 _MAX_ASSESSMENT_AGE = 90.0
 _LATE_SECONDS = 5.0
 """A policy is assessed again once a sample stops counting; a process without processor time is later than that."""
@@ -72,7 +69,7 @@ class MetricsProvider:
         elif request.resource == PODS_RESOURCE:
             rows = await pod_metrics.on_pods(self._fresh_snapshot(request.namespace), request, self._now())
         else:
-            rows = await self._of_objects(request)
+            rows = await self._of_object(request)
         return await metric_list(request.group, request.version, rows)
 
     async def live_decision(self, request: RequestInfo) -> LiveDecision:
@@ -80,25 +77,13 @@ class MetricsProvider:
 
         Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
         """
-        [view] = await policy_metrics.of_objects(self._fresh_snapshot(request.namespace), request)
-        return await self._decision(view)
+        return await self._decision(policy_metrics.of_object(self._fresh_snapshot(request.namespace), request))
 
-    async def _of_objects(self, request: RequestInfo) -> list[Row]:
-        views = await policy_metrics.of_objects(self._fresh_snapshot(request.namespace), request)
-        reads = asyncio.Semaphore(_SCALE_READS)
-
-        async def row(view: PolicyView) -> Row | None:
-            try:
-                async with reads:
-                    value = await self._value(view, request)
-            except StatusError:
-                if request.name == ALL_OBJECTS:  # HPAs never request listings of policies or targets
-                    return None
-                raise
-            about = policy_metrics.described_object(view, request)
-            return custom_row(request.version, about, request.metric, value)
-
-        return [row for row in await asyncio.gather(*map(row, views)) if row is not None]
+    async def _of_object(self, request: RequestInfo) -> list[Row]:
+        view = policy_metrics.of_object(self._fresh_snapshot(request.namespace), request)
+        value = await self._value(view, request)
+        about = policy_metrics.described_object(view, request)
+        return [custom_row(request.version, about, request.metric, value)]
 
     async def _external(self, request: RequestInfo) -> list[Row]:
         """One error fails all, because the HPA sums the series."""

@@ -114,7 +114,6 @@ class Evaluator:
             target_name=ref.name,
             target=resolved.object.target,
             target_resource=resolved.resource,
-            target_labels=resolved.object.labels,
             scale_path=resolved.scale_path,
             scale=scale,
             scale_proven_at=resolved.proven_at,
@@ -208,7 +207,7 @@ class Evaluator:
 def initial_view(decoded: DecodedPolicy) -> PolicyView:
     """The view of a policy before its evaluation; an invalid policy has its problem already."""
     problem = Problem(422, Reason.INVALID, decoded.fault) if decoded.fault else None
-    return PolicyView(policy=decoded.policy, labels=decoded.labels, spec=decoded.spec, problem=problem)
+    return PolicyView(policy=decoded.policy, spec=decoded.spec, problem=problem)
 
 
 def _unavailable(message: str) -> Problem:

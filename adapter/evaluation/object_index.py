@@ -3,7 +3,7 @@
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -42,7 +42,6 @@ class DecodedPolicy:
 
     policy: Policy
     fault: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
     memory: bytes = b""
     spec: bytes = b""
     created: str = ""
@@ -86,7 +85,6 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     return DecodedPolicy(
         policy=policy,
         fault=fault,
-        labels=metadata.labels or {},
         memory=bytes(wire.status.memory) if wire.status is not None else b"",
         spec=spec,
         created=metadata.created or "",

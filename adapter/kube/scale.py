@@ -5,7 +5,7 @@ A held count is absolute, so a stale one would be wrong.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,8 +25,6 @@ DEADLINE_SECONDS = 0.5
 REUSE_SECONDS = 1.0
 FALLBACK_SECONDS = 5.0
 _PATHS = 10_000
-_MOST_LABELS = 1024
-"""A workload with more labels counts as one without: the API server admits a hundred times as many."""
 _UNREAD = "{cause}; and no watched count was confirmed within 5 s"
 
 _OBJECT = Decoder(AnyObject)
@@ -54,7 +52,6 @@ class TargetObject:
 
     namespace: str
     target: Target
-    labels: Mapping[str, str] = field(default_factory=dict)
     scale: Scale | None = None
 
 
@@ -81,7 +78,6 @@ def target_decoder(
                 progressing=progressing.reason,
                 progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
             ),
-            labels=meta.labels if meta.labels and len(meta.labels) <= _MOST_LABELS else {},
             scale=watched_scale(item, paths),
         )
 

@@ -18,7 +18,6 @@ from tests.apiserver.snapshots import NOW
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/checkout"
-EVERY_POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/%2A"
 FILLING = "the Kubernetes caches are still being filled: pods"
 TARGET = f"{CUSTOM}/deployments.apps/web"
 PODS = f"{CUSTOM}/pods/%2A"

@@ -94,8 +94,6 @@ def view(
     metrics: Iterable[Metric] = (),
     assessments: Iterable[MetricAssessment] | None = None,
     pods: Iterable[Reading] = (),
-    labels: Mapping[str, str] | None = None,
-    target_labels: Mapping[str, str] | None = None,
     problem: Problem | None = None,
     assessed: bool = True,
     at: float = NOW - 1,
@@ -120,10 +118,8 @@ def view(
     )
     return PolicyView(
         policy=rules,
-        labels=labels or {},
         target=Target(api_version="apps/v1", kind="Deployment", name=target),
         target_resource="deployments.apps",
-        target_labels=target_labels or {},
         scale_path=SCALE_PATH,
         scale=Scale(replicas=5, status_replicas=5, selector="app=web"),
         bounds=Bounds(minimum=1, maximum=50),

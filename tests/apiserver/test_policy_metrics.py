@@ -19,7 +19,6 @@ from adapter.snapshot import Key, PolicyView, Problem, Snapshot, SnapshotStore
 from tests.apiserver.conftest import Clock, StubScales
 from tests.apiserver.metric_requests import (
     CUSTOM,
-    EVERY_POLICY,
     EXTERNAL,
     FILLING,
     PODS,
@@ -31,7 +30,7 @@ from tests.apiserver.metric_requests import (
     seven,
     value,
 )
-from tests.apiserver.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
+from tests.apiserver.snapshots import NOW, SCALE_PATH, measured, reading, snapshot, view
 
 
 def shop() -> Snapshot:
@@ -205,21 +204,10 @@ async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(
     assert says in error.message
 
 
-def several() -> Snapshot:
-    return snapshot(
-        view("a", target="a", labels={"team": "red"}, target_labels={"tier": "1"}),
-        view("b", target="b", labels={"team": "blue"}, target_labels={"tier": "1"}, assessments=[measured(usage=250)]),
-        view("c", target="c", labels={"team": "red"}, problem=Problem(404, "NotFound", "HPA c does not exist")),
-        view("d", target="d", labels={"team": "red"}, metrics=[metric("memory")], assessments=[measured("memory")]),
-        view("e", namespace="other", labels={"team": "red"}),
-    )
-
-
-async def test_a_listing_has_what_the_label_selector_selects_and_leaves_out_what_has_no_value() -> None:
-    found = await items(several(), f"{EVERY_POLICY}/effective_cpu?labelSelector=team%3Dred")
-    assert [(item["describedObject"]["name"], item["value"]) for item in found] == [("a", "1500m")]
-    found = await items(several(), f"{EVERY_POLICY}/effective_cpu")
-    assert [item["value"] for item in found] == ["1500m", "250m"]
+async def test_policies_and_targets_are_asked_for_by_name_alone() -> None:
+    """No HPA lists them, and a list would read every live scale."""
+    for path in (f"{CUSTOM}/watermarkpolicies.effective-load.io", f"{CUSTOM}/deployments.apps"):
+        assert (await refused(shop(), f"{path}/%2A/desired_replicas")).code == 404
 
 
 async def test_a_count_of_samples_that_have_become_too_old_is_refused_before_the_next_assessment() -> None:

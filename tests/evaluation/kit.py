@@ -110,7 +110,6 @@ def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) 
         object=TargetObject(
             namespace="shop",
             target=Target(api_version="apps/v1", kind="Deployment", name="web"),
-            labels={"team": "shop"},
             scale=Scale(replicas=replicas, status_replicas=replicas, selector=selector) if scale else None,
         ),
         resource="deployments.apps",
