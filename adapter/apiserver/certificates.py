@@ -80,19 +80,22 @@ class CertificateBundle:
 
 
 class CertificateManager:
-    """Calls `publish` with every new key pair to serve. `seconds`: how often Secret or files are read."""
+    """Keeps `current`, the key pair to serve. `changed` is called with each change.
+
+    `seconds`: how often Secret or files are read.
+    """
 
     def __init__(
         self,
         api: Session,
         settings: ServerSettings,
         metrics: Metrics,
-        publish: Callable[[KeyPair], None],
+        changed: Callable[[], None],
         *,
         seconds: float | None = None,
     ) -> None:
         self.current: KeyPair | None = None
-        self._api, self._publish = api, publish
+        self._api, self._changed = api, changed
         self._tls, self._api_services = settings.tls, settings.api_services
         self._expiry = metrics.certificate_expiry
         is_secret = settings.tls.mode != "Files"
@@ -136,7 +139,7 @@ class CertificateManager:
         if pair != self.current:
             self._expiry.labels("serving").set(pair.expires_at)
             self.current = pair
-            self._publish(pair)
+            self._changed()
 
     async def _current_bundle(self) -> CertificateBundle:
         """The Secret's content, renewed where that is due. Raises KubeError; a lost race is a Conflict.

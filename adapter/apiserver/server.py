@@ -8,7 +8,6 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
@@ -47,24 +46,14 @@ _LOGGED_CHARACTERS = 256
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Seconds between readings of the front proxy's configuration, and of the certificate; None: its usual time.
-
-    `grace`: time for requests in flight at shutdown.
-    """
-
-    requestheader: float = 5.0
-    certificate: float | None = None
-    grace: float = 5.0
-
-
 class ApiServer:
     """Serves metrics from the snapshots to the front proxy.
 
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
     of the namespace. `unsynced_reason` says which caches are still being filled. `upstreams` answer the metrics that
-    are not ours. `ready` and `warnings` are checks for `/readyz`.
+    are not ours. `ready` and `warnings` are checks for `/readyz`. The front proxy's configuration is read each
+    `config_seconds`, the certificate each `certificate_seconds` (None: its usual time); requests in flight have
+    `grace_seconds` at shutdown.
     """
 
     def __init__(
@@ -78,20 +67,21 @@ class ApiServer:
         metrics: Metrics,
         settings: ServerSettings,
         upstreams: Upstreams,
-        timing: Timing = Timing(),
+        config_seconds: float = 5.0,
+        certificate_seconds: float | None = None,
+        grace_seconds: float = 5.0,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started, self._tls_changed = asyncio.Event(), asyncio.Event()
-        self.certificates = CertificateManager(
-            session, settings, metrics, lambda _: self._tls_changed.set(), seconds=timing.certificate
-        )
-        self._authenticator = Authenticator(session, metrics, self._tls_changed.set, wall, seconds=timing.requestheader)
+        changed = self._tls_changed.set
+        self.certificates = CertificateManager(session, settings, metrics, changed, seconds=certificate_seconds)
+        self._authenticator = Authenticator(session, metrics, changed, wall, seconds=config_seconds)
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         self._upstreams, self._external = upstreams, settings.external_metrics
-        self._grace_seconds, self._errors = timing.grace, metrics.errors
+        self._grace_seconds, self._errors = grace_seconds, metrics.errors
         self._duration = functools.cache(metrics.api_requests.labels)
         self.ready: dict[str, Check] = {
             "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
@@ -112,7 +102,7 @@ class ApiServer:
         return self.door.port
 
     async def run(self) -> None:
-        """Serve until cancelled; then stop accepting and give requests in flight `timing.grace` seconds."""
+        """Serve until cancelled; then stop accepting and give requests in flight their time."""
         http = web.Server(
             self._handle,
             handler_cancellation=True,

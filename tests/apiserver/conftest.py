@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from adapter.apiserver.server import ApiServer, Timing
+from adapter.apiserver.server import ApiServer
 from adapter.apiserver.upstream import Upstreams
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.scale import ScaleReader
@@ -82,7 +82,7 @@ class Clock:
         return self.now
 
 
-TIMING = Timing(requestheader=0.05, certificate=0.05, grace=2)
+TIMING: dict[str, float] = {"config_seconds": 0.05, "certificate_seconds": 0.05, "grace_seconds": 2}
 
 
 class Service:
@@ -94,7 +94,7 @@ class Service:
         session: Session,
         options: ServerSettings,
         upstreams: UpstreamsSettings | None = None,
-        timing: Timing = TIMING,
+        timing: Mapping[str, float] = TIMING,
     ) -> None:
         self.cluster = cluster
         self.session = session
@@ -114,8 +114,8 @@ class Service:
             unsynced_reason=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
             settings=options,
-            timing=timing,
             upstreams=self.upstreams,
+            **timing,
             wall=self.wall,
             monotonic=self.monotonic,
         )

@@ -133,7 +133,11 @@ class Replica:
     def __init__(self, session: Session, settings: ServerSettings = SETTINGS) -> None:
         self.published: list[KeyPair] = []
         self.metrics = Metrics()
-        self.manager = CertificateManager(session, settings, self.metrics, self.published.append)
+        self.manager = CertificateManager(session, settings, self.metrics, self._changed)
+
+    def _changed(self) -> None:
+        assert self.manager.current is not None
+        self.published.append(self.manager.current)
 
 
 @pytest.fixture

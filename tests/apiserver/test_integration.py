@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import dataclasses
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -45,7 +44,7 @@ async def service(
     api_server: ControlPlane, session: Session, options: ServerSettings, registered: str
 ) -> AsyncIterator[Service]:
     options = options.model_copy(update={"tls": Tls(namespace=registered)})
-    service = Service(None, session, options, timing=dataclasses.replace(TIMING, certificate=0.2))  # type: ignore[arg-type]  # the real one
+    service = Service(None, session, options, timing=TIMING | {"certificate_seconds": 0.2})  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):

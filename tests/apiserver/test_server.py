@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 
 import pytest
@@ -149,7 +148,7 @@ async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
     cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
-    service = made(cluster, session, options, timing=dataclasses.replace(TIMING, grace=30))
+    service = made(cluster, session, options, timing=TIMING | {"grace_seconds": 30})
     task = asyncio.create_task(service.server.run())
     await service.server.started.wait()
     await service.ready()
