@@ -45,8 +45,8 @@ _IN_LOG = re.compile(r"`?([a-z]+(?:_[a-z0-9]+)+)`? in (?:its|the (?:\w+'s )?) ?l
 _GREP = re.compile(r"grep (?:-E )?'([a-z_|]+)'")
 _OUR_COMMAND = re.compile(r"(?<!-n )(?<=[`/ ])effective-load ([a-z]+)(?= (?:--|[A-Z`])|`)")
 _HABIT = re.compile(
-    r"\b(?:told|tells|nobody|whoever|anew|mend(?:s|ed)?|swallow(?:s|ed)?)\b"
-    r"|(?<!there )(?<!There )\bis (?:no|none)\b(?! longer)",
+    r"(?i)\b(?:told|tells|nobody|whoever|anew|mend(?:s|ed)?|swallow(?:s|ed)?|lea(?:ve|ves|ving) away)\b"
+    r"|(?<!there )\bis (?:no|none)\b(?! longer)",
 )
 """Words that cost a second reading; CONTRIBUTING.md has plain ones in their place."""
 EVENTS = ROOT / "docs" / "logs.md"
