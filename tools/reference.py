@@ -32,10 +32,10 @@ _CONFIGURATION = """\
 Server, companion and `effective-load check` read one YAML file, `--settings FILE`. Every key is optional unless it says
 *required*. Every fault is named at once, with its path; a key that is not known is one.
 
-Within seconds of a change the file is read again. What is in {restart}
-is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
-settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful`
-say so.
+The file is read again within seconds of a change. These keys apply at the next start only, and a change of them is
+logged: {restart}.
+An invalid file changes nothing while they run: the old settings stay, and the log,
+`effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful` show it.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
@@ -51,8 +51,8 @@ _CLI = """\
 `effective-load COMMAND --help` shows the same on a terminal. The image has the command as its entry point; on a laptop,
 `pip install .` in a clone installs it. Then `kubectl effective-load COMMAND` works as well.
 
-Colours appear on a terminal only, and never where `NO_COLOR` is set. What takes longer than two seconds says on a
-terminal what it waits for. Text is for people and may change; `-o json` is for programs, and its keys stay.
+Colours appear on a terminal only, and never if `NO_COLOR` is set. A command that takes longer than two seconds shows
+on a terminal what it waits for. Text is for people and may change; `-o json` is for programs, and its keys stay.
 
 `eval "$(register-python-argcomplete effective-load)"` in `~/.bashrc` or `~/.zshrc` completes commands and arguments at
 the tab key.
