@@ -13,7 +13,7 @@ EXTRAS := notify zookeeper
 # Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help image-steps setup demo chaos performance test test-versions test-unit test-pythons test-e2e check docs format lock clean
+.PHONY: help setup demo chaos performance test test-versions test-unit test-pythons test-e2e check docs format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -88,9 +88,6 @@ check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 
 docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-
-image-steps: $(STAMP)  ## The Dockerfile's steps without a container engine, in an empty environment (downloads packages)
-	$(BIN)/python -m lab.harness.dockerfile $(IMAGE_ARGS)
 
 format: $(STAMP)  ## Format the code and mend what the linter can
 	$(BIN)/ruff format .

@@ -23,7 +23,6 @@ from adapter.registries.source import Claim, ServiceKey
 from adapter.settings.registries import ConsulRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
-from lab.harness.dockerfile import instructions
 from tests.runtime.sources import running
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +42,12 @@ def stages() -> list[list[tuple[str, str]]]:
         if found:
             found[-1].append(one)
     return found
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """The instructions in order: (instruction, arguments), continued lines joined, without comments."""
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
+    return [(word, rest) for line in lines.splitlines() if line for word, _, rest in [line.partition(" ")]]
 
 
 def locked(name: str) -> dict[str, str]:
