@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Tests wait more than they work, but a control plane for each worker costs 2 GB.
+# Tests wait more than they work, but each worker costs 2 GB and, with its control plane, 40 s of processor time.
 WORKERS ?= 5
 # Those that have been tried; the harness builds the control plane of any of them.
 VERSIONS ?= 1.34.4 1.35.4 1.36.3 1.37.2
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := notify zookeeper
 
-# Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
+# Tests start the adapter some sixty times: 1 s of processor time each, and 4 s where nothing compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo chaos performance test test-versions test-unit test-pythons test-e2e check docs format lock clean

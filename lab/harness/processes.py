@@ -2,7 +2,6 @@
 
 import abc
 import contextlib
-import json
 import os
 import secrets
 import shlex
@@ -17,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 # The child asks the kernel for SIGKILL on its parent's death, then becomes the program. This is a shim instead of
 # preexec_fn, which forks a process with threads and causes a warning. The kernel watches the parent's thread: start
@@ -126,7 +125,6 @@ class Component:
         self.command = [str(part) for part in command]
         self.ready, self.env, self.cwd = ready, env, cwd
         self.process: subprocess.Popen[bytes] | None = None
-        self._read_until = 0
 
     @property
     def running(self) -> bool:
@@ -196,14 +194,6 @@ class Component:
         if self.process is not None:
             self.signal(signal.SIGKILL)
             self.process.wait(10)
-
-    def new_log_lines(self) -> list[dict[str, Any]]:
-        """The log's lines of JSON since the last call."""
-        with self.log.open("rb") as log:
-            log.seek(self._read_until)
-            whole = log.read().rpartition(b"\n")[0]
-        self._read_until += len(whole)
-        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     def tail(self, lines: int = 25) -> str:
         """The end of the log, formatted to follow a message."""
