@@ -1,8 +1,10 @@
 """Watches the snapshot, plans for each policy, and has the plans carried out while this process leads."""
 
 import asyncio
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -37,6 +39,18 @@ VERSION_SECONDS = 600.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Record:
+    """What is known of one policy; `is_read`: its status was read in this term, and not found to be another one since.
+
+    A later policy of its name has a record of its own, whatever is still under way for this one.
+    """
+
+    state: State = field(default_factory=State)
+    is_read: bool = False
+    looked_at: float = -math.inf
+
+
 class Companion:
     """The companion over snapshots that the engine keeps current.
 
@@ -67,10 +81,7 @@ class Companion:
         self._metrics = metrics
         self._notifier = Notifier(lambda: self.settings, metrics, session.now)
         self._writer = Writer(session, lambda: lease.leads, metrics)
-        self._states: dict[Key, State] = {}
-        self._looked_at: dict[Key, float] = {}
-        self._read: set[Key] = set()
-        """The policies whose status was read in this term as leader, and not found to be another one since."""
+        self._records: defaultdict[Key, _Record] = defaultdict(_Record)
         self._backoff = self._writer.backoff
         self._looks, self._writes = WorkQueue[Key](), WorkQueue[Key]()
         self._has_tolerance: bool | None = None
@@ -84,15 +95,12 @@ class Companion:
         now, policies = self._session.now(), self._snapshots.current.policies
         for key in keys:
             if (view := policies.get(key)) is not None:
-                state = self._states.get(key, State())
-                history = replica_history.observe_count(state.of(ReplicaHistory), view, now)
-                self._states[key] = state.having(history)
+                record = self._records[key]
+                history = replica_history.observe_count(record.state.of(ReplicaHistory), view, now)
+                record.state = record.state.having(history)
                 self._looks.add([key])
                 continue
-            # A later policy of its name is another one.
-            self._states.pop(key, None)
-            self._looked_at.pop(key, None)
-            self._read.discard(key)
+            self._records.pop(key, None)
             self._backoff.forget(key)
             self._looks.discard(key)
             self._writes.discard(key)
@@ -111,13 +119,12 @@ class Companion:
         self._metrics.companion_leader.set(1)
         self._leads_since = self._session.now()
         try:
-            self._read.clear()
-            self._looked_at.clear()
             # What this process has observed, and learnt of others' writes, stands beside the status, which is read.
-            for key, observed in self._states.items():
+            for key, record in self._records.items():
+                observed = record.state
                 history = replica_history.unattributed(observed.of(ReplicaHistory))
                 kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
-                self._states[key] = State(refused=observed.refused).having(history, *kept)
+                self._records[key] = _Record(State(refused=observed.refused).having(history, *kept))
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(WORKERS):
                     tasks.create_task(self._work("look", self._looks, urgent=True))
@@ -139,7 +146,7 @@ class Companion:
                 version_at = asyncio.get_running_loop().time() if self._has_tolerance is not None else version_at
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
-            due = [key for key in self._snapshots.current.policies if self._looked_at.get(key, before) <= before]
+            due = [key for key in self._snapshots.current.policies if self._records[key].looked_at <= before]
             self._looks.add(due, resync=True)
             await asyncio.sleep(interval / 10)
 
@@ -152,16 +159,17 @@ class Companion:
             key = await queue.get()
             try:
                 if key in self._snapshots.current.policies and self._backoff.is_ready(key, lane, self._session.now()):
-                    context = await self._context(key)
+                    record = self._records[key]
+                    context = await self._context(key, record)
                     if context is not None and urgent:
-                        self._looked_at[key] = asyncio.get_running_loop().time()
-                        state = self._states[key] = plan.observe(context)
+                        record.looked_at = asyncio.get_running_loop().time()
+                        state = record.state = plan.observe(context)
                         context = replace(context, state=state)
                         self._notifier.add(key, context.view.policy.notify, state.of(Told).notices)
                         self._writes.add([key])
                     for action in tuple(plan.actions(context, urgent=urgent)) if context is not None else ():
                         if self._writer.may(action):
-                            await self._carry_out(key, action, at_once=urgent)
+                            await self._carry_out(record, action, at_once=urgent)
                     self._backoff.reset(key, lane)
             except KubeError as error:
                 if self._backoff.failed(key, lane, str(error), self._session.now()):
@@ -174,7 +182,7 @@ class Companion:
                 queue.done(key)
             await asyncio.sleep(0)
 
-    async def _carry_out(self, key: Key, action: Action, *, at_once: bool) -> None:
+    async def _carry_out(self, record: _Record, action: Action, *, at_once: bool) -> None:
         if not at_once:  # it waits until another write keeps within `writesPerSecond`
             now = asyncio.get_running_loop().time()
             begin = max(now, self._next_turn)
@@ -184,20 +192,19 @@ class Companion:
         if result is ActionResult.NOT_LEADING:
             return
         self._drops_tolerance |= result is ActionResult.DROPPED
-        self._states[key] = plan.after(self._states.get(key, State()), action, result, self._session.now())
+        record.state = plan.after(record.state, action, result, self._session.now())
         if action.kind == "WriteStatus" and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
-            self._read.discard(key)
+            record.is_read = False
 
-    async def _context(self, key: Key) -> Context | None:
+    async def _context(self, key: Key, record: _Record) -> Context | None:
         """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out.
 
         Its status is read before the first look: without it every condition would begin again.
         """
-        if key not in self._read:
+        if not record.is_read:
             written = await read_status(self._session, key)
-            if key not in self._read:  # the other queue's worker may have read it meanwhile
-                self._states[key] = self._states.get(key, State()).having(written)
-                self._read.add(key)
+            if not record.is_read:  # the other queue's worker may have read it meanwhile
+                record.state, record.is_read = record.state.having(written), True
         view = self._snapshots.current.policies.get(key)
         if view is None or view.pending or not self._snapshots.current.synced:
             return None
@@ -207,8 +214,8 @@ class Companion:
         now, decision = self._session.now(), None
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
             decision = decide(view.assessment, view.scale, view.bounds, now)
-        state, manager = self._states.get(key, State()), ""
-        if view.target is not None and view.scale is not None and is_new(state.of(ReplicaHistory), view.scale.replicas):
+        history, manager = record.state.of(ReplicaHistory), ""
+        if view.target is not None and view.scale is not None and is_new(history, view.scale.replicas):
             manager = await read_manager(self._session, view.scale_path, view.target)
         context = Context(
             key=key,
@@ -217,7 +224,7 @@ class Companion:
             decision=decision,
             hpa=self._hpa(key) if silence is None else None,
             settings=self.settings,
-            state=self._states.get(key, State()),  # it may have changed during the read
+            state=record.state,  # it may have changed during the read
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),
             has_tolerance=self._tolerance_seen() or (self._has_tolerance and not self._drops_tolerance),
