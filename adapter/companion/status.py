@@ -17,17 +17,22 @@ from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
 
 REFRESH_SECONDS = 120.0
-"""How often figures, sentences and the memory are written, which change with every sample."""
+"""An unchanged status is written again after this time, for its times and its memory."""
 LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
+REST_INTERVALS = 6
+"""A policy at rest is written at most once in so many status intervals: with the default, once a minute."""
+_FIGURES = {"assessedAt", "decision", "metric", "metrics", "lowerBound", "upperBound"}
+_FIGURES |= {"effective", "raw", "high", "low"}
+"""Fields that change with every sample: a change of them alone is written with the next refresh."""
 _NEWS = ("observedGeneration", "current", "pods")
 """Fields of which a change is written within a status interval, as that of a condition's status. A count that is
 desired and not set may change with every sample; once it is set, `current` changes too."""
 
 
 def plan(context: Context) -> Iterator[Write]:
-    """Writes the status: a change of a count or condition at once, and all else every two minutes.
+    """Writes the status: a change of a count or condition at once, another one within a minute, else in two minutes.
 
     Whoever applies a policy waits for whether it is accepted: that is said at once.
     """
@@ -41,7 +46,12 @@ def plan(context: Context) -> Iterator[Write]:
     if not policy.uid or (age < shortest and is_same):
         return
     status = status_of(context)
-    if age >= REFRESH_SECONDS or _news(status) != _news(written.status):
+    is_due = (
+        age >= REFRESH_SECONDS
+        or _news(status) != _news(written.status)
+        or (age >= REST_INTERVALS * shortest and _lasting(status) != _lasting(written.status))
+    )
+    if is_due:
         # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own.
         # And only over the known status: a former leader that was frozen must not undo its successor's.
         tests = {"/metadata/uid": policy.uid}
@@ -51,8 +61,10 @@ def plan(context: Context) -> Iterator[Write]:
             *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
             {"op": "add", "path": "/status", "value": status},
         ]
-        path = f"{WATERMARK_POLICIES.path(*context.key)}/status"
-        after = once_done(WrittenStatus(status=status, at=context.now))
+        path, after = (
+            f"{WATERMARK_POLICIES.path(*context.key)}/status",
+            once_done(WrittenStatus(status=status, at=context.now)),
+        )
         yield Write(key=context.key, kind="WriteStatus", path=path, body=body, content_type=JSON_PATCH, after=after)
 
 
@@ -64,6 +76,13 @@ def _news(status: Mapping[str, Any]) -> list[Any]:
     ]
     # Without an assessment no sample is part of the sentence: another sentence is another problem.
     return [conditions, "metrics" not in status and status.get("decision"), *(status.get(name) for name in _NEWS)]
+
+
+def _lasting(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status without its figures and times. Who owns a field of the HPA is only in a message."""
+    reasons = [(one["type"], one["reason"]) for one in status.get("conditions", ())]
+    owners = [one["message"] for one in status.get("conditions", ()) if one["type"] == ConditionType.HPA_CONFORMANT]
+    return {name: value for name, value in status.items() if name not in _FIGURES} | {"conditions": [*reasons, *owners]}
 
 
 def status_of(context: Context) -> dict[str, Any]:
