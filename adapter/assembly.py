@@ -58,40 +58,29 @@ async def run(
     raise_file_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until every policy is assessed: what is created by then stays
-    stop = asyncio.Event()
+    main, metrics = asyncio.current_task(), Metrics()
+    assert main is not None
     for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, stop.set)
-    metrics = Metrics()
-    async with await Session.open(kubeconfig, metrics=metrics) as session:
-        process = new_process(settings, session, metrics)
-        heartbeat = Heartbeat()
-        health = Health({"ping": lambda: None, "event-loop": heartbeat.check}, process.ready, process.warnings)
-        async with telemetry.listen(metrics, health, settings.telemetry.address, settings.telemetry.port) as port:
-            _log.info("telemetry_server_started", port=port)
-            running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics, heartbeat))
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not running.done():
-                running.cancel()
-            try:
-                await running
-            except asyncio.CancelledError:
-                _log.info("process_stopped")
-            return 0
-
-
-async def _run_tasks(
-    process: Process, settings: Settings, settings_path: str | None, metrics: Metrics, heartbeat: Heartbeat
-) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(heartbeat.run(), name="heartbeat")
-        for name, task in process.tasks.items():
-            tasks.create_task(task(), name=name)
-        tasks.create_task(_collect_garbage(process.engine), name="garbage")
-        if settings_path is not None:
-            following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)
-            tasks.create_task(following, name="settings")
+        asyncio.get_running_loop().add_signal_handler(name, main.cancel)
+    try:
+        async with await Session.open(kubeconfig, metrics=metrics) as session:
+            process = new_process(settings, session, metrics)
+            heartbeat = Heartbeat()
+            health = Health({"ping": lambda: None, "event-loop": heartbeat.check}, process.ready, process.warnings)
+            async with (
+                telemetry.listen(metrics, health, settings.telemetry.address, settings.telemetry.port) as port,
+                asyncio.TaskGroup() as tasks,
+            ):
+                _log.info("telemetry_server_started", port=port)
+                for title, task in {"heartbeat": heartbeat.run, **process.tasks}.items():
+                    tasks.create_task(task(), name=title)
+                tasks.create_task(_collect_garbage(process.engine), name="garbage")
+                if settings_path is not None:
+                    following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)
+                    tasks.create_task(following, name="settings")
+    except asyncio.CancelledError:
+        _log.info("process_stopped")
+    return 0
 
 
 async def _collect_garbage(engine: Engine) -> None:

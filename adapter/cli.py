@@ -19,10 +19,6 @@ from adapter.runtime.faults import FaultyDocument, closest
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
 
 
-INTERRUPTED = 130
-"""As a shell reports a command that Ctrl-C ended."""
-
-
 def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -> int:
     """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
     parser = argument_parser(prog)
@@ -46,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -
         status: int = parsed.run(parsed)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 130  # as a shell reports a command that Ctrl-C ended
     except FaultyDocument as error:
         output.print_faults(error)
         return INVALID

@@ -164,19 +164,15 @@ class Snapshot:
         return tuple(sorted({key.resource for key in self.by_target}))
 
 
-SnapshotListener = Callable[[Iterable[Key]], None]
-"""Receives the policies whose views changed with the new snapshot; none if something else changed."""
-
-
 class SnapshotStore:
     """Holds the current snapshot. Readers take it once per request."""
 
     def __init__(self) -> None:
         self.current = Snapshot()
-        self._listeners: list[SnapshotListener] = []
+        self._listeners: list[Callable[[Iterable[Key]], None]] = []
 
-    def subscribe(self, listener: SnapshotListener) -> None:
-        """Call the listener after each swap."""
+    def subscribe(self, listener: Callable[[Iterable[Key]], None]) -> None:
+        """Call the listener after each swap with the policies whose views changed; none if something else changed."""
         self._listeners.append(listener)
 
     def swap(self, snapshot: Snapshot, changed: Iterable[Key] = ()) -> None:

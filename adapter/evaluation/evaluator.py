@@ -48,15 +48,9 @@ class Inputs(NamedTuple):
 
 
 class Evaluator:
-    """Turns a policy into its view, and keeps the memory of each policy. `now` is the time in epoch seconds.
+    """Turns a policy into its view, and keeps the memory of each policy. `now` is the time in epoch seconds."""
 
-    Policies with more than `few_pods` candidates are assessed in a thread.
-    """
-
-    def __init__(
-        self, index: ObjectIndex, inputs: Inputs, now: Callable[[], float], *, few_pods: int = FEW_PODS
-    ) -> None:
-        self._few_pods = few_pods
+    def __init__(self, index: ObjectIndex, inputs: Inputs, now: Callable[[], float]) -> None:
         self._index = index
         self._inputs = inputs
         self._now = now
@@ -146,7 +140,7 @@ class Evaluator:
             now=self._now(),
         )
         assessing = partial(self._assess, decoded, view, inputs)
-        return assessing() if len(inputs.pods) <= self._few_pods else assessing
+        return assessing() if len(inputs.pods) <= FEW_PODS else assessing
 
     def _assess(self, decoded: DecodedPolicy, view: PolicyView, inputs: AssessmentInputs) -> PolicyView:
         """The view with its assessment. Of the pods of the inputs, only those count that the target has."""

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.evaluator import FEW_PODS, Evaluator
+from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget
@@ -35,7 +35,7 @@ ASKS = (
 class Stand:
     """A service of five pods at 1500m, and its evaluator."""
 
-    def __init__(self, few_pods: int = FEW_PODS, inputs: type[FakeInputs] = FakeInputs) -> None:
+    def __init__(self, inputs: type[FakeInputs] = FakeInputs) -> None:
         self.world = ObjectIndex(lambda _: None, lambda: None)
         self.inputs = inputs(found=deployment(5), samples=loads(5, "1500m"))
         self.world.policy_changed(None, entry())
@@ -43,7 +43,7 @@ class Stand:
         for one in web_pods(5):
             self.world.pod_changed(None, one)
         self.now = NOW
-        self.evaluator = Evaluator(self.world, self.inputs.rooms(), lambda: self.now, few_pods=few_pods)
+        self.evaluator = Evaluator(self.world, self.inputs.rooms(), lambda: self.now)
 
     def view(self, key: Key = KEY) -> PolicyView:
         view = self.evaluator.begin(key)
@@ -218,8 +218,11 @@ def test_the_memory_of_an_assessment_is_used_by_the_next_of_the_same_policy(
 
 
 @pytest.mark.parametrize("few_pods", [4, 5])
-def test_the_thread_assesses_only_policies_with_more_than_few_pods(few_pods: int) -> None:
-    evaluation = Stand(few_pods).evaluator.begin(KEY)
+def test_the_thread_assesses_only_policies_with_more_than_few_pods(
+    stand: Stand, few_pods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapter.evaluation.evaluator.FEW_PODS", few_pods)
+    evaluation = stand.evaluator.begin(KEY)
     assert callable(evaluation) == (few_pods < 5)
     view = evaluation() if callable(evaluation) else evaluation
     assert view is not None
