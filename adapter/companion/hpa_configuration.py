@@ -7,7 +7,7 @@ from typing import Any
 from adapter.companion.state import Context, PolicyCondition, Write, once_done
 from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
-from adapter.load.spec import HpaConfiguration, Mode, Policy
+from adapter.load.spec import Mode, Policy
 from adapter.policy.behavior import DISABLED, BehaviorField, behavior_of, permits, required_behavior
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
@@ -98,7 +98,7 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
 
 def _asks_for_it(policy: Policy) -> bool:
     """Whether the policy asks for its HPA to be set; in mode Observe nothing is changed."""
-    return policy.hpa_configuration is HpaConfiguration.MANAGE and policy.mode is not Mode.OBSERVE
+    return policy.hpa_configuration == "Manage" and policy.mode is not Mode.OBSERVE
 
 
 def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:

@@ -21,13 +21,6 @@ HELD = "Held"
 """The mode of an active policy while an annotation holds the count."""
 
 
-class HpaConfiguration(StrEnum):
-    """Whether the companion only reports unwise fields of a policy's HPA, or also sets those that it may."""
-
-    REPORT = "Report"
-    MANAGE = "Manage"
-
-
 class Strategy(StrEnum):
     """The algorithm that turns usage into a count."""
 
@@ -72,8 +65,8 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delay:
-    """Seconds that usage must be above the high (`up`) or below the low (`down`) watermark before a metric acts."""
+class Seconds:
+    """A time on the way up, and one on the way down: of a delay before a change, or of a cooldown after one."""
 
     up: float = 0.0
     down: float = 0.0
@@ -92,7 +85,7 @@ class Metric:
 
     Exactly one of `resource` and `query` is set. Strategy Watermark needs at least one watermark; Ratio and Step need
     the `target` instead. `floor`: a service total that only keeps the count from falling below what it needs; its high
-    watermark or target is the load of one pod.
+    watermark or target is the load of one pod. `delay`: how long usage must be beyond a watermark before it acts.
     """
 
     name: str
@@ -102,7 +95,7 @@ class Metric:
     low: Fraction | None = None
     target: Fraction | None = None
     floor: bool = False
-    delay: Delay = Delay()
+    delay: Seconds = Seconds()
 
     @property
     def watermarks(self) -> Limits:
@@ -178,14 +171,6 @@ class Velocity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cooldown:
-    """How long after any scaling the count must not rise (`up`) or fall (`down`), in seconds."""
-
-    up: float = 0.0
-    down: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """The parameters of strategy Step: it acts where one pod, or the average, is `tolerance` beyond the target.
 
@@ -227,8 +212,8 @@ class Policy:
 
     `hold_until`: the count is kept until then (seconds), as in mode Paused. `saturation_factor`: how many times the
     load of throttled pods may be what they show; 1: as much. `converge_towards`: the watermark that the count drifts to
-    inside the band. `fast_scale_up`: whether the companion raises the count
-    before the HPA's next sync. `notify` names routes of notifications.
+    inside the band. `hpa_configuration`: whether the companion only reports unwise fields of the HPA, or also sets
+    those that it may. `fast_scale_up`: whether it raises the count before the HPA's next sync. `notify` names routes.
     """
 
     namespace: str
@@ -238,7 +223,7 @@ class Policy:
     hpa: str
     mode: Mode = Mode.ACTIVE
     hold_until: float | None = None
-    hpa_configuration: HpaConfiguration = HpaConfiguration.REPORT
+    hpa_configuration: Literal["Report", "Manage"] = "Report"
     strategy: Strategy = Strategy.WATERMARK
     algorithm: Algorithm = Algorithm.AVERAGE
     tolerance: Fraction = Fraction(1, 100)
@@ -246,7 +231,7 @@ class Policy:
     registry: Registry | None = None
     pulled_out: PulledOut = field(default_factory=PulledOut)
     velocity: Velocity = Velocity()
-    cooldown: Cooldown = Cooldown()
+    cooldown: Seconds = Seconds()
     schedules: tuple[Schedule, ...] = ()
     fallback: Fallback | None = None
     min_serving_percent: int = 50

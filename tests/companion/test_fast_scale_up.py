@@ -12,7 +12,7 @@ from adapter.companion.replica_history import ReplicaHistory
 from adapter.companion.state import ActionResult, Context, LastRaise, RaiseScale, State
 from adapter.hpa.behavior import ScaleEvent
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
+from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Seconds
 from adapter.policy.hpa import (
     CrossVersionReference,
     Hpa,
@@ -131,7 +131,7 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
     [
         pytest.param({"load": "800m"}, None, id="a count is never kept"),
         pytest.param(
-            {"rule": replace(FAST, metrics=(cpu("1200m", "400m", delay=Delay(up=60)),))}, None,
+            {"rule": replace(FAST, metrics=(cpu("1200m", "400m", delay=Seconds(up=60)),))}, None,
             id="a metric waits for its delay",
         ),
         pytest.param({"hpa": None}, None, id="there is no HPA"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from adapter.companion import plan
 from adapter.companion.changes import Told
 from adapter.companion.state import Context
-from adapter.load.spec import HpaConfiguration, PulledOut
+from adapter.load.spec import PulledOut
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Problem
@@ -23,9 +23,7 @@ def kinds(*, silent: bool = False, **switched: bool) -> set[str]:
     """The kinds of actions for a policy of which everything is due that is switched on."""
     features = dict.fromkeys(CompanionFeatures.model_fields, True) | switched
     settings = CompanionSettings(features=CompanionFeatures(**features))
-    rule = replace(
-        RULE, fast_scale_up=True, hpa_configuration=HpaConfiguration.MANAGE, pulled_out=PulledOut(delete_first=True)
-    )
+    rule = replace(RULE, fast_scale_up=True, hpa_configuration="Manage", pulled_out=PulledOut(delete_first=True))
     pods = [*(pod(f"web-{n}") for n in range(4)), out("out-0")]
 
     def at(seconds: float) -> Context:

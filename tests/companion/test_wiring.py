@@ -9,7 +9,7 @@ import pytest
 
 from adapter.companion import hpa_configuration, plan
 from adapter.companion.state import ActionResult, Context, PolicyCondition, State
-from adapter.load.spec import Bounds, HpaConfiguration, HpaTolerance, Mode, Policy, Velocity
+from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
     CrossVersionReference,
@@ -27,8 +27,8 @@ from tests.companion.test_fast_scale_up import DESIRED
 from tests.load.kit import NOW, cpu, policy
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
-MANAGED = policy(cpu("1200m", "400m"), hpa_configuration=HpaConfiguration.MANAGE, uid="rule")
-REPORTED = replace(MANAGED, hpa_configuration=HpaConfiguration.REPORT)
+MANAGED = policy(cpu("1200m", "400m"), hpa_configuration="Manage", uid="rule")
+REPORTED = replace(MANAGED, hpa_configuration="Report")
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_configuration=True))
 PLAIN = Hpa(
     namespace="shop",

@@ -11,7 +11,7 @@ from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Algorithm, Bounds, Cooldown, Fallback, Mode, Policy, Query, Schedule, Velocity
+from adapter.load.spec import Algorithm, Bounds, Fallback, Mode, Policy, Query, Schedule, Seconds, Velocity
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -113,7 +113,7 @@ BLIND = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
         ),
         ("2400m", {"velocity": Velocity(up=20)}, {}, "the policy's velocity allows 20 % of 4 at a time"),
         (
-            "2400m", {"cooldown": Cooldown(up=60, down=300)}, {"memory": Memory(last_replicas=4, changed_at=NOW - 10)},
+            "2400m", {"cooldown": Seconds(up=60, down=300)}, {"memory": Memory(last_replicas=4, changed_at=NOW - 10)},
             "the policy's cooldown is 60 s up and 300 s down, and the count last changed 10 s ago",
         ),
         ("800m", {"schedules": (lunch(20, 30),)}, {}, "schedule lunch keeps at least 20"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from adapter.load.assessment import HeldBy, Limited
 from adapter.load.decide import decide, limit_rate
 from adapter.load.schedule import ScheduleLimits
-from adapter.load.spec import Cooldown, Schedule, Velocity
+from adapter.load.spec import Schedule, Seconds, Velocity
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 
 BAND = policy(cpu("1200m", "400m"))
@@ -36,7 +36,7 @@ class TestDecisions:
             assert (decision.desired, decision.held_by) == expected
 
     def test_a_scaling_since_the_assessment_counts_for_the_cooldown(self) -> None:
-        rule = replace(BAND, cooldown=Cooldown(down=60))
+        rule = replace(BAND, cooldown=Seconds(down=60))
         made, loads = same(5, "200m")
         assessment, before = assess_and_decide(rule, made, usage(loads))
         assert before.desired == 2

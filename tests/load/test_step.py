@@ -12,7 +12,7 @@ from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Departed, Memory
 from adapter.load.pods import Pod
-from adapter.load.spec import Capacity, Cooldown, Metric, Policy, ResourceMetric, Step, Strategy
+from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric, Seconds, Step, Strategy
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, pod, policy, scale
 from tests.load.kit import usage as samples_of
 
@@ -96,7 +96,7 @@ def test_every_step_says_why(loads: list[int | None], memory: Memory | None, wor
 def test_one_assessment_takes_one_step_however_often_it_is_asked() -> None:
     """The steps are relative to the count, so each one needs samples that began after the last change of it."""
     low = samples_of({f"web-{i}": "10m" for i in range(10)})
-    assessment, decision = assess_and_decide(rule(cooldown=Cooldown()), pods(10), low)
+    assessment, decision = assess_and_decide(rule(cooldown=Seconds()), pods(10), low)
     assert decision.desired == 8
     later = decide(assessment, scale(8), BOUNDS, NOW + 15)
     assert (later.desired, later.held_by) == (8, HeldBy.DEPARTED)

@@ -9,7 +9,6 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import (
     Algorithm,
     Capacity,
-    HpaConfiguration,
     Metric,
     Mode,
     Query,
@@ -114,7 +113,7 @@ def specs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     plain = all(metric.relative_to is None for metric in expected["metrics"])
     maybe("hpa", "hpa", names)
     maybe("mode", "mode", st.sampled_from(Mode), str)
-    maybe("hpaConfiguration", "hpa_configuration", st.sampled_from(HpaConfiguration), str)
+    maybe("hpaConfiguration", "hpa_configuration", st.sampled_from(["Report", "Manage"]), str)
     maybe("algorithm", "algorithm", st.sampled_from(Algorithm) if plain else st.just(Algorithm.AVERAGE), str)
     maybe("tolerance", "tolerance", st.integers(0, 99).map(lambda p: Fraction(p, 100)), lambda r: f"{r * 100}%")
     maybe("minServingPercent", "min_serving_percent", st.integers(0, 100))

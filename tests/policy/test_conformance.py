@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapter.load.quantity import NANO
-from adapter.load.spec import Algorithm, Bounds, Cooldown, HpaTolerance, Mode, Strategy
+from adapter.load.spec import Algorithm, Bounds, HpaTolerance, Mode, Seconds, Strategy
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import (
     CrossVersionReference,
@@ -77,7 +77,7 @@ def external(labels: dict[str, str]) -> HpaMetric:
 STOCK = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
 OTHER = replace(DESIRED, described=POLICY._replace(name="shop"))
 PERCENT = ScalingPolicy("Percent", 100, 15)
-STEPS = by(strategy=Strategy.STEP, cooldown=Cooldown(down=300))
+STEPS = by(strategy=Strategy.STEP, cooldown=Seconds(down=300))
 FROM_ZERO = on(bounds=Bounds(minimum=0, maximum=9))
 CASES: dict[str, tuple[Wiring, str, str]] = {
     "an average value that is not 1": (
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
     "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
     "other policies of the target": (beside(policies="old"), "PolicyConflict", "(old)"),
     "no stabilization": (on(scale_down=exact(stabilization=0)), "NoStabilization", "every dip"),
-    "two waits down": (by(cooldown=Cooldown(down=60)), "WaitsTwice", "cooldown (60 s)"),
+    "two waits down": (by(cooldown=Seconds(down=60)), "WaitsTwice", "cooldown (60 s)"),
     "a total": (by(algorithm=Algorithm.ABSOLUTE), "Total", "whole service"),
     "a policy that observes": (by(mode=Mode.OBSERVE), "Resting", "mode Observe"),
     "a policy that is paused": (by(mode=Mode.PAUSED), "Resting", "mode Paused"),
@@ -140,7 +140,7 @@ UNSAID: dict[str, Wiring] = {
     "a pods policy leads away from zero": on(
         FROM_ZERO, scale_up=exact(policies=(PERCENT, ScalingPolicy("Pods", 4, 15)))
     ),
-    "a cooldown alone": by(cooldown=Cooldown(up=60)),
+    "a cooldown alone": by(cooldown=Seconds(up=60)),
     "a target": by(strategy=Strategy.RATIO, metrics=(cpu(None, target=Fraction(NANO)),)),
     "watermarks just far enough": by(metrics=(cpu("1200m", "800m"),)),
     "an observing policy that nobody asks": on(by(mode=Mode.OBSERVE), metrics=(OTHER,)),

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from adapter.load.quantity import NANO
 from adapter.load.spec import (
     Algorithm,
-    Cooldown,
-    Delay,
     Limits,
     Mode,
     Policy,
     PulledOut,
+    Seconds,
     Strategy,
     Velocity,
 )
@@ -31,7 +30,7 @@ from tests.policy.wrong import CPU, EVERYTHING, LUNCH, MEMORY, NACOS, PLAN, RPS,
 def test_absent_fields_have_the_defaults_of_the_specification() -> None:
     read = parse_policy(policy("checkout", "shop"))
     (metric,) = read.metrics
-    assert (metric.delay, metric.floor) == (Delay(), False)
+    assert (metric.delay, metric.floor) == (Seconds(), False)
     assert read == Policy(
         namespace="shop",
         name="checkout",
@@ -44,7 +43,7 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         registry=None,
         pulled_out=PulledOut(replace=True, replace_after=60, min_age=600),
         velocity=Velocity(),
-        cooldown=Cooldown(),
+        cooldown=Seconds(),
         schedules=(),
         fallback=None,
         min_serving_percent=50,
