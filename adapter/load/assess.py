@@ -74,6 +74,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         at=now,
         pods=pods,
         counts=groups.counts,
+        young=len(groups.young),
         metrics=metrics,
         windows=schedule_windows(policy.schedules, now),
         conditions=condition_sentences(inputs, groups, metrics, zero_since),

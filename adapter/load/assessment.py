@@ -171,8 +171,8 @@ class MetricAssessment(NamedTuple):
 class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
-    `target` names the scale target for sentences. `windows` are the current and the next window of each schedule.
-    `conditions` are for the user: `findings.Finding` → a sentence. `memory` belongs into the next assessment's inputs.
+    `target` names the scale target for sentences. `young` pods may serve soon. `windows` are the current and the next
+    window of each schedule. `conditions`: a sentence by `explanation.Finding`. `memory` is for the next assessment.
     """
 
     policy: Policy
@@ -180,6 +180,7 @@ class Assessment:
     at: float
     pods: Sequence[PodAssessment] = ()
     counts: Mapping[PodState, int] = field(default_factory=dict)
+    young: int = 0
     metrics: tuple[MetricAssessment, ...] = ()
     windows: tuple[Window, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from adapter.load.quantity import NANO, milli_text, nano_text, percent_text
 from adapter.load.samples import time_text
 from adapter.load.schedule import limits_at
 from adapter.load.spec import Algorithm, Bounds, Metric, Mode, Policy, Strategy
-from adapter.load.states import ABSENCE_TRUSTED_SECONDS, PodGroups, is_young, service_registry
+from adapter.load.states import ABSENCE_TRUSTED_SECONDS, PodGroups, service_registry
 
 _NAMED_AT_MOST = 20
 _PLAIN = GONE | {PodState.SERVING}
@@ -165,10 +165,8 @@ def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
     """What kept a metric from moving the count further, as a clause; empty where nothing did."""
     metric, step, why = outcome.metric, assessment.policy.step, _WHY_HELD.get(outcome.held_by, "")
     if outcome.held_by is HeldBy.MISSING:
-        memory = assessment.memory
-        young = sum(is_young(each, memory.pod(each.pod.uid), assessment.at) for each in assessment.pods)
         gaps = [f"{_many(metric.missing, 'pod')} without a fresh sample"] * bool(metric.missing)
-        gaps += [f"{_many(young, 'pod')} that may serve soon"] * bool(young)
+        gaps += [f"{_many(assessment.young, 'pod')} that may serve soon"] * bool(assessment.young)
         gaps += [f"{_many(metric.lost, 'scrape target')} fewer than in the last hour"] * bool(metric.lost)
         gaps += ["windows that lack samples"] * (metric.is_partial and not metric.lost)
         why = f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"

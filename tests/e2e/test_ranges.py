@@ -21,12 +21,15 @@ PODS = 10
 SERVICE = "shop.web"
 SOON = {"registrationGraceSeconds": 2, "absenceConfirmationSeconds": 2}
 """A registry's word counts after seconds, not after minutes."""
-FREELY = {"tolerance": "0", "stabilizationWindowSeconds": 0}
 SLOWLY = {
-    "scaleUp": FREELY,
-    "scaleDown": FREELY | {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}]},
+    way: {
+        "tolerance": "0",
+        "stabilizationWindowSeconds": 0,
+        "policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}],
+    }
+    for way in ("scaleUp", "scaleDown")
 }
-"""The behavior of an HPA that takes two pods away in three seconds, so that a test can interrupt it."""
+"""The behavior of an HPA that changes the count by two pods in three seconds, so that a test can interrupt it."""
 TRUSTED_SECONDS = 3
 _SHORTENED = f"from adapter.load import states; states.ABSENCE_TRUSTED_SECONDS = {TRUSTED_SECONDS}.0"
 FORGETFUL = ("-c", f"{_SHORTENED}; from adapter.cli import main; raise SystemExit(main())", "serve")
@@ -132,18 +135,21 @@ def test_a_wiped_registry_with_half_of_the_pods_back_keeps_all_ten(
         service.workloads.hold_replicas("web", 7, syncs=2)
 
 
-def test_a_restart_of_the_adapter_in_a_fall_ends_at_the_same_count(adapter: AdapterProcess, service: Service) -> None:
+def test_a_restart_of_the_adapter_in_a_fall_or_a_rise_ends_at_the_same_count(
+    adapter: AdapterProcess, service: Service
+) -> None:
     service.begin(0.8 * PODS, behavior=SLOWLY)
-    with Course(service.workloads) as course:
-        service.demand = 1.6
-        until(lambda: len(course.counts("web")) > 1, 30, lambda: "the count does not move", 0.1)
-        adapter.kill()
-        adapter.restart()
-        service.workloads.wait_replicas("web", 4)  # 1.6 / 0.4
-        service.workloads.hold_replicas("web", 4)
-        counts = course.counts("web")
-    assert counts == sorted(counts, reverse=True)
-    assert len(counts) > 2
+    for demand, end in ((1.6, 4), (10.9, 10)):  # 1.6 / 0.4, and 10.9 / 1.2
+        with Course(service.workloads) as course:
+            service.demand = demand
+            until(lambda: len(course.counts("web")) > 1, 30, lambda: "the count does not move", 0.1)
+            adapter.kill()
+            adapter.restart()
+            service.workloads.wait_replicas("web", end)
+            service.workloads.hold_replicas("web", end)
+            counts = course.counts("web")
+        assert counts == sorted(counts, reverse=end == 4)
+        assert len(counts) > 2
 
 
 def test_a_registry_that_is_down_for_ten_minutes_delays_neither_a_rise_nor_a_fall(
