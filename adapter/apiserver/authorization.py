@@ -37,13 +37,13 @@ class Authorizer:
         self._api = api
         self._deadline = deadline
         self._outcomes = metrics.authorization_reviews
-        self._results: TLRUCache[bytes, str | None] = TLRUCache(
+        results: TLRUCache[bytes, str | None] = TLRUCache(
             _MAX_REVIEWS,
             lambda _, denial, now: now + (ALLOW_SECONDS if denial is None else DENY_SECONDS),
             timer=monotonic,
         )
+        self._denials = SingleFlight(results)
         """By the digest of the review the reason of a denial, None for an allow. Long identities take no memory."""
-        self._flights: SingleFlight[bytes, str | None] = SingleFlight()
         self._missing_right: str | None = None
 
     def warning(self) -> str | None:
@@ -56,19 +56,16 @@ class Authorizer:
             return
         review = _review(identity, attributes)
         key = hashlib.sha256(review).digest()
-        try:
-            denial = self._results[key]
-        except KeyError:
-            denial = await self._flights.join(key, lambda: self._ask(key, review, identity.user, attributes))
+        denial = await self._denials.join(key, lambda: self._ask(review, identity.user, attributes))
         if denial is not None:
             raise forbidden(identity, attributes, denial)
 
     async def close(self) -> None:
         """Cancel the reviews in flight."""
-        await self._flights.close()
+        await self._denials.close()
 
-    async def _ask(self, key: bytes, review: bytes, user: str, attributes: Attributes) -> str | None:
-        """Review and cache. A failure, and an answer to another question, allow nothing."""
+    async def _ask(self, review: bytes, user: str, attributes: Attributes) -> str | None:
+        """The review's denial, None for an allow. A failure, and an answer to another question, allow nothing."""
         answer, fault = AnyObject(), "the API server answered another review"
         try:
             path = SUBJECT_ACCESS_REVIEWS.collection()
@@ -89,8 +86,7 @@ class Authorizer:
         status = answer.status or {}
         allowed = status.get("allowed") is True and not status.get("denied")
         self._outcomes.labels("allowed" if allowed else "denied").inc()
-        denial = self._results[key] = None if allowed else str(status.get("reason") or "")
-        return denial
+        return None if allowed else str(status.get("reason") or "")
 
 
 def _asked(attributes: Attributes) -> dict[str, str]:

@@ -53,8 +53,8 @@ class RestMapper:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._flights: SingleFlight[str, bytes | None] = SingleFlight()
-        self._documents: TTLCache[str, bytes | None] = TTLCache(_MOST_DOCUMENTS, LISTING_SECONDS, session.monotonic)
+        documents: TTLCache[str, bytes | None] = TTLCache(_MOST_DOCUMENTS, LISTING_SECONDS, session.monotonic)
+        self._documents = SingleFlight(documents)
 
     async def scalable(self, api_version: str, kind: str) -> RestMapping:
         """As `find`; raises UnknownKind too where the kind has no scale subresource."""
@@ -104,18 +104,14 @@ class RestMapper:
 
     async def _document(self, path: str) -> bytes | None:
         """A discovery document, None where it is not there; kept for LISTING_SECONDS."""
-        try:
-            return self._documents[path]
-        except KeyError:
-            return await self._flights.join(path, lambda: self._fetch(path))
 
-    async def _fetch(self, path: str) -> bytes | None:
-        try:
-            body: bytes | None = await self._session.get(path)
-        except NotFound:
-            body = None
-        self._documents[path] = body
-        return body
+        async def fetch() -> bytes | None:
+            try:
+                return await self._session.get(path)
+            except NotFound:
+                return None
+
+        return await self._documents.join(path, fetch)
 
     async def _custom_paths(self, plural: str, api_version: str) -> tuple[ScalePaths | None, str]:
         """Where a custom resource keeps its scale by its definition, and why that is unknown."""

@@ -1,8 +1,9 @@
 """Coroutines on one event loop: waiting for an event, single flight, long work in slices."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any, Generic, TypeVar
 
 SLICE_SECONDS = 0.002
@@ -25,20 +26,28 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 class SingleFlight(Generic[K, T]):
-    """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight."""
+    """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight.
 
-    def __init__(self) -> None:
+    `cache` keeps results, and no errors; while it has a key's, nothing flies.
+    """
+
+    def __init__(self, cache: MutableMapping[K, T] | None = None) -> None:
+        self._cache = cache
         self._flights: dict[K, asyncio.Task[T]] = {}
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
+        if self._cache is not None:
+            with contextlib.suppress(KeyError):
+                return self._cache[key]
         task = self._flights.get(key)
         if task is None:
 
             def land(done: asyncio.Task[T]) -> None:
                 self._flights.pop(key, None)
-                if not done.cancelled():
-                    done.exception()  # marked as retrieved: its waiters may all have been cancelled
+                # Its exception is marked as retrieved: its waiters may all have been cancelled.
+                if not done.cancelled() and done.exception() is None and self._cache is not None:
+                    self._cache[key] = done.result()
 
             task = self._flights[key] = asyncio.create_task(start())
             task.add_done_callback(land)
