@@ -1,5 +1,6 @@
 """The series of policies and of services in registries: their values in rows, and a table of their gauges."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -7,6 +8,8 @@ from typing import Any, NamedTuple
 
 VERDICTS = ("Above", "Inside", "Below", "Error")
 MODES = ("Active", "Observe", "Paused", "Held")
+SLICE_SECONDS, PAUSE_SECONDS = 0.0003, 0.0001
+"""How long the thread of a scrape may keep the interpreter from requests, and how long it then gives way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,18 +145,22 @@ def names() -> Iterator[tuple[str, tuple[str, ...], str]]:
 
 
 def exposition(policies: Sequence[PolicyRow], services: Sequence[RegistryRow]) -> Iterator[bytes]:
-    """The series of these rows in Prometheus text format, one gauge at a time.
+    """The series of these rows in Prometheus text format, one gauge at a time. Draw it in a thread: it pauses.
 
     2,000 policies have 92,000 series: they take 0.1 s, and prometheus-client would keep the interpreter from requests
-    for 0.6 s.
+    for 0.6 s. Without the pauses a request during a scrape takes twice as long.
     """
     rows: tuple[Sequence[Any], ...] = (policies, services)
+    until = 0.0
     for (prefix, labels, table), drawn in zip(TABLES, rows, strict=True):
         places = [",".join(f'{label}="{_escaped(getattr(row, label))}"' for label in sorted(labels)) for row in drawn]
         for series in table:
             name, own, is_first = prefix + series.name, series.label, series.label < min(labels)
             lines = [f"# HELP {name} {series.help}\n# TYPE {name} gauge\n"]
             for row, place in zip(drawn, places, strict=True):
+                if time.perf_counter() > until:
+                    time.sleep(PAUSE_SECONDS)
+                    until = time.perf_counter() + SLICE_SECONDS
                 for label, value in series.values(row):
                     if value is None:
                         continue
