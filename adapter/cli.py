@@ -33,23 +33,24 @@ def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -
     names = [command.name for command in COMMANDS]
     if given[0] not in names and not given[0].startswith("-"):
         parser.error(f"there is no command {given[0]!r}{closest(given[0], names)}; there are {', '.join(names)}")
-    parsed = parser.parse_args(given)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of another encoding lacks some characters
     if sys.stdout is None:  # closed by `>&-`
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     try:
-        status: int = parsed.run(parsed)
-        sys.stdout.flush()
+        try:
+            parsed = parser.parse_args(given)
+            status: int = parsed.run(parsed)
+        finally:  # of `--help` as well, which ends the program
+            output.flush()
     except KeyboardInterrupt:
         return 130  # as a shell reports a command that Ctrl-C ended
     except FaultyDocument as error:
         output.print_faults(error)
         return INVALID
-    except OSError as error:  # of the output: a full disk, or `| head`
+    except OSError as error:  # of the output, such as a full disk
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more
-        if not isinstance(error, BrokenPipeError):
-            output.complain(f"{prog} {given[0]}: {error.strerror or error}")
+        output.complain(f"{prog} {given[0]}: {error.strerror or error}")
         return FAILED
     return status
 

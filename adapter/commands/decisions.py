@@ -1,15 +1,20 @@
-"""The server's decision on a policy, as `explain` and `check` ask for it."""
+"""The server's decision on a policy with its inputs, as `explain` and `check` ask for it."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
 
+from adapter.commands.decide.reader import DecisionCase, DocumentError, read_document
 from adapter.kube.api import WATERMARK_POLICIES, path
-from adapter.kube.errors import ApiStatusError, KubeError
+from adapter.kube.errors import ApiStatusError, KubeError, MalformedAnswer
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
+from adapter.telemetry.metrics import package_version
 
-_API = ("apis", "custom.metrics.k8s.io", "v1beta2")
+T = TypeVar("T")
+
 _SECONDS = 15.0
 _OF_ADAPTER = frozenset({409, 422, 500, 503})
 """The codes that a request for `desired_replicas` gets for want of a count."""
@@ -17,31 +22,101 @@ _OF_OTHERS = ("service unavailable", "error trying to reach service", "the input
 """Errors of these codes that are not answers for an HPA: the aggregator's, and one about the document alone."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The server's decision as `decide -o json` has it, and the document with its inputs."""
+class Metric(msgspec.Struct, frozen=True, rename="camel"):
+    """A metric of a decision; values are quantities."""
 
-    decision: dict[str, Any]
+    name: str
+    verdict: str
+    error: str | None = None
+    low: str | None = None
+    high: str | None = None
+    target: str | None = None
+    raw: str | None = None
+    usage: str | None = None
+    stale_at: str | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod of a decision: its usage by metric, or why it has none."""
+
+    name: str
+    state: str = ""
+    reason: str = ""
+    evidence: str | None = None
+    usage: dict[str, str] = {}
+    missing: dict[str, str] = {}
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel"):
+    """What commands read of a decision in the form of `decide -o json`."""
+
+    current: int
+    served: str | None = None
+    desired_replicas: int | None = None
+    error: str | None = None
+    lower_bound: int | None = None
+    upper_bound: int | None = None
+    pods: list[Pod] = []
+    metrics: list[Metric] = []
+    conditions: dict[str, str] = {}
+    explanation: list[str] = []
+
+
+class _Answer(msgspec.Struct):
+    decision: msgspec.Raw
     document: msgspec.Raw
-    server: dict[str, str] = msgspec.field(default_factory=dict)
+    server: dict[str, str] = {}
 
 
-async def ask(session: Session, namespace: str, name: str) -> Answer | Exception:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The server's decision, also as it was `sent`; its inputs as a document, and read (None: of another version)."""
+
+    decision: Decision
+    sent: Mapping[str, Any]
+    document: str
+    case: DecisionCase | None
+    version: str
+
+
+def read_answer(body: bytes) -> Answer:
+    """What the server answers. Raises MsgspecError for another form."""
+    wire = decode(body, _Answer)
+    document = bytes(wire.document).decode()
+    try:
+        case = read_document(document)
+    except DocumentError:
+        case = None
+    return Answer(
+        decision=decode(wire.decision, Decision), sent=decode(wire.decision, dict[str, Any]), document=document,
+        case=case, version=wire.server.get("version", "unknown"),
+    )  # fmt: skip
+
+
+async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError:
     """The server's decision on a policy, or the error why it cannot be read."""
-    target = path(*_API, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
-    answer: Answer | Exception = await read_object(session, target, Answer)
-    return answer
+    kind = WATERMARK_POLICIES.name
+    target = path("apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", namespace, kind, name, "decision")
+    return await read_object(session, target, read_answer)
 
 
-async def read_object(session: Session, target: str, kind: Any) -> Any:
+async def read_object(session: Session, target: str, read: Callable[[bytes], T]) -> T | KubeError:
     """An object, or the error why it cannot be read."""
     try:
-        return decode(await session.get(target, timeout=_SECONDS), kind)
-    except (KubeError, msgspec.MsgspecError) as error:
+        return read(await session.get(target, timeout=_SECONDS))
+    except KubeError as error:
         return error
+    except msgspec.MsgspecError:
+        return MalformedAnswer(f"the answer is not in a form that version {package_version()} reads")
 
 
-def refusal_of(error: Exception) -> str:
+def refusal_of(error: KubeError) -> str:
     """The error that HPAs get instead of a count, of a request for the decision; empty for an error of another kind."""
     if not isinstance(error, ApiStatusError) or error.code not in _OF_ADAPTER or error.message.startswith(_OF_OTHERS):
         return ""
     return f"{error.code} {error.reason}: {error.message}"
+
+
+def reason(error: Exception) -> str:
+    """The message of the API server, else the whole error."""
+    return error.message if isinstance(error, ApiStatusError) else str(error)

@@ -15,10 +15,8 @@ from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_HEAD = ("apiVersion", "kind", "metadata")
 _INDEX = re.compile(r"\[([0-9]+)\]")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TEMPLATE = "; it looks like a template: check what `helm template` prints"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +93,10 @@ class ManifestObject:
         return Place(file=self.file, line=_line(self.text, self.document, whole), field=path)
 
 
-def read_files(paths: Iterable[str], plain: Iterable[str] = ()) -> tuple[list[ManifestObject], list[FileFault]]:
+def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFault]]:
     """The objects of files and of folders (every `.yaml`, `.yml` and `.json` below them); `-` is standard input.
 
-    `plain`: keys that tell a mapping without apiVersion and kind which is read, too. A file that cannot be read is a
-    fault. Raises FaultyDocument for a path that does not exist.
+    A file that cannot be read is a fault. Raises FaultyDocument for a path that does not exist.
     """
     objects: list[ManifestObject] = []
     faults: list[FileFault] = []
@@ -110,7 +107,7 @@ def read_files(paths: Iterable[str], plain: Iterable[str] = ()) -> tuple[list[Ma
             why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"it cannot be read: {error}"
             faults.append(FileFault(place=Place(file=file), text=why))
             continue
-        found, wrong = objects_of(text, file, plain)
+        found, wrong = objects_of(text, file)
         if file == "-" and not found and not wrong:
             # The status of a pipe is that of its last command: a failed `helm template | …` must not pass.
             text = "there is no object in it: the command that should print the manifests failed or printed none"
@@ -120,26 +117,25 @@ def read_files(paths: Iterable[str], plain: Iterable[str] = ()) -> tuple[list[Ma
     return objects, faults
 
 
-def objects_of(text: str, file: str, plain: Iterable[str] = ()) -> tuple[list[ManifestObject], list[FileFault]]:
-    """The objects of one text, those in Lists included; mappings that are no objects are skipped."""
+def objects_of(text: str, file: str) -> tuple[list[ManifestObject], list[FileFault]]:
+    """The objects of a text; a document without apiVersion, kind and metadata is of another tool and passed over."""
     try:
         documents = document_text.read_documents(text)
     except document_text.TextError as error:
-        return [], [_fault(fault, error.document, text, file) for fault in error.faults]
+        template = "; it looks like a template: check what `helm template` prints" if "{{" in text else ""
+        return [], [FileFault(place=Place(file=file), text=f"{error}{template}")]
     objects, faults = list[ManifestObject](), list[FileFault]()
     for number, document in enumerate(documents):
         for prefix, data in _listed(document):
-            is_plain = isinstance(data, Mapping) and not data.keys().isdisjoint(plain)
-            if not isinstance(data, Mapping) or (data.keys().isdisjoint(_HEAD) and not is_plain):  # of another tool
+            if not isinstance(data, Mapping):
                 continue
             one = ManifestObject(data=data, file=file, document=number, prefix=prefix, text=text)
-            lack = "" if "apiVersion" in data and "kind" in data else "kind" if "apiVersion" in data else "apiVersion"
-            if not lack or data.keys().isdisjoint(_HEAD):
+            lack = next((key for key in ("apiVersion", "kind") if key not in data), "")
+            if not lack:
                 objects.append(one)
             elif isinstance(data.get("metadata"), Mapping):
-                faults.append(
-                    FileFault(place=one.place(), text=f"{lack} is missing: the API server refuses the object")
-                )
+                sentence = f"{lack} is missing: the API server refuses the object"
+                faults.append(FileFault(place=one.place(), text=sentence))
     return objects, faults
 
 
@@ -164,13 +160,6 @@ def _listed(document: object) -> Iterator[tuple[str, object]]:
         yield "", document
 
 
-def _fault(fault: Fault, document: int | None, text: str, file: str) -> FileFault:
-    path = fault.path.removeprefix(f"[{document}]").removeprefix(".")
-    line = _line(text, document, path) if document is not None and path else None
-    sentence = str(Fault("", fault.value, fault.advice)) + (_TEMPLATE if "{{" in text else "")
-    return FileFault(place=Place(file=file, line=line, field=path), text=sentence)
-
-
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
@@ -186,23 +175,21 @@ def _roots(text: str) -> list[yaml.Node]:
 
 
 def _line(text: str, document: int, path: str) -> int | None:
-    """The line of a field, from 1; None where the text has no lines."""
+    """The line of a field, from 1, or of its nearest parent that exists; None where the text has no lines."""
     roots = _roots(text)
     if document >= len(roots):
         return None
-    node, at = roots[document], roots[document]
+    node, line = roots[document], roots[document].start_mark.line
     while path:
         entries: list[tuple[str, yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.SequenceNode) and (index := _INDEX.match(path)):
             entries = [(index[0], item, item) for item in node.value[int(index[1]) :][:1]]
-        elif isinstance(node, yaml.MappingNode):  # whose keys may hold dots: the longest that fits
-            entries = [
-                (str(key.value), key, value)
-                for key, value in node.value
-                if key.value and path.startswith(str(key.value)) and path[len(str(key.value)) :][:1] in {"", ".", "["}
-            ]
-        if not entries:
+        elif isinstance(node, yaml.MappingNode):
+            entries = [(str(key.value), key, value) for key, value in node.value if key.value]
+        # Keys may hold dots: the longest that fits.
+        fitting = [one for one in entries if re.match(rf"{re.escape(one[0])}(\.|\[|$)", path)]
+        if not fitting:
             break
-        taken, at, node = max(entries, key=lambda entry: len(entry[0]))
-        path = path[len(taken) :].removeprefix(".")
-    return int(at.start_mark.line) + 1
+        taken, key, node = max(fitting, key=lambda entry: len(entry[0]))
+        line, path = key.start_mark.line, path[len(taken) :].removeprefix(".")
+    return int(line) + 1

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from adapter.commands.decide.decision import decision_json
-from adapter.commands.decide.reader import DocumentError, read_document
+from adapter.commands.decide.reader import DocumentError, decision_json, read_document
 from lab.demo.objects import OURS, PULLED_OUT, Object, scaling
 from lab.demo.observe import Observation
 

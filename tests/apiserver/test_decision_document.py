@@ -10,8 +10,7 @@ from adapter.apiserver import decision_document
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
-from adapter.commands.decide.decision import decision_json
-from adapter.commands.decide.reader import read_document
+from adapter.commands.decide.reader import decision_json, read_document
 from adapter.evaluation.object_index import decode_policy
 from adapter.load.spec import Scale
 from adapter.snapshot import PolicyView, SnapshotStore

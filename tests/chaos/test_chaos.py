@@ -17,7 +17,7 @@ from typing import Self
 
 import pytest
 
-from adapter.commands.decide import decision, reader
+from adapter.commands.decide import reader
 from lab.chaos.run import Outcome, play
 from lab.chaos.scenarios import SCENARIOS, Scenario, may_run
 from lab.chaos.scene import SERVICES, Scene
@@ -93,7 +93,7 @@ class Beside:
                 continue
             if answer.status == 200:
                 found = answer.json()
-                again = decision.decision_json(reader.read_document(json.dumps(found["document"])))
+                again = reader.decision_json(reader.read_document(json.dumps(found["document"])))
                 self.documents += 1
                 self.different += [
                     f"{service}: {key}: the server said {found['decision'][key]}, its document says {again[key]}"

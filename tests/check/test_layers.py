@@ -77,7 +77,7 @@ async def api() -> AsyncIterator[FakeApi]:
             "/version": answer({"gitVersion": "v1.35.0"}),
             REVIEWS: Rights().answer,
             **{f"{API_SERVICES}/{name}": api_service() for name in CUSTOM},
-            "/apis/discovery.k8s.io/v1/namespaces/effective-load/endpointslices": items(),
+            "/api/v1/namespaces/effective-load/pods": items(),
             POLICIES: items(policy()),
             HPAS: items(hpa()),
             USAGE: items(),

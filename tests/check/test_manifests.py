@@ -137,13 +137,6 @@ def test_faults_of_the_settings_are_errors(check: Callable[..., Found]) -> None:
     assert text.startswith("server.prot: ")
 
 
-def test_a_selector_of_another_workload_is_a_warning(check: Callable[..., Found]) -> None:
-    workload, *_ = yaml.safe_load_all(CHECKOUT)
-    job = {**workload, "metadata": {**workload["metadata"], "name": "job"}}
-    ((level, _, text),) = check(job=yaml.safe_dump(job))
-    assert (level, "also selects the pods of Deployment job" in text) == ("warning", True)
-
-
 def test_a_policy_whose_hpa_is_not_among_the_files_is_skipped(tmp_path: Path) -> None:
     _, policy, _ = CHECKOUT.split("---\n")
     (tmp_path / "policy.yaml").write_text(policy)

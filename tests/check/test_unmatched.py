@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.check.registries import address, why_unmatched
+from adapter.commands.check.sources import address, why_unmatched
 from adapter.load.matching import Mismatch, RegistrationMatch, match_registrations
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster

@@ -4,8 +4,7 @@ import functools
 
 import yaml
 
-from adapter.commands.decide.decision import decision_json
-from adapter.commands.decide.reader import read_document
+from adapter.commands.decide.reader import decision_json, read_document
 from lab.demo.curve import Curve
 from lab.demo.timeline import Timeline
 from tests.demo.world import SHORT, played

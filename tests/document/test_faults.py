@@ -48,7 +48,8 @@ def faults_of(text: str) -> list[str]:
         (("pods", 0), 5, "pods[0]: Expected `object`, got `int`"),
         (("memory",), {"errorSince": 5}, "memory.errorSince: Expected `datetime | null`, got `int`"),
         (("memory",), {"observed": {"rose_at": "x"}}, "memory.observed.rose_at: Expected `float | null`, got `str`"),
-        (("usage", 9), vector()["usage"][1], "usage[9].metadata.name: is a duplicate of usage[1]"),
+        (("pods", 1), vector()["pods"][0], "pods[1].metadata.uid: is a duplicate of pods[0]"),
+        (("scale", "status", "selector"), "a in b", "scale.status.selector: 'a in b': "),
         (("instances",), {"at": vector()["now"], "instances": [{"ip": 5}]}, "instances.instances[0].ip: Expected"),
     ],
 )  # fmt: skip

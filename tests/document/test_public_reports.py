@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.commands.decide import decision, reader
+from adapter.commands.decide import reader
 
 Object = dict[str, Any]
 VECTOR = Path(__file__).parent.parent / "vectors" / "08-overloaded-and-out.yaml"
@@ -50,7 +50,7 @@ def answer(
     made["hpa"]["spec"]["minReplicas"] = least
     made["scale"] = {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"}}
     made |= {"pods": pods, "usage": usage, "samples": samples or {}} | (more or {})
-    return decision.decision_json(reader.read_document(yaml.safe_dump(made)))
+    return reader.decision_json(reader.read_document(yaml.safe_dump(made)))
 
 
 FALLBACK: Object = {"fallback": {"afterSeconds": 60, "replicas": 2}}

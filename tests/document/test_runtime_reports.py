@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.decide import decision, reader
+from adapter.commands.decide import reader
 from tests.document.test_public_reports import CPU, NOW, READ, Object
 
 SPEC: Object = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
@@ -104,7 +104,7 @@ def asked(
         "usage": usage,
         **more,
     }
-    return decision.decision_json(reader.read_data(document))
+    return reader.decision_json(reader.read_data(document))
 
 
 def resources(of: str, **amounts: str) -> Object:

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.decision_document import document
-from adapter.commands.decide.decision import decided, decision_json
-from adapter.commands.decide.reader import DecisionCase, read_document
+from adapter.commands.decide.reader import DecisionCase, decided, decision_json, read_document
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory

@@ -149,4 +149,4 @@ def test_an_account_without_rights_gets_a_report_of_what_it_may_not_see(control_
     status, printed = command("check", "--kubeconfig", nobody)
     assert status == 0
     lines = [line for line in printed.splitlines() if line.startswith("  skipped")]
-    assert any("policies and HPAs, for this account may not list watermarkpolicies" in line for line in lines)
+    assert any("watermarkpolicies, for watermarkpolicies.effective-load.io is forbidden" in line for line in lines)

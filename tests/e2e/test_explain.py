@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.decide.decision import decision_json
-from adapter.commands.decide.reader import read_document
+from adapter.commands.decide.reader import decision_json, read_document
 from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess
 from lab.harness.control_plane import ControlPlane

@@ -8,9 +8,8 @@ import msgspec
 import yaml
 
 from adapter.apiserver.decision_document import document as written_document
-from adapter.commands.decide.decision import decision_json
-from adapter.commands.decide.reader import read_document
-from adapter.commands.decisions import Answer
+from adapter.commands.decide.reader import decision_json, read_document
+from adapter.commands.decisions import read_answer
 from adapter.commands.explain.read import Explained
 from adapter.policy.behavior import count_metric
 from adapter.policy.hpa import parse_hpa
@@ -61,8 +60,7 @@ def explained(given: dict[str, Any] | None = None, hpa: dict[str, Any] | None = 
         "namespace": "shop",
         "name": "web",
         "at": now,
-        "answer": msgspec.json.decode(json.dumps(answer), type=Answer),
-        "inputs": answer["document"],
+        "answer": read_answer(json.dumps(answer).encode()),
         "hpa": parse_hpa(hpa or hpa_object()),
         "hpa_status": {
             "currentReplicas": 10,

@@ -10,26 +10,30 @@ import pytest
 import yaml
 
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK, main
-from adapter.commands.decide.decision import decision_json
-from adapter.commands.decide.reader import read_document
+from adapter.commands.decide.reader import decision_json, read_document
 from adapter.telemetry import logs
 from tests.explain.kit import answered, document, hpa_object
 from tests.kube.fake import FakeApi, status, text
 
-POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
+POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 DECISION = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
-HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
+HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
 REASONS = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 422: "Invalid", 503: "ServiceUnavailable"}
+
+
+def items(*found: Any) -> Any:
+    return text(json.dumps({"items": found}))
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    conditions = [{"type": "Ready", "status": "True", "reason": "Decided", "message": "a count is decided"}]
+    ready = {"type": "Ready", "status": "True", "reason": "Decided", "message": "a count is decided"}
+    policy = {**document()["policy"], "status": {"conditions": [ready]}}
     async with FakeApi() as api:
         api.answers |= {
-            POLICY: text(json.dumps({"spec": {}, "status": {"conditions": conditions}})),
+            POLICY: items(policy),
             DECISION: text(json.dumps(answered())),
-            HPA: text(json.dumps(hpa_object())),
+            HPA: items(hpa_object()),
         }
         yield api
 
@@ -53,7 +57,13 @@ class Run:
         self.kubeconfig.write_text(yaml.safe_dump({**config, "clusters": clusters}))
 
     async def __call__(self, *arguments: str) -> int:
-        status = await asyncio.to_thread(main, ["explain", *arguments, "--kubeconfig", str(self.kubeconfig)])
+        def main_status() -> int:
+            try:
+                return main(["explain", *arguments, "--kubeconfig", str(self.kubeconfig)])
+            except SystemExit as ended:  # of arguments that do not parse
+                return int(ended.code or 0)
+
+        status = await asyncio.to_thread(main_status)
         self.out, self.err = self._capsys.readouterr()
         return status
 
@@ -97,6 +107,43 @@ async def test_the_namespace_is_that_of_the_context(run: Run) -> None:
 @pytest.mark.parametrize("name", ["shop/web", "wmp/web", "watermarkpolicy.effective-load.io/web"])
 async def test_a_policy_may_be_named_as_kubectl_prints_it(run: Run, name: str) -> None:
     assert await run(name) == OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["eyes/web", "-n", "other"], "POLICY names namespace eyes, and -n names other"),
+        (["../../x"], "'../../x' is not NAME or NAMESPACE/NAME"),
+        (["a b"], "'a b' is not NAME or NAMESPACE/NAME"),
+        (["web", "-n", "a/b"], "'a/b' is not the name of a namespace"),
+    ],
+    ids=["contradiction", "path", "space", "namespace"],
+)
+async def test_a_name_that_cannot_be_one_is_the_only_error(run: Run, arguments: list[str], said: str) -> None:
+    assert await run(*arguments) == INVALID
+    assert said in run.err
+    assert "kubeconfig" not in run.err.splitlines()[-1]
+    assert not run.api.asked
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        (DECISION, {"decision": {"current": "two"}, "document": {}}),
+        (DECISION, {"decision": {}}),
+        (DECISION, []),
+        (DECISION, {**answered(), "document": {"now": 5}}),
+        (POLICY, {"items": [{"metadata": {"namespace": "shop", "name": "web"}, "spec": {}}]}),
+        (HPA, {"items": [{**hpa_object(), "status": {"conditions": None, "lastScaleTime": None}}]}),
+    ],
+    ids=["values", "keys", "list", "document", "policy", "HPA"],
+)
+async def test_no_python_error_reaches_a_person(run: Run, path: str, answer: Any) -> None:
+    run.api.answers[path] = text(json.dumps(answer))
+    assert await run("web") in {OK, FAILED}
+    assert "WatermarkPolicy shop/web" in run.out
+    for word in ("Error", "Expected", "object is not", "Object", "None", "Traceback"):
+        assert word not in run.out + run.err
 
 
 async def test_what_is_saved_decides_the_same(run: Run, tmp_path: Path) -> None:
@@ -146,10 +193,20 @@ async def test_a_decision_that_is_an_error_exits_with_3(run: Run) -> None:
     assert "HPAs get an error: " in run.out
 
 
+async def test_what_check_finds_on_the_policy_is_shown(run: Run) -> None:
+    run.api.answers[HPA] = items(hpa_object(minReplicas=0, metrics=[]))
+    assert await run("web") == OK
+    assert "HPA web does not ask for desired_replicas of policy web" in run.out
+    run.api.answers[HPA] = items()
+    assert await run("web") == OK
+    assert "there is no HPA web in namespace shop; write it with `effective-load migrate`" in run.out
+
+
 async def test_an_hpa_that_may_not_be_read_does_not_hide_the_rest(run: Run) -> None:
     run.api.answers[HPA] = status(403, "Forbidden", "no")
     assert await run("web") == OK
-    assert "you may not read HPA web: the role view in namespace shop has that right" in run.out
+    assert "not read: horizontalpodautoscalers, for no" in run.out
+    assert "there is no HPA" not in run.out
     assert "asks for 12" in run.out
 
 

@@ -79,7 +79,7 @@ def test_a_target_scaled_to_0_by_hand_says_who_wakes_it() -> None:
     given["scale"]["spec"]["replicas"] = 0
     first, *_ = will_do(explained(given))
     assert first.startswith("it rests at 0 until somebody scales the target to 1")
-    assert explained(given).answer.decision["explanation"][-1].startswith("the target was scaled to 0 by hand")  # type: ignore[union-attr]
+    assert explained(given).answer.decision.explanation[-1].startswith("the target was scaled to 0 by hand")  # type: ignore[union-attr]
 
 
 def test_the_status_of_the_hpa_is_shown() -> None:

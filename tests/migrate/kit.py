@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from adapter.commands.files import objects_of
-from adapter.commands.migrate.prometheus_adapter import PLAIN_KEYS
 from adapter.commands.migrate.read import NoteKind
 from adapter.commands.migrate.write import Migration, Pair, as_json, migrate
 
@@ -120,7 +119,7 @@ def rules(*custom: Object, external: tuple[Object, ...] = ()) -> Object:
 
 def migrated_text(text: str, **options: Any) -> Migration:
     """The migration of a text."""
-    objects, faults = objects_of(text, "it.yaml", PLAIN_KEYS)
+    objects, faults = objects_of(text, "it.yaml")
     assert not faults
     return migrate(objects, **options)
 

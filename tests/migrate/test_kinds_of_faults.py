@@ -299,7 +299,7 @@ def test_one_object_does_not_spoil_a_file() -> None:
 def test_a_refusal_has_the_reason_of_every_metric() -> None:
     external = {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "1"}}
     only = hpa({"type": "External", "external": external})
-    assert "rps: rules[0] would give it, but External metrics come from externalRules" in refusal(
+    assert "rps: no rule is for it; External metrics come from externalRules" in refusal(
         rules(rule(**{"as": "rps"})), only
     )
     assert "rps: no rule is for it" in refusal(rules(rule(**{"as": "other"})), only)

@@ -11,6 +11,7 @@ import pytest
 
 from adapter import cli
 
+VECTOR = Path(__file__).parents[1] / "vectors" / "08-overloaded-and-out.yaml"
 HEAVY = ("aiohttp", "asyncio", "kubernetes", "msgspec", "pydantic", "prometheus_client", "rich", "structlog", "yaml")
 
 
@@ -44,12 +45,36 @@ def test_help_needs_none_of_the_heavy_packages(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(("output", "status", "said"), [(">/dev/full", 1, "No space left on device"), (">&-", 0, "")])
 def test_an_output_that_cannot_be_written_is_one_sentence(output: str, status: int, said: str) -> None:
-    vector = Path(__file__).parents[1] / "vectors" / "08-overloaded-and-out.yaml"
-    command = f"{sys.executable} -m adapter.cli decide {vector} {output}"
+    command = f"{sys.executable} -m adapter.cli decide {VECTOR} {output}"
     done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == status
     assert done.stderr.count("\n") == bool(said)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (f"decide {VECTOR}", 0),
+        (f"decide {VECTOR.with_name('02-below.yaml')} -o json", 0),
+        ("migrate --help", 0),
+        ("decide /dev/null", 2),
+        (f"migrate {VECTOR}", 2),
+    ],
+)
+@pytest.mark.parametrize("reads", [False, True], ids=["before it writes", "after it wrote"])
+def test_a_closed_pipe_ends_a_command_quietly_with_its_own_status(arguments: str, status: int, reads: bool) -> None:
+    command = [sys.executable, "-m", "adapter.cli", *arguments.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        if reads:
+            process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.returncode == status
+    assert "Broken" not in said
+    assert "Traceback" not in said
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:

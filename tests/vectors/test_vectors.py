@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from adapter.cli import INVALID, NO_DECISION, OK, main
-from adapter.commands.decide import decision, reader
+from adapter.commands.decide import reader
 from adapter.load.assess import assess
 
 HERE = Path(__file__).parent
@@ -48,7 +48,7 @@ def case_of(name: str) -> reader.DecisionCase:
 @cache
 def answered(name: str) -> dict[str, Any]:
     """The answer to a vector."""
-    return decision.decision_json(case_of(name))
+    return reader.decision_json(case_of(name))
 
 
 def part_of(answer: Any, expected: Any) -> Any:
@@ -92,7 +92,7 @@ def test_the_order_of_pods_and_samples_does_not_matter() -> None:
             continue
         given["pods"].reverse()
         given.get("usage", []).reverse()
-        again = decision.decision_json(reader.read_document(json.dumps(given)))
+        again = reader.decision_json(reader.read_document(json.dumps(given)))
         same = ("desiredReplicas", "served", "verdict", "heldBy", "error", "counts", "metrics", "conditions")
         assert {key: again[key] for key in same} == {key: answered(name)[key] for key in same}, name
 
@@ -106,7 +106,7 @@ def test_memory_as_a_share_of_its_limit(used: str, usage: str, desired: int) -> 
         pod["spec"] = {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}
     for one in given["usage"]:
         one["containers"] = [{"name": "app", "usage": {"memory": used}}]
-    answer = decision.decision_json(reader.read_document(json.dumps(given)))
+    answer = reader.decision_json(reader.read_document(json.dumps(given)))
     # 7 serve: 29.3 % is below, ⌊7 · 0.293/0.5⌋ = 4 and the 3 that are out; 87.9 % is above, ⌈7 · 0.879/0.8⌉ = 8 and 3.
     assert answer["metrics"][0]["usage"] == usage
     assert answer["desiredReplicas"] == desired
@@ -119,7 +119,7 @@ def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> N
     given["scale"] = {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}}
     given["pods"] = []
     given["samples"]["queue"]["total"] = load
-    answer = decision.decision_json(reader.read_document(json.dumps(given)))
+    answer = reader.decision_json(reader.read_document(json.dumps(given)))
     assert (answer["desiredReplicas"], answer["served"], answer["error"]) == (desired, str(desired), None)
 
 

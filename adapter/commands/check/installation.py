@@ -5,18 +5,22 @@ import base64
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 from cryptography import x509
 
-from adapter.commands.check.report import Finding, error, ok, reason, skipped, warning
-from adapter.commands.cluster import GATE, Cluster, has_tolerance, parse_version, server_version
+from adapter.commands.check.report import Finding, error, ok, skipped, warning
+from adapter.commands.check.rights import ACCOUNTS
+from adapter.commands.cluster import TOLERANCE_SINCE, list_objects, parse_version
+from adapter.commands.decisions import read_object, reason
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS, PODS
-from adapter.kube.errors import Forbidden, KubeError, NotFound
-from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, ConfigMap, ObjectReference
+from adapter.kube.errors import KubeError, NotFound
+from adapter.kube.objects import ApiService, ConfigMap, KubeObject, ObjectReference
 from adapter.kube.session import Session
+from adapter.policy.documents import mapping_at
 from adapter.runtime.decoding import decode
 from adapter.settings import Settings, SettingsError, parse_settings
 from adapter.telemetry.metrics import package_version
@@ -25,21 +29,12 @@ CUSTOM = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 EXTERNAL = "v1beta1.external.metrics.k8s.io"
 SELECTOR = "app.kubernetes.io/name=effective-load"
 _COMPONENT = "app.kubernetes.io/component"
-_ACCOUNTS = {"server": "effective-load", "companion": "effective-load-companion"}
 _DAY = 86_400.0
 _SOON_DAYS = 14
 """Certificates are renewed a month before their end: one that ends sooner was not."""
 _OLDEST = (1, 23)
 _WRONG_SECONDS = 60.0
 _ASK_SECONDS = 3.0
-_KNOWN = {
-    "prometheus-adapter": "prometheus-adapter",
-    "keda-metrics-apiserver": "KEDA",
-    "keda-operator-metrics-apiserver": "KEDA",
-    "kube-metrics-adapter": "kube-metrics-adapter",
-    "datadog-cluster-agent": "Datadog",
-}
-"""Services of other adapters, by name."""
 _PODS_LOG = "kubectl -n {namespace} get pods, and their log"
 _PORT = "open the pods' port to the control plane (firewall, NetworkPolicy)"
 _REFUSED = "the server refuses the API server itself: see client_refused in its log"
@@ -61,35 +56,38 @@ _REMEDIES = {
 _WITH_APISERVICES = "apply manifests/base/apiservices.yaml"
 
 
+class _ServerVersion(KubeObject, frozen=True):
+    git_version: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """Where the adapter is installed. `parts` are its Deployments by component; None where they may not be read."""
 
     namespace: str
-    parts: Mapping[str, AnyObject] | None
+    parts: Mapping[str, Mapping[str, Any]] | None
     trouble: str
-    api_services: Mapping[str, ApiService | KubeError | None]
+    api_services: Mapping[str, ApiService | KubeError]
 
     @property
     def accounts(self) -> dict[str, str]:
         """The service account of each component; those of the manifests where no Deployment is known."""
         if not self.parts:
-            return dict(_ACCOUNTS) if self.parts is None else {"server": _ACCOUNTS["server"]}
+            return dict(ACCOUNTS) if self.parts is None else {"server": ACCOUNTS["server"]}
         return {name: str(_pod(part).get("serviceAccountName") or "default") for name, part in self.parts.items()}
 
 
-def _pod(deployment: AnyObject | None) -> Mapping[str, Any]:
+def _pod(deployment: Mapping[str, Any]) -> Mapping[str, Any]:
     """The spec of a Deployment's pods."""
-    found = ((deployment.spec or {}).get("template") or {}).get("spec") if deployment is not None else None
-    return found if isinstance(found, Mapping) else {}
+    return mapping_at(deployment, "spec", "template", "spec")
 
 
 async def check_api_server(session: Session) -> tuple[list[Finding], bool | None]:
     """The API server's version and clock; and whether its HPAs have a tolerance of their own (None: unknown)."""
     about, found, text = "API server", list[Finding](), ""
     try:
-        text = await server_version(session)
-    except KubeError as fault:
+        text = decode(await session.get("/version"), _ServerVersion).git_version
+    except (KubeError, msgspec.MsgspecError) as fault:
         found.append(skipped(about, f"its version, for {reason(fault)}"))
     if (clocks := session.clock_warning()) is not None:
         found.append((error if abs(session.skew) > _WRONG_SECONDS else warning)(about, clocks))
@@ -99,48 +97,39 @@ async def check_api_server(session: Session) -> tuple[list[Finding], bool | None
     if version < _OLDEST:
         oldest = f"Kubernetes {text} has no autoscaling/v2; 1.23 is the oldest version that has"
         return [*found, error(about, oldest)], False
-    has_field = await has_tolerance(session, text)
-    if has_field:
+    if version >= TOLERANCE_SINCE:
         return [*found, ok(about, f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")], True
     missing = (
-        f"it is Kubernetes {text}, whose HPAs have no tolerance of their own ({GATE}: by default from 1.35 on): the "
-        "controller's, 10 % by default, suppresses small steps"
+        f"it is Kubernetes {text}, whose HPAs have no tolerance of their own (1.35 has): the controller's, 10 % by "
+        "default, suppresses small steps"
     )
-    return [*found, warning(about, missing, "give policies that tolerance")], has_field
+    return [*found, warning(about, missing, "give policies that tolerance")], False
 
 
 async def find_installation(session: Session, settings: Settings) -> Installation:
     """The installation: where the APIService of custom metrics leads, else where the labels of Deployments are."""
-    services: dict[str, ApiService | KubeError | None] = {}
-    for name in (*CUSTOM, EXTERNAL):
-        try:
-            services[name] = decode(await session.get(API_SERVICES.path("", name)), ApiService)
-        except NotFound:
-            services[name] = None
-        except KubeError as fault:
-            services[name] = fault
-    registered = services[CUSTOM[0]]
-    service = registered.spec.service if isinstance(registered, ApiService) else None
-    home, trouble = settings.server.tls.namespace, ""
-    for where in ("", home):
-        try:
-            body = await session.get(DEPLOYMENTS.collection(where), params={"labelSelector": SELECTOR})
-            items = decode(body, AnyObjectList).items or []
-        except (KubeError, msgspec.MsgspecError) as fault:
-            trouble = trouble or reason(fault)
-            continue
-        found = [((one.metadata.labels or {}).get(_COMPONENT, ""), one) for one in items]
-        homes = [one.metadata.namespace for component, one in found if component == "server"]
-        preferred = (service.namespace if service is not None else "", home, *homes)
-        home = next((namespace for namespace in preferred if namespace in homes), home)
-        parts = {name: one for name, one in found if one.metadata.namespace == home and name in _ACCOUNTS}
-        return Installation(namespace=home, parts=parts, trouble="", api_services=services)
-    return Installation(namespace=home, parts=None, trouble=trouble, api_services=services)
+    named = (*CUSTOM, EXTERNAL)
+    read = partial(decode, kind=ApiService)
+    found = await asyncio.gather(*(read_object(session, API_SERVICES.path("", name), read) for name in named))
+    service = None if isinstance(found[0], KubeError) else found[0].spec.service
+    home = service.namespace if service is not None and service.name == settings.server.tls.service else ""
+    parts, trouble = dict[str, Mapping[str, Any]](), ""
+    try:
+        for one in await list_objects(session, DEPLOYMENTS, [home] if home else (), labelSelector=SELECTOR):
+            component = mapping_at(one, "metadata", "labels").get(_COMPONENT)
+            if component in ACCOUNTS and one["metadata"]["namespace"] == (home := home or one["metadata"]["namespace"]):
+                parts[component] = one
+    except KubeError as fault:
+        trouble = reason(fault)
+    return Installation(
+        namespace=home or settings.server.tls.namespace, parts=None if trouble else parts, trouble=trouble,
+        api_services=dict(zip(named, found, strict=True)),
+    )  # fmt: skip
 
 
 async def installed_settings(session: Session, installation: Installation) -> tuple[Settings | None, list[Finding]]:
     """The settings of the installation's ConfigMap; None where they cannot be read."""
-    pod = _pod((installation.parts or {}).get("server"))
+    pod = _pod((installation.parts or {}).get("server", {}))
     volumes = {one.get("name"): (one.get("configMap") or {}).get("name") for one in pod.get("volumes") or ()}
     arguments = [str(one) for container in pod.get("containers") or () for one in container.get("args") or ()]
     path = next((one.partition("=")[2] for one in arguments if one.startswith("--settings=")), "settings.yaml")
@@ -175,15 +164,14 @@ def check_deployments(installation: Installation) -> Iterator[Finding]:
         text = f"no Deployment has the labels {labels}: effective-load is not installed here by its manifests"
         yield warning(about, text)
     for part in installation.parts.values():
-        named = f"Deployment {installation.namespace}/{part.metadata.name}"
-        wanted, ready = (part.spec or {}).get("replicas") or 0, (part.status or {}).get("readyReplicas") or 0
+        named = f"Deployment {installation.namespace}/{part['metadata']['name']}"
+        wanted, ready = part["spec"].get("replicas") or 0, mapping_at(part, "status").get("readyReplicas") or 0
         if ready:
             yield ok(about, f"{named} has {ready} of {wanted} pods ready")
         else:
             pods = f"none of its {wanted} pods ready" if wanted else "replicas: 0, so nothing runs"
             yield error(about, f"{named} has {pods}", f"kubectl -n {installation.namespace} get pods")
-        containers = _pod(part).get("containers") or [{}]
-        version = str(containers[0].get("image") or "").rpartition(":")[2]
+        version = str(_pod(part)["containers"][0].get("image")).rpartition(":")[2]
         if version[:1].isdigit() and version != package_version():
             yield warning(about, f"{named} runs version {version}, and this program is {package_version()}")
 
@@ -197,11 +185,11 @@ def check_api_services(installation: Installation, settings: Settings | None, no
     for name, found in installation.api_services.items():
         about = f"APIService {name}"
         is_wanted = name != EXTERNAL or (settings is not None and settings.server.external_metrics)
-        if isinstance(found, KubeError):
-            yield skipped(about, f"who serves it, for {reason(found)}")
-        elif found is None:
+        if isinstance(found, NotFound):
             if is_wanted:
                 yield error(about, "it does not exist, so no HPA is answered", _WITH_APISERVICES)
+        elif isinstance(found, KubeError):
+            yield skipped(about, f"who serves it, for {reason(found)}")
         elif found.spec.service != ours and not is_wanted:
             yield ok(about, f"it is served by {_named(found.spec.service)}, and the settings do not want it")
         elif found.spec.service != ours:
@@ -217,11 +205,7 @@ def check_api_services(installation: Installation, settings: Settings | None, no
 
 
 def _named(service: ObjectReference | None) -> str:
-    """A Service by its namespace and name, with the adapter that is known by that name."""
-    if service is None:
-        return "the API server itself"
-    adapter = _KNOWN.get(service.name)
-    return f"Service {service.namespace}/{service.name}{f' ({adapter})' if adapter else ''}"
+    return "the API server itself" if service is None else f"Service {service.namespace}/{service.name}"
 
 
 def _availability(about: str, api_service: ApiService, namespace: str) -> Finding:
@@ -244,12 +228,12 @@ def _authority(about: str, api_service: ApiService, now: float) -> Iterator[Find
     certificates: list[x509.Certificate] = []
     with contextlib.suppress(ValueError):
         certificates = x509.load_pem_x509_certificates(base64.b64decode(api_service.spec.ca_bundle))
-    newest = max(certificates, key=lambda one: one.not_valid_after_utc, default=None)
+    end = max((one.not_valid_after_utc for one in certificates), default=None)
     remedy = "see serving_certificate_failed in the server's log"
-    if newest is None:
+    if end is None:
         yield error(about, "the CA in its caBundle cannot be read", remedy)
         return
-    left, on = newest.not_valid_after_utc.timestamp() - now, newest.not_valid_after_utc.strftime("%Y-%m-%d")
+    left, on = end.timestamp() - now, end.strftime("%Y-%m-%d")
     if left <= 0:
         yield error(about, f"the CA in its caBundle expired on {on}", remedy)
     elif left < _SOON_DAYS * _DAY:
@@ -258,13 +242,13 @@ def _authority(about: str, api_service: ApiService, now: float) -> Iterator[Find
         yield ok(about, f"the CA in its caBundle is valid until {on}")
 
 
-async def check_servers(cluster: Cluster, namespace: str, settings: Settings) -> list[Finding]:
-    """Whether each pod of the Service is ready, and why not: /readyz of the telemetry port, through the API server."""
+async def check_servers(session: Session, namespace: str, settings: Settings) -> list[Finding]:
+    """Whether each pod of the server is ready, and why not: /readyz of the telemetry port, through the API server."""
 
     async def ask(pod: str) -> list[Finding]:
         about, path = f"server {pod}", f"{PODS.path(namespace, pod)}:{settings.telemetry.port}/proxy/readyz"
         try:
-            body = await cluster.session.get(path, params={"verbose": "", "report": ""}, timeout=_ASK_SECONDS)
+            body = await session.get(path, params={"verbose": "", "report": ""}, timeout=_ASK_SECONDS)
         except KubeError as fault:
             return [skipped(about, f"whether it is ready, for {reason(fault)}")]
         found = list[Finding]()
@@ -277,9 +261,9 @@ async def check_servers(cluster: Cluster, namespace: str, settings: Settings) ->
         return found or [ok(about, "it is ready")]
 
     try:
-        pods = await cluster.service_pods(namespace, settings.server.tls.service)
-    except Forbidden as fault:
-        return [skipped("servers", f"whether they are ready, for {reason(fault)}")]
+        pods = await list_objects(session, PODS, [namespace], labelSelector=f"{SELECTOR},{_COMPONENT}=server")
     except KubeError as fault:
-        return [error("servers", f"they cannot be listed: {fault}")]
-    return [finding for found in await asyncio.gather(*map(ask, pods)) for finding in found]
+        return [skipped("servers", f"whether they are ready, for {reason(fault)}")]
+    return [
+        finding for found in await asyncio.gather(*(ask(pod["metadata"]["name"]) for pod in pods)) for finding in found
+    ]

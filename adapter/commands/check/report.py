@@ -1,6 +1,5 @@
 """The report of a check: findings about subjects, each a sentence with its level and remedy; as text and as JSON."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -9,12 +8,7 @@ from functools import partial
 from typing import Any
 
 from adapter.commands.files import Place
-from adapter.kube.errors import Forbidden
 
-_REFUSAL = re.compile(
-    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
-    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
-)
 _COUNTED = {"policy": "policies", "HPA": "HPAs", "registry": "registries"}
 """The kinds that the summary counts, by the first word of a subject, and their plurals."""
 
@@ -98,13 +92,3 @@ def _sections(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     for finding in dict.fromkeys(findings):
         sections[finding.about].append(finding)
     return sections
-
-
-def reason(error: Exception) -> str:
-    """A refusal as `this account may not list pods in namespace shop`; any other error as it is."""
-    found = _REFUSAL.search(error.message) if isinstance(error, Forbidden) else None
-    if found is None:
-        return str(error)
-    resource = f"{found['resource']}.{found['group']}" if found["group"] else found["resource"]
-    where = f" in namespace {found['namespace']}" if found["namespace"] else ""
-    return f"this account may not {found['verb']} {resource}{where}"

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.commands.check.report import Finding, error, ok, reason, skipped, warning
+from adapter.commands.check.report import Finding, error, ok, skipped, warning
+from adapter.commands.decisions import reason
 from adapter.commands.files import objects_of
 from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import KubeError, decode_answer
@@ -24,6 +25,8 @@ _MANIFESTS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "m
 """In a wheel the manifests are part of the package; in a clone they are beside it."""
 _OPTIONAL = "customresourcedefinitions"
 """Only scale targets that are custom resources need it."""
+ACCOUNTS = {"server": "effective-load", "companion": "effective-load-companion"}
+"""The service accounts of the manifests, by component."""
 
 
 class Right(NamedTuple):
@@ -44,6 +47,12 @@ class Right(NamedTuple):
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{self.verb} {resource}{f' {self.name}' if self.name else ''}"
 
+    def attributes(self, namespace: str) -> dict[str, str]:
+        """The right in a namespace as a review asks for it."""
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource}
+        return {**attributes, "name": self.name, "namespace": namespace}
+
 
 def needed_rights(component: str, settings: Settings, namespace: str) -> Iterator[Right]:
     """The rights that `server` or `companion` needs with these settings, from the roles of the manifests.
@@ -51,7 +60,6 @@ def needed_rights(component: str, settings: Settings, namespace: str) -> Iterato
     `namespace` is that of the installation.
     """
     tls, features = settings.server.tls, settings.companion.features
-    account = "effective-load" if component == "server" else "effective-load-companion"
     renamed = {"secrets": tls.secret, "leases": settings.companion.lease}
     parts = {
         "base": True,
@@ -65,19 +73,13 @@ def needed_rights(component: str, settings: Settings, namespace: str) -> Iterato
     }
     files = [f"{part}/rbac.yaml" for part, is_wanted in parts.items() if is_wanted]
     objects = [one for file in files for one in objects_of((_MANIFESTS / file).read_text(), f"manifests/{file}")[0]]
-    unused = set[str]()
-    if tls.mode != "SelfSigned":
-        unused.add("effective-load-certificates")
+    unused = {"effective-load-certificates"} if tls.mode != "SelfSigned" else set()
     if not tls.inject_ca_bundle:
         unused |= {"effective-load-apiservices", "effective-load-external-apiservice"}
     roles = {(one.kind, one.name): one for one in objects if one.name not in unused}
-    for binding in objects:
-        role = (
-            roles.get((binding.data["roleRef"]["kind"], binding.data["roleRef"]["name"]))
-            if "roleRef" in binding.data
-            else None
-        )
-        if role is None or account not in {subject["name"] for subject in binding.data["subjects"]}:
+    for binding in (one for one in objects if "roleRef" in one.data):
+        role = roles.get((binding.data["roleRef"]["kind"], binding.data["roleRef"]["name"]))
+        if role is None or ACCOUNTS[component] not in {subject["name"] for subject in binding.data["subjects"]}:
             continue
         where = namespace if binding.kind == "RoleBinding" else ""
         for rule in role.data["rules"]:
@@ -97,11 +99,8 @@ async def check_rights(
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def may(right: Right, where: str) -> bool:
-        resource, _, subresource = right.resource.partition("/")
-        asked = {"verb": right.verb, "group": right.group, "resource": resource, "namespace": where}
-        asked |= {"subresource": subresource, "name": right.name}
         review = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview"}
-        body = msgspec.json.encode({**review, "spec": {"resourceAttributes": asked, **user}})
+        body = msgspec.json.encode({**review, "spec": {"resourceAttributes": right.attributes(where), **user}})
         async with slots:
             answer = await session.request("POST", SUBJECT_ACCESS_REVIEWS.collection(), body=body)
         reviewed = decode_answer(Decoder(AnyObject).decode, answer.body, "SubjectAccessReview")

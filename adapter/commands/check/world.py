@@ -9,13 +9,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.commands.check.report import Finding, error, reason, skipped
-from adapter.commands.cluster import Cluster, ReportedStatus
+from adapter.commands.check.report import Finding, error, skipped
+from adapter.commands.cluster import list_objects
+from adapter.commands.decisions import reason
 from adapter.commands.files import ManifestObject, Place
+from adapter.kube.api import HPAS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.pods import PodDecoder
-from adapter.kube.scale import BUILT_IN, target_decoder
-from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
+from adapter.kube.session import Session
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.documents import mapping_at
@@ -29,31 +30,34 @@ T = TypeVar("T")
 Name = tuple[str, str]
 """Namespace and name."""
 
+HPA_KIND = "HorizontalPodAutoscaler"
 RIVALS = {
-    "ScaledObject": ("keda.sh", "keda.sh/v1alpha1", "scaledobjects"),
-    "WatermarkPodAutoscaler": ("datadoghq.com", "datadoghq.com/v1alpha1", "watermarkpodautoscalers"),
+    ("keda.sh", "ScaledObject"): GroupVersionResource("keda.sh/v1alpha1", "scaledobjects"),
+    ("datadoghq.com", "WatermarkPodAutoscaler"): GroupVersionResource(
+        "datadoghq.com/v1alpha1", "watermarkpodautoscalers"
+    ),
 }
-"""Other autoscalers of the same target, by kind: group, apiVersion, plural."""
+"""Other autoscalers of the same target, by group and kind."""
+_HPA = ("autoscaling", HPA_KIND)
 _SETTINGS_KEY = "settings.yaml"
 
 
 @dataclass(slots=True)
 class Read(Generic[T]):
-    """An object as the adapter reads it; `value` is None where it is faulty. `at`: where it is in a file."""
+    """An object as the adapter reads it; `value` is None where it is faulty."""
 
     about: str
-    value: T | None
-    at: ManifestObject | None = None
+    at: ManifestObject
+    value: T | None = None
     faults: Sequence[Fault] = ()
-    status: ReportedStatus = field(default_factory=ReportedStatus)
 
     def place(self, path: str = "") -> Place | None:
         """The place of a field, where the object is in a file."""
-        return None if self.at is None else self.at.place(path)
+        return self.at.place(path) if self.at.file else None
 
     def findings(self) -> list[Finding]:
         """Why it is not valid; the path is part of the place where there is a file."""
-        if self.at is None:
+        if not self.at.file:
             return [error(self.about, f"it is not valid: {fault}") for fault in self.faults]
         return [
             error(self.about, str(Fault("", one.value, one.advice)), place=self.at.place(one.path))
@@ -66,7 +70,6 @@ class Workload(NamedTuple):
 
     reference: CrossVersionReference
     pod: Pod
-    selector: LabelSelector | None
     at: ManifestObject
 
     def __str__(self) -> str:
@@ -76,28 +79,42 @@ class Workload(NamedTuple):
 class Rival(NamedTuple):
     """Another autoscaler and what it scales."""
 
-    namespace: str
-    kind: str
-    name: str
+    at: ManifestObject
     target: CrossVersionReference
-    at: ManifestObject | None
 
 
 @dataclass(slots=True, kw_only=True)
 class World:
     """Everything that is checked. `findings` are about what could not be read; `workloads` are those of files.
 
-    `settings`: those that may apply; empty where none are known.
+    `only`: the policy (NAMESPACE/NAME) that alone is checked; empty: all. `settings`: those that may apply; empty where
+    none are known. `unread`: the kinds that cannot be read.
     """
 
     is_live: bool
+    only: str = ""
     has_tolerance: bool | None = None
+    settings: list[Settings] = field(default_factory=list)
     policies: dict[Name, Read[Policy]] = field(default_factory=dict)
     hpas: dict[Name, Read[Hpa]] = field(default_factory=dict)
     workloads: dict[tuple[str, CrossVersionReference], Workload] = field(default_factory=dict)
     rivals: list[Rival] = field(default_factory=list)
-    settings: list[Settings] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)
+
+    @property
+    def wanted(self) -> list[Read[Policy]]:
+        """The policies to check."""
+        return [read for key, read in self.policies.items() if self.only in {"", "/".join(key)}]
+
+    @property
+    def valid(self) -> list[tuple[Read[Policy], Policy]]:
+        """Those of them that can be read."""
+        return [(read, read.value) for read in self.wanted if read.value is not None]
+
+    def followers(self, hpa: Read[Hpa]) -> list[tuple[Read[Policy], Policy]]:
+        """The checked policies that an HPA belongs to."""
+        return [(read, policy) for read, policy in self.valid if self.hpa_of(policy) is hpa]
 
     def hpa_of(self, policy: Policy) -> Read[Hpa] | None:
         """The HPA that a policy names."""
@@ -112,33 +129,54 @@ class World:
             links[namespace].put_policy(name, policy.value)
         return links
 
+    def add(self, at: ManifestObject) -> None:
+        """Read an object of any kind; others than those of a check are passed over."""
+        kind = (at.group, at.kind)
+        if kind == (GROUP, KIND):
+            self._put(self.policies, at, "policy", parse_policy)
+        elif kind == _HPA:
+            ratio = Fraction(self.settings[0].kubernetes.hpa_tolerance) if self.settings else DEFAULT_TOLERANCE
+            self._put(self.hpas, at, "HPA", lambda data: parse_hpa(data, ratio))
+        elif kind in RIVALS:
+            reference = mapping_at(at.data, "spec", "scaleTargetRef")
+            version, of_kind = reference.get("apiVersion") or "apps/v1", reference.get("kind") or "Deployment"
+            target = CrossVersionReference(str(version), str(of_kind), str(reference.get("name")))
+            self.rivals.append(Rival(at, target.identity))
+        elif not self.is_live and (workload := _workload(at)) is not None:
+            self.workloads.setdefault((at.namespace, workload.reference.identity), workload)
 
-async def read_cluster(cluster: Cluster, namespaces: Sequence[str], has_tolerance: bool | None, only: str) -> World:
-    """The world of these namespaces (empty: of all); `only` of one policy's (NAMESPACE/NAME), if given."""
-    world, about = World(is_live=True, has_tolerance=has_tolerance), "cluster"
-    namespace, _, name = only.partition("/")
-    within = [namespace] if only else namespaces
-    try:
-        for one in await cluster.policies(within):
-            faults = [Fault("", None, one.fault)] if one.fault else []
-            read = Read(f"policy {one}", one.policy, faults=faults, status=one.status)
-            world.policies[one.namespace, one.name] = read
-        for hpa in await cluster.hpas(within):
-            world.hpas[hpa.namespace, hpa.name] = Read(f"HPA {hpa.namespace}/{hpa.name}", hpa)
-        for kind, (_, api_version, plural) in RIVALS.items():
-            with contextlib.suppress(Forbidden):  # a rival's HPA is found all the same
-                for data in await cluster.objects(api_version, plural, within):
-                    _add_rival(world, kind, data, None)
-        if only and (namespace, name) not in world.policies:
-            world.findings.append(error(about, f"there is no WatermarkPolicy {name} in namespace {namespace}"))
-    except Forbidden as fault:
-        world.findings.append(skipped(about, f"policies and HPAs, for {reason(fault)}"))
-    except NotFound:
-        remedy = "apply the definition (kubectl apply -k manifests/crd)"
-        world.findings.append(error(about, "the API server has no WatermarkPolicy", remedy))
-    except KubeError as fault:
-        world.findings.append(error(about, f"policies and HPAs cannot be read: {fault}"))
-    return world
+    def _put(
+        self, into: dict[Name, Read[T]], at: ManifestObject, what: str, parse: Callable[[Mapping[str, Any]], T]
+    ) -> None:
+        """Add an object. Of one that stands twice in files, as in overlays, the second is read for its faults alone."""
+        read: Read[T] = Read(f"{what} {at.namespace}/{at.name}", at)
+        try:
+            read.value = parse(at.data)
+        except FaultyDocument as faulty:
+            read.faults = faulty.faults
+        if into.setdefault((at.namespace, at.name), read) is not read:
+            self.findings += read.findings()
+
+
+async def fill_from_cluster(world: World, session: Session, namespaces: Sequence[str]) -> None:
+    """Add the objects of these namespaces (empty: of all), or those of the namespace of the only policy."""
+    namespace, _, name = world.only.partition("/")
+    for (group, kind), resource in {(GROUP, KIND): WATERMARK_POLICIES, _HPA: HPAS, **RIVALS}.items():
+        try:
+            for data in await list_objects(session, resource, [namespace] if namespace else namespaces):
+                world.add(ManifestObject(data={**data, "apiVersion": resource.api_version, "kind": kind}, file=""))
+        except KubeError as fault:
+            world.unread.add(kind)
+            if isinstance(fault, NotFound) and kind == KIND:
+                remedy = "apply the definition (kubectl apply -k manifests/crd)"
+                world.findings.append(error("cluster", "the API server has no WatermarkPolicy", remedy))
+            elif isinstance(fault, Forbidden | NotFound):  # a rival's HPA is found all the same
+                found = [skipped("cluster", f"{resource.plural}, for {reason(fault)}")]
+                world.findings += found if (group, kind) not in RIVALS else []
+            else:
+                world.findings.append(error("cluster", f"{resource.plural} cannot be read: {fault}"))
+    if name and KIND not in world.unread and (namespace, name) not in world.policies:
+        world.findings.append(error("cluster", f"there is no WatermarkPolicy {name} in namespace {namespace}"))
 
 
 def read_manifests(objects: Iterable[ManifestObject], given: Settings | None) -> World:
@@ -146,34 +184,9 @@ def read_manifests(objects: Iterable[ManifestObject], given: Settings | None) ->
     objects, world = list(objects), World(is_live=False, settings=[given] if given is not None else [])
     for at in objects if given is None else ():
         _add_settings(world, at)
-    tolerance = Fraction(world.settings[0].kubernetes.hpa_tolerance) if world.settings else DEFAULT_TOLERANCE
     for at in objects:
-        if (at.group, at.kind) == (GROUP, KIND):
-            _put(world, world.policies, at, "policy", parse_policy)
-        elif (at.group, at.kind) == ("autoscaling", "HorizontalPodAutoscaler"):
-            _put(world, world.hpas, at, "HPA", lambda data: parse_hpa(data, tolerance))
-        elif at.kind in RIVALS and at.group == RIVALS[at.kind][0]:
-            _add_rival(world, at.kind, at.data, at)
-        elif (workload := _workload(at)) is not None:
-            world.workloads.setdefault((at.namespace, workload.reference.identity), workload)
+        world.add(at)
     return world
-
-
-def _put(
-    world: World,
-    into: dict[Name, Read[T]],
-    at: ManifestObject,
-    what: str,
-    parse: Callable[[Mapping[str, Any]], T],
-) -> None:
-    """Add an object. Of one that stands twice in the files, as in overlays, the second is read for its faults alone."""
-    read: Read[T] = Read(f"{what} {at.namespace}/{at.name}", None, at)
-    try:
-        read.value = parse(at.data)
-    except FaultyDocument as faulty:
-        read.faults = faulty.faults
-    if into.setdefault((at.namespace, at.name), read) is not read:
-        world.findings += read.findings()
 
 
 def _add_settings(world: World, at: ManifestObject) -> None:
@@ -189,30 +202,13 @@ def _add_settings(world: World, at: ManifestObject) -> None:
         world.findings += [error(about, str(fault), place=place) for fault in faulty.faults]
 
 
-def _add_rival(world: World, kind: str, data: Mapping[str, Any], at: ManifestObject | None) -> None:
-    """Add a ScaledObject (of a Deployment unless it says otherwise) or a WatermarkPodAutoscaler."""
-    metadata, reference = mapping_at(data, "metadata"), mapping_at(data, "spec", "scaleTargetRef")
-    version, of_kind = reference.get("apiVersion") or "apps/v1", reference.get("kind") or "Deployment"
-    target = CrossVersionReference(str(version), str(of_kind), str(reference.get("name")))
-    namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name"))
-    world.rivals.append(Rival(namespace, kind, name, target.identity, at))
-
-
 def _workload(at: ManifestObject) -> Workload | None:
     """The workload that an object is; None for one without a template of pods."""
-    inner = mapping_at(at.data, "spec", "template", "spec")
-    if not inner.get("containers"):
+    template = mapping_at(at.data, "spec", "template")
+    if not mapping_at(template, "spec").get("containers"):
         return None
-    labels = mapping_at(at.data, "spec", "template", "metadata", "labels")
-    metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
-    try:
-        pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
-        body = msgspec.json.encode({key: value for key, value in at.data.items() if key != "status"})
-        scale = target_decoder(at.api_version, at.kind, BUILT_IN)(body).scale
-    except (msgspec.MsgspecError, TypeError, ValueError):
-        return None
-    selector = None
-    if scale is not None and scale.selector:
-        with contextlib.suppress(SelectorError):
-            selector = parse_selector(scale.selector)
-    return Workload(CrossVersionReference(at.api_version, at.kind, at.name), pod, selector, at)
+    metadata = {"name": at.name, "namespace": at.namespace, "labels": mapping_at(template, "metadata", "labels")}
+    with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
+        pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": template["spec"]}))
+        return Workload(CrossVersionReference(at.api_version, at.kind, at.name), pod, at)
+    return None

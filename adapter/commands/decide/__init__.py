@@ -10,8 +10,7 @@ from adapter.commands.terminal.command import INVALID, NO_DECISION, OK, Command,
 
 def run(parsed: argparse.Namespace) -> int:
     """Decide on the document. Raises FaultyDocument."""
-    from adapter.commands.decide.decision import decision_json
-    from adapter.commands.decide.reader import read_document
+    from adapter.commands.decide.reader import decision_json, read_document
     from adapter.commands.terminal import output
 
     text = output.read_text(parsed.file)

@@ -1,4 +1,4 @@
-"""Reads the `decide` file: a document with a policy and the inputs of its decision, as Kubernetes gives them.
+"""Reads the `decide` file, a document with a policy and the inputs of its decision as Kubernetes gives them; decides.
 
 Names every fault of a document at once, with its path.
 """
@@ -12,12 +12,15 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from adapter.apiserver import decision_document as written
 from adapter.apiserver.decision_document import with_observed
 from adapter.kube.objects import EndpointSlice
 from adapter.kube.pods import PodDecoder
 from adapter.kube.scale import decode_scale, target_decoder
 from adapter.kube.selectors import SelectorError, parse_selector
-from adapter.load.assessment import AssessmentInputs
+from adapter.load.assess import assess
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision
+from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.quantity import parse_number
@@ -52,6 +55,17 @@ class DecisionCase(NamedTuple):
     inputs: AssessmentInputs
     scale: Scale
     now: float
+
+
+def decided(case: DecisionCase) -> tuple[Assessment, Decision]:
+    """The assessment and the decision, as the server makes them."""
+    assessment = assess(case.inputs)
+    return assessment, decide(assessment, case.scale, case.inputs.bounds, case.now)
+
+
+def decision_json(case: DecisionCase) -> dict[str, Any]:
+    """The decision with its reasons as JSON data."""
+    return written.decision_json(*decided(case), case.inputs.bounds, case.now)
 
 
 # --- values ---
@@ -98,6 +112,10 @@ def _scale(body: bytes) -> Scale:
     for part, count in (("spec", scale.replicas), ("status", scale.status_replicas)):
         if not 0 <= count <= MOST_REPLICAS:
             raise DocumentError([Fault(f"{part}.replicas", count, f"must be a number from 0 to {MOST_REPLICAS}")])
+    try:
+        parse_selector(scale.selector)
+    except SelectorError as error:
+        raise DocumentError([Fault("status.selector", scale.selector, str(error))]) from error
     return scale
 
 
@@ -240,28 +258,36 @@ def read_data(data: Mapping[str, Any]) -> DecisionCase:
 
 
 def _read(given: Mapping[str, Any]) -> DecisionCase:
-    known, read = [*_SINGLE, *_EACH], dict[str, Any]()
     faults = [Fault(key, None, f"is required: {what}") for key, what in _REQUIRED.items() if given.get(key) is None]
-    for key, value in given.items():
-        if key in _EACH and isinstance(value, Mapping) and isinstance(value.get("items"), list):
-            value = value["items"]  # noqa: PLW2901  a List, as kubectl prints it
-        if key not in known:
-            faults.append(Fault(str(key), value, f"is unknown here{closest(str(key), known)}"))
-        elif key in _SINGLE and value is not None:
-            read[key] = _tried(_SINGLE[key], value, key, faults)
-        elif key == "samples" and isinstance(value, Mapping):
-            read[key] = {name: _tried(_EACH[key], one, f"{key}.{name}", faults) for name, one in value.items()}
-        elif key != "samples" and isinstance(value, list):
-            read[key] = [_tried(_EACH[key], one, f"{key}[{index}]", faults) for index, one in enumerate(value)]
-        elif value is not None:
-            faults.append(Fault(key, value, f"must be a {'mapping' if key == 'samples' else 'list'}"))
+    read = {key: _value(key, value, faults) for key, value in given.items() if value is not None}
     assessed = read["assessed"] = read.get("assessed") or _Assessed()
     if assessed.scale is not None:
         assessed.scale = _tried(_SINGLE["scale"], assessed.scale, "assessed.scale", faults)
-    case = None if faults else _case(read, faults)
-    if case is None:
+    if read.get("target") and (hpa := read.get("hpa")):
+        decode = _watched(target_decoder(hpa.target.api_version, hpa.target.kind, None))
+        read["target"] = _tried(decode, read["target"], "target", faults)
+    if not faults:
+        faults += _cross_faults(read)
+    if faults:
         raise DocumentError(first_faults(faults), _TITLE)
-    return case
+    return _case(read)
+
+
+def _value(key: str, value: Any, faults: list[Fault]) -> Any:
+    """The value of a key of the document; what cannot be read is None, and its faults are added."""
+    if key in _SINGLE:
+        return _tried(_SINGLE[key], value, key, faults)
+    if key not in _EACH:
+        faults.append(Fault(str(key), value, f"is unknown here{closest(str(key), [*_SINGLE, *_EACH])}"))
+        return None
+    if isinstance(value, Mapping) and key == "samples":
+        return {name: _tried(_EACH[key], one, f"{key}.{name}", faults) for name, one in value.items()}
+    if isinstance(value, Mapping) and isinstance(value.get("items"), list):  # a List, as kubectl prints it
+        value = value["items"]
+    if isinstance(value, list) and key != "samples":
+        return [_tried(_EACH[key], one, f"{key}[{index}]", faults) for index, one in enumerate(value)]
+    faults.append(Fault(key, value, f"must be a {'mapping' if key == 'samples' else 'list'}"))
+    return None
 
 
 def _tried(parse: Callable[[Any], Any], value: object, path: str, faults: list[Fault]) -> Any:
@@ -280,16 +306,11 @@ def _tried(parse: Callable[[Any], Any], value: object, path: str, faults: list[F
 
 
 def _cross_faults(read: Mapping[str, Any]) -> Iterator[Fault]:
-    """Faults that no single value shows: what occurs twice, samples of no metric, samples without a time."""
-    seen: dict[str, str] = {}
-    usages = enumerate(read.get("usage", ()))
-    keys = [(f"usage {name}", f"usage[{index}].metadata.name") for index, (name, _) in usages]
-    for index, pod in enumerate(read["pods"]):
-        keys.append((f"pod {pod.namespace}/{pod.name}", f"pods[{index}].metadata.name"))
-        keys.append((f"UID {pod.uid}", f"pods[{index}].metadata.uid"))
-    for key, place in keys:
-        if (first := seen.setdefault(key, place)) != place:
-            yield Fault(place, None, f"is a duplicate of {first}; keep one of them")
+    """Faults that no single value shows: a pod that occurs twice, samples of no metric, samples without a time."""
+    uids = [pod.uid for pod in read["pods"]]
+    for index, uid in enumerate(uids):
+        if (first := uids.index(uid)) != index:
+            yield Fault(f"pods[{index}].metadata.uid", None, f"is a duplicate of pods[{first}]; keep one of them")
     queries = sorted(metric.name for metric in read["policy"].metrics if metric.query is not None)
     for name, given in read.get("samples", {}).items():
         if name not in queries:
@@ -301,24 +322,14 @@ def _cross_faults(read: Mapping[str, Any]) -> Iterator[Fault]:
                 yield Fault(f"samples.{name}.{place}", None, advice)
 
 
-def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
-    """The decision to make; None, with its faults, for a target or selector that cannot be read."""
+def _case(read: Mapping[str, Any]) -> DecisionCase:
+    """The decision to make."""
     now, policy, hpa, assessed = read["now"], read["policy"], read["hpa"], read["assessed"]
     at, watched = now if assessed.at is None else float(assessed.at), assessed.scale or read["scale"]
     api_version, kind, name = hpa.target
     target = Target(api_version=api_version, kind=kind, name=name)
     if read.get("target") is not None:
-        observed = _tried(_watched(target_decoder(api_version, kind, None)), read["target"], "target", faults)
-        target = target if observed is None else replace(observed.target, name=name)
-    selector = None
-    try:
-        selector = parse_selector(watched.selector)
-    except SelectorError as error:
-        faults.append(Fault("scale.status.selector", watched.selector, str(error)))
-        return None
-    faults += _cross_faults(read)
-    if faults or selector is None:
-        return None
+        target = replace(read["target"].target, name=name)
     endpoints = Endpoints()
     for number, one in enumerate(read.get("endpointSlices", ())):
         endpoints.change(None, listing(one, policy.namespace, str(number)))
@@ -328,7 +339,7 @@ def _case(read: Mapping[str, Any], faults: list[Fault]) -> DecisionCase | None:
             endpoint_serving=endpoints.endpoint_serving(pod.namespace, pod.name, pod.uid),
             endpoints_silent=assessed.endpoint_slices_silent,
         )
-        for pod in target_pods(read["pods"], selector.matches, target, partial=True)
+        for pod in target_pods(read["pods"], parse_selector(watched.selector).matches, target, partial=True)
     )
     usage: dict[str, PodUsage] = dict(read.get("usage", ()))
     answered_at = min(max((one.at for one in usage.values()), default=at), at) if usage else None

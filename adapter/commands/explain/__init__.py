@@ -5,13 +5,27 @@ Here the command `effective-load explain` is declared; what runs it is imported 
 
 import argparse
 
-from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, add_output
+from adapter.commands.terminal.command import (
+    FAILED,
+    INVALID,
+    NO_DECISION,
+    OK,
+    Command,
+    Example,
+    add_output,
+    namespace_name,
+    policy_name,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the policy, the cluster and the output."""
-    parser.add_argument("policy", metavar="POLICY", help="the WatermarkPolicy: NAME or NAMESPACE/NAME")
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default="", help="default: as for kubectl")
+    parser.add_argument(
+        "policy", metavar="POLICY", type=policy_name, help="the WatermarkPolicy: NAME or NAMESPACE/NAME"
+    )
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAMESPACE", type=namespace_name, default="", help="default: as for kubectl"
+    )
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: in-cluster, else $KUBECONFIG, else ~/.kube/config"
     )
@@ -33,8 +47,13 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.telemetry import logs
 
     logs.configure("error", "console")  # the page has the errors
+    wrong, (namespace, _) = "", parsed.policy
     if parsed.watch and (parsed.save or parsed.output == "json" or not sys.stdout.isatty()):
-        output.complain("effective-load explain: --watch draws on a terminal, without --save and -o json")
+        wrong = "--watch draws on a terminal, without --save and -o json"
+    elif namespace and parsed.namespace not in {"", namespace}:
+        wrong = f"POLICY names namespace {namespace}, and -n names {parsed.namespace}: leave one of them out"
+    if wrong:
+        output.complain(f"effective-load explain: {wrong}")
         return INVALID
     try:
         return asyncio.run(page.explain(parsed))

@@ -1,21 +1,20 @@
 """What the HPA will do with the served count, by the model of its controller, and what it did last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 
+from adapter.commands.decisions import Answer
 from adapter.commands.explain.read import Explained
 from adapter.commands.terminal.output import duration
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags
 from adapter.hpa.pods import milli
 from adapter.load.quantity import parse_nano, percent_text
-from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import Hpa
-from adapter.policy.watermark_policy import parse_policy
-from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.times import parse_time
 
 _DOWN_WINDOW = 300
@@ -29,7 +28,7 @@ _LIMITS = {
 
 
 def will_do(explained: Explained) -> Iterator[str]:
-    """What the HPA will do, its rules, and what is unwise in its wiring; nothing where the HPA is not known."""
+    """What the HPA will do, and its rules; nothing where the HPA is not known."""
     hpa, answer = explained.hpa, explained.answer
     if hpa is None:
         return
@@ -39,7 +38,7 @@ def will_do(explained: Explained) -> Iterator[str]:
     )
     is_ours = hpa.asks_for(explained.name)
     if answer is not None and is_ours:
-        yield _next_sync(explained, hpa, answer.decision, tolerances, up, down)
+        yield _next_sync(explained, hpa, answer, tolerances, up, down)
     elif answer is not None:
         yield "it does not ask for this policy's count: other metrics set its count"
     if any(tolerances):
@@ -49,12 +48,6 @@ def will_do(explained: Explained) -> Iterator[str]:
         yield f"{text}; set tolerance 0 in both directions" if is_ours else text
     else:
         yield "tolerance: 0, so it sets every count exactly"
-    if explained.inputs:
-        try:
-            wiring = Wiring(policy=parse_policy(explained.inputs["policy"]), hpa=hpa)
-            yield from (flaw.message for flaw in flaws(wiring) if "tolerance" not in flaw.message)
-        except FaultyDocument:  # of another version: the server has judged it
-            pass
     yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
     if not hpa.has_behavior:
         yield f"no behavior is set: scale-down waits {_DOWN_WINDOW} s, scale-up at most doubles (or goes to 4)"
@@ -64,19 +57,14 @@ def will_do(explained: Explained) -> Iterator[str]:
 
 
 def _next_sync(
-    explained: Explained,
-    hpa: Hpa,
-    decision: dict[str, object],
-    tolerances: tuple[Fraction, ...],
-    up: Rules,
-    down: Rules,
+    explained: Explained, hpa: Hpa, answer: Answer, tolerances: tuple[Fraction, ...], up: Rules, down: Rules
 ) -> str:
     """The next sync by the model, as if the HPA had recommended nothing else within its windows."""
-    current, served = decision["current"], decision["served"]
-    status_replicas = explained.inputs["scale"]["status"]["replicas"]
+    current, served = answer.decision.current, answer.decision.served
+    status_replicas = current if answer.case is None else answer.case.scale.status_replicas
     if current == 0 and hpa.bounds.minimum > 0:
         return f"it rests at 0 until somebody scales the target to 1: minReplicas is {hpa.bounds.minimum}"
-    if not isinstance(current, int) or not isinstance(served, str):
+    if served is None:
         return f"it keeps {current}: the metric has an error instead of a value"
     metrics = [one for one in hpa.desired_metrics if one.names(explained.name) or one.describes(hpa.target)]
     bare = replace(
@@ -116,5 +104,9 @@ def did_last(explained: Explained) -> Iterator[str]:
     yield f"current {current}, desired {desired}"
     at = parse_time(status.get("lastScaleTime"))
     yield "it has never scaled" if at is None else f"it last scaled {duration(explained.at - at)} ago"
-    for one in status.get("conditions") or ():
-        yield f"{one.get('type')} {one.get('status')} ({one.get('reason')}): {one.get('message')}"
+    yield from map(condition_text, status.get("conditions") or ())
+
+
+def condition_text(one: Mapping[str, Any]) -> str:
+    """A condition of a status as a line."""
+    return f"{one.get('type')} {one.get('status')} ({one.get('reason')}): {one.get('message')}"

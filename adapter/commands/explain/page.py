@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import io
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from adapter.commands.explain.hpa import did_last, will_do
+from adapter.commands.decisions import Answer, Decision, Metric
+from adapter.commands.explain.hpa import condition_text, did_last, will_do
 from adapter.commands.explain.read import Explained, read
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, NO_DECISION, OK
@@ -24,6 +25,7 @@ from adapter.commands.terminal.waiting import waiting
 from adapter.kube.session import Session
 from adapter.load.explanation import range_text, value_text, value_texts
 from adapter.load.quantity import parse_nano
+from adapter.load.samples import SourceState
 from adapter.runtime.times import format_time, parse_time
 
 _WATCH_SECONDS = 2.0
@@ -34,17 +36,14 @@ _ROOM = Fraction(5, 4)
 """The right end of a drawn band, in multiples of the largest value in it."""
 _MOST_PODS = 25
 _COUNTED = {"serving", "doubtful"}
-_KINDS = {"watermarkpolicy", "watermarkpolicies", "wmp"}
-"""Before a slash kubectl prints the kind: `watermarkpolicy/checkout`."""
+_SIGNS = {"target": "┆", "raw": "○", "usage": "●"}
 
 
 async def explain(parsed: argparse.Namespace) -> int:
     """Read, then draw, print or save; with `--watch` again and again. Returns the exit status. Raises KubeError."""
-    before, slash, after = parsed.policy.partition("/")
-    is_kind = before.partition(".")[0].lower() in _KINDS
+    namespace, name = parsed.policy
     async with await Session.open(parsed.kubeconfig, context=parsed.context) as session:
-        namespace = before if slash and not is_kind else parsed.namespace or await session.default_namespace()
-        name = after if slash else before
+        namespace = namespace or parsed.namespace or await session.default_namespace()
         if parsed.watch:
             with Live(console=Console(), screen=True, auto_refresh=False) as live:
                 while True:
@@ -52,13 +51,16 @@ async def explain(parsed: argparse.Namespace) -> int:
                     await asyncio.sleep(_WATCH_SECONDS)
         with waiting("asking the server for its decision"):
             explained = await read(session, namespace, name)
+    status = NO_DECISION if explained.error else FAILED if explained.answer is None else OK
+    if parsed.save and explained.answer is not None:
+        return OK if _save(parsed.save, explained.answer.document) else FAILED
     if parsed.save:
-        return _save(parsed.save, explained)
-    if parsed.output == "json":
+        output.complain("\n".join(explained.trouble))
+    elif parsed.output == "json":
         output.print_json(data(explained))
     else:
         _print(page(explained))
-    return _status(explained)
+    return status
 
 
 def _print(shown: RenderableType) -> None:
@@ -72,28 +74,18 @@ def _print(shown: RenderableType) -> None:
     output.print_lines(line.rstrip() for line in captured.get().splitlines())
 
 
-def _status(explained: Explained) -> int:
-    if explained.error:
-        return NO_DECISION
-    return FAILED if explained.answer is None else OK
-
-
-def _save(file: str, explained: Explained) -> int:
-    if explained.answer is None:
-        for line in explained.trouble:
-            output.complain(line)
-        return _status(explained)
-    content = bytes(explained.answer.document) + b"\n"
+def _save(file: str, document: str) -> bool:
+    """Write the document to a file; False, with the reason on standard error, where it cannot be written."""
     if file == "-":
-        output.print_text(content.decode())
-        return OK
+        output.print_line(document)
+        return True
     try:
-        Path(file).write_bytes(content)
+        Path(file).write_text(f"{document}\n", encoding="utf-8")
     except OSError as error:
         output.complain(f"{file}: cannot be written: {error.strerror}")
-        return FAILED
+        return False
     output.complain(f"{file} has the decision's inputs: `effective-load decide {file}` decides again")
-    return OK
+    return True
 
 
 def data(explained: Explained) -> dict[str, Any]:
@@ -106,36 +98,39 @@ def data(explained: Explained) -> dict[str, Any]:
     return {
         "policy": f"{explained.namespace}/{explained.name}",
         "at": format_time(explained.at),
-        "served": answer.decision["served"] if answer is not None else None,
+        "served": answer.decision.served if answer is not None else None,
         "error": explained.error or None,
-        "serverVersion": answer.server.get("version") if answer is not None else None,
-        "decision": answer.decision if answer is not None else None,
-        "inputs": [dict(zip(("name", "age", "trouble"), row, strict=True)) for row in freshness(explained)],
+        "serverVersion": answer.version if answer is not None else None,
+        "decision": answer.sent if answer is not None else None,
+        "inputs": [dict(zip(("name", "age", "trouble"), row, strict=True)) for row in freshness(answer)],
         "trouble": list(explained.trouble),
+        "findings": list(map(str, explained.findings)),
         "hpa": shown,
     }
 
 
 def page(explained: Explained) -> RenderableType:
     """All sections."""
-    decision = explained.answer.decision if explained.answer is not None else None
+    answer = explained.answer
     sections: list[tuple[str, list[RenderableType]]] = [
-        (f"WatermarkPolicy {explained.namespace}/{explained.name}", [*map(_text, _headline(explained, decision))])
+        (f"WatermarkPolicy {explained.namespace}/{explained.name}", [*map(_text, _headline(explained))]),
+        ("What is missing", [*map(_text, explained.trouble)]),
+        ("What is wrong", [*map(_text, map(str, explained.findings))]),
     ]
-    if explained.trouble:
-        sections.append(("What is missing", [*map(_text, explained.trouble)]))
-    if decision is None:
-        conditions = (f"{one.type} {one.status} ({one.reason}): {one.message}" for one in explained.conditions)
-        sections.append(("The policy's status, as the companion wrote it last", [*map(_text, conditions)]))
+    if answer is None:
+        conditions = map(_text, map(condition_text, explained.conditions))
+        sections.append(("The policy's status, as the companion wrote it last", [*conditions]))
     else:
-        shares = {one["name"] for one in explained.inputs["policy"]["spec"]["metrics"] if one.get("relativeTo")}
-        bands = [line for metric in decision["metrics"] for line in band(metric, is_share=metric["name"] in shares)]
+        decision, policy = answer.decision, answer.case.inputs.policy if answer.case else None
+        shares = {one.name for one in policy.metrics if one.relative_to is not None} if policy is not None else set()
+        bands = [line for metric in decision.metrics for line in band(metric, is_share=metric.name in shares)]
         sections += [
             ("Load", [*bands]),
-            ("Why", [*map(_text, decision["explanation"])]),
+            ("Why", [*map(_text, decision.explanation)]),
             ("Pods", [_pods(decision, shares)]),
-            ("Freshness", [_table(("INPUT", "AGE", "TROUBLE"), freshness(explained))]),
         ]
+        if rows := list(freshness(answer)):
+            sections.append(("Freshness", [_table(("INPUT", "AGE", "TROUBLE"), rows)]))
     if explained.hpa is not None:
         sections.append((f"HPA {explained.hpa.name} will", [*map(_text, will_do(explained))]))
         sections.append((f"HPA {explained.hpa.name} did last", [*map(_text, did_last(explained))]))
@@ -150,40 +145,39 @@ def _text(text: str) -> Text:
     return Text(printable(text), overflow="fold")
 
 
-def _headline(explained: Explained, decision: Mapping[str, Any] | None) -> Iterator[str]:
+def _headline(explained: Explained) -> Iterator[str]:
     """The count and its two bounds, or the error."""
     if explained.error:
         yield f"HPAs get an error: {explained.error}"
-    elif decision is None:
+    elif explained.answer is None:
         yield "the server's decision is not known"
     else:
-        yield f"asks for {decision['desiredReplicas']} (now {decision['current']}), served as {decision['served']}"
-        yield f"the load allows {range_text(decision.get('lowerBound'), decision.get('upperBound'))}"
+        decision = explained.answer.decision
+        yield f"asks for {decision.desired_replicas} (now {decision.current}), served as {decision.served}"
+        yield f"the load allows {range_text(decision.lower_bound, decision.upper_bound)}"
 
 
-def band(metric: Mapping[str, Any], *, is_share: bool) -> Iterator[Text]:
+def band(metric: Metric, *, is_share: bool) -> Iterator[Text]:
     """A metric's name and verdict, its band with the values in it, and what the signs mean."""
-    style = {"Above": "red", "Inside": "green", "Below": "cyan"}.get(metric["verdict"], "")
-    yield Text.assemble((metric["name"], "bold"), "  ", (metric["verdict"], style))
-    if metric["error"]:
-        yield _text(metric["error"])
+    style = {"Above": "red", "Inside": "green", "Below": "cyan"}.get(metric.verdict, "")
+    yield Text.assemble((metric.name, "bold"), "  ", (metric.verdict, style))
+    if metric.error:
+        yield _text(metric.error)
         return
-    keys = ("low", "high", "target", "raw", "usage")
-    values = {key: parse_nano(metric[key]) for key in keys if metric[key] is not None}
+    given = {key: getattr(metric, key) for key in ("low", "high", "target", "raw", "usage")}
+    values = {key: parse_nano(text) for key, text in given.items() if text is not None}
     texts = value_texts(values, as_percent=is_share)
     end = max(values.values(), default=0) * _ROOM
     if not end:
         return
     at = {key: min(_BAND_WIDTH - 1, int(value / end * _BAND_WIDTH)) for key, value in values.items()}
     low, high = at.get("low", -1), at.get("high", _BAND_WIDTH)
-    line = Text()
-    signs = {at[key]: sign for key, sign in (("target", "┆"), ("raw", "○"), ("usage", "●")) if key in at}
-    for column in range(_BAND_WIDTH):
-        inside = ("━", "green") if low < column < high else ("─", "dim")
-        line.append(
-            *(signs[column], f"bold {style}") if column in signs else ("┃", "bold") if column in {low, high} else inside
-        )
-    yield line
+    signs = {low: ("┃", "bold"), high: ("┃", "bold")}
+    signs |= {at[key]: (sign, f"bold {style}") for key, sign in _SIGNS.items() if key in at}
+    inside, outside = ("━", "green"), ("─", "dim")
+    yield Text.assemble(
+        *(signs.get(column) or (inside if low < column < high else outside) for column in range(_BAND_WIDTH))
+    )
     target = f"   ┆ target {texts['target']}" if "target" in texts else ""
     yield _text(
         f"● effective {texts.get('usage', '–')}   ○ over all running pods {texts.get('raw', '–')}{target}   "
@@ -191,48 +185,41 @@ def band(metric: Mapping[str, Any], *, is_share: bool) -> Iterator[Text]:
     )
 
 
-def _pods(decision: Mapping[str, Any], shares: set[str]) -> RenderableType:
+def _pods(decision: Decision, shares: set[str]) -> RenderableType:
     """The pods, those that are left out first, each with the evidence."""
-    names = [metric["name"] for metric in decision["metrics"]]
+    names = [metric.name for metric in decision.metrics]
     rows = []
-    for pod in sorted(decision["pods"], key=lambda pod: (pod["state"] in _COUNTED, pod["state"], pod["name"])):
-        why = f"{pod['reason']} ({pod['evidence']})" if pod["evidence"] else pod["reason"]
-        usage = (_usage(pod, name, is_share=name in shares) for name in names)
-        rows.append(("✓" if pod["state"] in _COUNTED else "✗", pod["name"], pod["state"], why, *usage))
+    for pod in sorted(decision.pods, key=lambda pod: (pod.state in _COUNTED, pod.state, pod.name)):
+        why = f"{pod.reason} ({pod.evidence})" if pod.evidence else pod.reason
+        used = {name: value_text(parse_nano(text), as_percent=name in shares) for name, text in pod.usage.items()}
+        usage = (used.get(name) or pod.missing.get(name, "") for name in names)
+        rows.append(("✓" if pod.state in _COUNTED else "✗", pod.name, pod.state, why, *usage))
     more = [("", f"… and {len(rows) - _MOST_PODS} more (-o json lists all)", "", "", *[""] * len(names))]
     return _table(("", "POD", "STATE", "WHY", *names), rows[:_MOST_PODS] + more * (len(rows) > _MOST_PODS))
 
 
-def _usage(pod: Mapping[str, Any], metric: str, *, is_share: bool) -> str:
-    value = pod["usage"].get(metric)
-    if value is None:
-        return str(pod.get("missing", {}).get(metric, ""))
-    return value_text(Fraction(parse_nano(value)), as_percent=is_share)
-
-
-def freshness(explained: Explained) -> Iterator[tuple[str, str, str]]:
+def freshness(answer: Answer | None) -> Iterator[tuple[str, str, str]]:
     """Each input of the decision: its name, its age, and its trouble."""
-    inputs = explained.inputs
-    if not inputs or explained.answer is None:
+    if answer is None or answer.case is None:
         return
-    now = parse_time(inputs["now"]) or explained.at
-    observed, spec = inputs["observed"], inputs["policy"]["spec"]
-    yield "policy, HPA, pods (watches)", f"assessed {duration(now - observed['now'])} ago", ""
-    stale = {metric["name"]: parse_time(metric.get("staleAt")) for metric in explained.answer.decision["metrics"]}
-    queries = observed["samples"]["queries"]
-    sources = {f"query {name}": (one, stale.get(name)) for name, one in queries.items()}
-    if any("resource" in metric for metric in spec["metrics"]):
-        resources = [at for name, at in stale.items() if name not in queries and at is not None]
-        sources["metrics.k8s.io"] = (observed["samples"]["resources"], min(resources, default=None))
-    for name, (source, until) in sources.items():
+    inputs, now = answer.case.inputs, answer.case.now
+    yield "policy, HPA, pods (watches)", f"assessed {duration(now - inputs.now)} ago", ""
+    stale = {metric.name: parse_time(metric.stale_at) for metric in answer.decision.metrics}
+    queries, sources = inputs.samples.queries, list[tuple[str, SourceState, float | None]]()
+    sources += [(f"query {name}", one, stale.get(name)) for name, one in queries.items()]
+    if any(metric.resource is not None for metric in inputs.policy.metrics):
+        resources = (at for name, at in stale.items() if name not in queries and at is not None)
+        sources.append(("metrics.k8s.io", inputs.samples.resources, min(resources, default=None)))
+    for name, source, until in sources:
         left = "no sample counts" if until is None else f"the oldest sample counts {duration(until - now)} more"
-        yield name, f"{_answered(source['fetched_at'], now)}, {left}", source["error"] or ""
-    if registry := spec.get("registry"):
-        listed = observed["roster"] or {}
-        trouble = listed.get("error") or ("" if listed else "no list of the service yet")
-        count = f", {len(listed.get('instances') or ())} instances" if listed else ""
-        age = "no valid answer" if listed.get("valid") is False else f"{_answered(listed.get('at'), now)}{count}"
-        yield f"registry {registry.get('name')}", age, str(trouble)
+        yield name, f"{_answered(source.fetched_at, now)}, {left}", source.error or ""
+    if inputs.policy.registry is not None:
+        name, listed = f"registry {inputs.policy.registry.name}", inputs.roster
+        if listed is None:
+            yield name, _answered(None, now), "no list of the service yet"
+        else:
+            age = f"{_answered(listed.at, now)}, {len(listed.instances)} instances"
+            yield name, age if listed.valid else "no valid answer", listed.error or ""
 
 
 def _answered(at: float | None, now: float) -> str:

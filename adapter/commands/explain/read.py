@@ -1,95 +1,83 @@
-"""Reads what there is to explain: the server's decision, the policy's conditions, and its HPA."""
+"""Reads what there is to explain: the server's decision, the policy with its status, its HPA, and what is wrong."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-import msgspec
-
-from adapter.commands.decisions import Answer, ask, read_object, refusal_of
-from adapter.kube.api import HPAS, WATERMARK_POLICIES
-from adapter.kube.errors import ApiStatusError, Forbidden, NotFound
-from adapter.kube.objects import AnyObject, Condition
+from adapter.commands.check.links import check_links
+from adapter.commands.check.report import Finding, Level
+from adapter.commands.check.world import World, fill_from_cluster
+from adapter.commands.decisions import Answer, ask, reason, refusal_of
+from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.session import Session
-from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa, parse_hpa
-from adapter.runtime.faults import FaultyDocument
+from adapter.policy.documents import mapping_at
+from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa
+from adapter.telemetry.metrics import package_version
 
 _READER_ROLE = "effective-load-metrics-reader"
-_CHECK = "`effective-load check` finds the cause"
+_TOLD = (Level.ERROR, Level.WARNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """Everything that is shown. `at` is the API server's time (seconds).
 
-    `trouble` says why there is no `answer`, or no `hpa`, and what to do; `refusal` is the error that HPAs get instead
-    of a count. `conditions` are those of the policy's status.
+    `trouble` says what cannot be read, and what to do; `findings` are those of `check` on the policy and its HPA;
+    `refusal` is the error that HPAs get instead of a count. `conditions` are those of the policy's status.
     """
 
     namespace: str
     name: str
     at: float
     answer: Answer | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict)
     hpa: Hpa | None = None
     hpa_status: Mapping[str, Any] = field(default_factory=dict)
-    trouble: tuple[str, ...] = ()
+    trouble: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
     refusal: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: Sequence[Mapping[str, Any]] = ()
 
     @property
     def error(self) -> str:
         """The error that HPAs get instead of a count; empty without one."""
-        return self.refusal or (str(self.answer.decision["error"] or "") if self.answer is not None else "")
+        return self.refusal or (self.answer.decision.error or "" if self.answer is not None else "")
 
     @property
     def tolerance(self) -> Fraction:
         """That of an HPA that sets none: the server's setting where it asks for our count, else the controller's."""
-        if self.hpa is None or not self.hpa.asks_for(self.name) or self.answer is None:
+        case = self.answer.case if self.answer is not None else None
+        if self.hpa is None or not self.hpa.asks_for(self.name) or case is None:
             return DEFAULT_TOLERANCE
-        known = parse_hpa(self.inputs["hpa"]).bounds.tolerance
-        return max(known) if known is not None else Fraction(0)
+        return max(case.inputs.bounds.tolerance or (Fraction(0),))
 
 
 async def read(session: Session, namespace: str, name: str) -> Explained:
     """Read everything about one policy. What cannot be read is named, with what to do; raises nothing of the API."""
-    answer, policy = await asyncio.gather(
-        ask(session, namespace, name), read_object(session, WATERMARK_POLICIES.path(namespace, name), AnyObject)
-    )
-    trouble: list[str] = []
-    refusal, hpa_name = "", name
-    inputs, conditions = dict[str, Any](), tuple[Condition, ...]()
-    if isinstance(answer, Answer):
-        inputs = msgspec.json.decode(answer.document)
-        hpa_name = inputs["hpa"]["metadata"]["name"]
-    else:
-        refusal = refusal_of(answer)
-        trouble += _trouble(answer, namespace)
-    if isinstance(policy, AnyObject):
-        hpa_name = (policy.spec or {}).get("hpa") or name
-        conditions = msgspec.convert((policy.status or {}).get("conditions") or (), tuple[Condition, ...], strict=False)
-    hpa, status = None, dict[str, Any]()
-    found = await read_object(session, HPAS.path(namespace, hpa_name), dict)
-    try:
-        if isinstance(found, dict):
-            hpa, status = parse_hpa(found), found.get("status") or {}
-        elif isinstance(found, NotFound):
-            trouble.append(f"there is no HPA {hpa_name} in namespace {namespace}")
-        elif isinstance(found, Forbidden):
-            trouble.append(f"you may not read HPA {hpa_name}: the role view in namespace {namespace} has that right")
-        else:
-            trouble.append(f"HPA {hpa_name} cannot be read: {found}")
-    except FaultyDocument as error:
-        trouble.append(f"HPA {hpa_name} cannot be read: {error}")
+    world = World(is_live=True, only=f"{namespace}/{name}")
+    asked, _ = await asyncio.gather(ask(session, namespace, name), fill_from_cluster(world, session, [namespace]))
+    answer = None if isinstance(asked, KubeError) else asked
+    trouble = _trouble(asked, namespace) if isinstance(asked, KubeError) else []
+    trouble += [f"not read: {one.text}" for one in world.findings if one.level is Level.SKIPPED]
+    if answer is not None and answer.case is None:
+        versions = f"the server is of version {answer.version}, and this program of {package_version()}"
+        trouble.append(f"the inputs of the decision cannot be read: {versions}")
+    policy = world.policies.get((namespace, name))
+    hpa_name = policy.value.hpa if policy is not None and policy.value is not None else name
+    hpa = world.hpas.get((namespace, hpa_name))
+    status = mapping_at(policy.at.data, "status") if policy is not None else {}
     return Explained(
-        namespace=namespace, name=name, at=session.now(), answer=answer if isinstance(answer, Answer) else None,
-        inputs=inputs, hpa=hpa, hpa_status=status, trouble=tuple(trouble), refusal=refusal, conditions=conditions,
+        namespace=namespace, name=name, at=session.now(), answer=answer, trouble=trouble,
+        hpa=hpa.value if hpa is not None else None,
+        hpa_status=mapping_at(hpa.at.data, "status") if hpa is not None else {},
+        findings=[one for one in (*world.findings, *check_links(world)) if one.level in _TOLD],
+        refusal=refusal_of(asked) if isinstance(asked, KubeError) else "",
+        conditions=status.get("conditions") or (),
     )  # fmt: skip
 
 
-def _trouble(error: Exception, namespace: str) -> list[str]:
+def _trouble(error: KubeError, namespace: str) -> list[str]:
     """Why the server's decision cannot be read, and what to do."""
     if isinstance(error, Forbidden):
         right = "get watermarkpolicies.effective-load.io/decision of custom.metrics.k8s.io"
@@ -100,5 +88,4 @@ def _trouble(error: Exception, namespace: str) -> list[str]:
         ]
     if refusal := refusal_of(error):
         return [f"the server has no decision, and HPAs get this error: {refusal}"]
-    message = error.message if isinstance(error, ApiStatusError) else str(error)
-    return [f"no decision can be read: {message}", _CHECK]
+    return [f"no decision can be read: {reason(error)}", "`effective-load check` finds the cause"]

@@ -34,10 +34,9 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.commands.cluster import TOLERANCE_SINCE
     from adapter.commands.files import read_files
     from adapter.commands.migrate import write
-    from adapter.commands.migrate.prometheus_adapter import PLAIN_KEYS
     from adapter.commands.terminal import output
 
-    objects, faults = read_files(parsed.files, PLAIN_KEYS)
+    objects, faults = read_files(parsed.files)
     tolerance = parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
     migration = write.migrate(objects, low_percent=parsed.watermarks, tolerance=tolerance)
     remarks = [f"{pair.name}: {note}" for pair in migration.pairs for note in pair.notes]

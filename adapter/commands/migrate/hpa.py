@@ -1,9 +1,10 @@
 """Reads a HorizontalPodAutoscaler (autoscaling/v2): resource metrics, those of prometheus-adapter, and behavior."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate.prometheus_adapter import AdapterRules, ServedMetric
+from adapter.commands.migrate.prometheus_adapter import AdapterRules, ServedMetric, candidates
 from adapter.commands.migrate.queries import missing_answers, placeholder
 from adapter.commands.migrate.read import (
     DEFAULT_TOLERANCE,
@@ -16,6 +17,7 @@ from adapter.commands.migrate.read import (
     read_draft,
 )
 
+API_GROUP = "autoscaling"
 KIND = "HorizontalPodAutoscaler"
 UNKNOWN_URL = "http://prometheus.monitoring.svc:9090"
 _SOURCES = {
@@ -27,7 +29,7 @@ _MOST = 10
 """The largest share of the requests that a policy has, 1000 %."""
 
 
-def read(root: Fields, rules: AdapterRules | None) -> Draft:
+def read(root: Fields, rules: Sequence[AdapterRules]) -> Draft:
     """Read one HPA into a draft. Raises Refusal."""
     version = root.text("apiVersion")
     if version not in {"autoscaling/v2", "autoscaling/v2beta2"}:
@@ -58,8 +60,7 @@ def read(root: Fields, rules: AdapterRules | None) -> Draft:
             draft.reasons.append(f"{name}: {sentence}")
     if kinds & {"Pods", "Object"}:
         sentence = (
-            "custom.metrics.k8s.io has one server in a cluster. effective-load takes it over, so HPAs that still have "
-            "Pods or Object metrics get no value (unless an upstream is set): migrate them together, then install"
+            "custom.metrics.k8s.io has one server: migrate all HPAs with Pods and Object metrics, or set an upstream"
         )
         root.note(NoteKind.TO_DO, "", sentence)
     return draft
@@ -82,14 +83,14 @@ def resource_goal(source: Fields, draft: Draft, name: str, container: str = "") 
     return Goal(name=draft.free_name(name), resource=wanted, target=value, path=source.path)
 
 
-def _served(source: Fields, kind: str, draft: Draft, rules: AdapterRules | None) -> None:
+def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRules]) -> None:
     """A metric that another adapter serves: a goal by its rules, kept in the HPA, or lost. Raises Refusal."""
     metric, given = ServedMetric.read(source, kind), source.section("target")
     by_value = given.text("type") == "Value"
     value = given.milli("value" if by_value else "averageValue", "the HPA")
     if not value or value < 0:
         raise Refusal(f"{given.path}: has no target")
-    found, why = rules.candidates(metric) if rules else ([], _NO_RULES)
+    found, why = candidates(rules, metric) if rules else ([], _NO_RULES)
     if not found:
         draft.reasons.append(f"{metric.name}: {why}")
         if kind != "External":
@@ -100,10 +101,8 @@ def _served(source: Fields, kind: str, draft: Draft, rules: AdapterRules | None)
             "value" if by_value else "averageValue": quantity(value),
         }
         draft.kept.append({"type": kind, "external": {"metric": metric.manifest(), "target": target}})
-        sentence = (
-            "it stays in the HPA and its adapter has to serve it on; the larger count wins. Its own tolerance of "
-            f"{float(draft.tolerance * 100):g} % is 0 there now. To move it into the policy: {why}"
-        )
+        lost = f"Its own tolerance of {float(draft.tolerance * 100):g} % is 0 there now"
+        sentence = f"it stays in the HPA, its adapter has to serve it on, and the larger count wins. {lost}. {why}"
         source.note(NoteKind.KEPT, "", sentence, metric.name)
         return
     name, query = draft.free_name(metric.name), found[0].query
@@ -111,21 +110,16 @@ def _served(source: Fields, kind: str, draft: Draft, rules: AdapterRules | None)
         query = placeholder(name)
         listed = "; ".join(f"{one.rule}: {' '.join(one.query.split())}" for one in found)
         sentence = (
-            "several rules may give it, and only Prometheus knows which series exist: write one of these in the place "
-            f"of {query} (until then the count stays): {listed}"
+            f"several rules may give it: write one in the place of {query} (until then the count stays): {listed}"
         )
         source.note(NoteKind.TO_DO, "", sentence, metric.name)
     elif found[0].remark:
         source.differs("", found[0].remark, metric.name)
-    sentence = (
-        "write the address of the Prometheus that prometheus-adapter asks (flag --prometheus-url) into the settings"
+    draft.note(
+        NoteKind.TO_DO, "write the address of prometheus-adapter's Prometheus (--prometheus-url) into the settings"
     )
-    Fields({}, "", draft.notes).note(NoteKind.TO_DO, "", sentence)
     if "NaN" in missing_answers(query):
-        sentence = (
-            "prometheus-adapter takes NaN (0/0, a quantile of nothing) for 0; here it is an error, and the count stays"
-        )
-        source.differs("", sentence, metric.name)
+        source.differs("", "prometheus-adapter takes NaN for 0; here it is an error, and the count stays", metric.name)
     draft.goals.append(
         Goal(
             name=name, query=query, server={"url": UNKNOWN_URL}, target=value, total=by_value, by_pod=kind == "Pods",
@@ -137,11 +131,9 @@ def _served(source: Fields, kind: str, draft: Draft, rules: AdapterRules | None)
 def read_behavior(spec: Fields, draft: Draft) -> None:
     """Read an HPA's `behavior` into the draft. Its tolerances are 0 in the new HPA, for the policy has one."""
     if not spec.has("behavior"):
-        sentence = (
-            "without behavior an HPA may double the count, or go to 4, at each sync; the new one has behavior, and "
-            "may double the count or add 4 pods in 15 s"
+        spec.differs(
+            "behavior", "without it an HPA may go up to 4 pods or to twice the count; now by 4 pods or to twice"
         )
-        spec.differs("behavior", sentence)
     behavior, tolerances = spec.section("behavior"), []
     draft.behavior = {}
     for direction in ("scaleUp", "scaleDown"):

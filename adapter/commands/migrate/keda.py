@@ -55,10 +55,8 @@ def read(root: Fields) -> Draft:
             case "cron":
                 _cron(place, fields, draft)
             case _:
-                sentence = (
-                    f"trigger {kind}: the count no longer follows it. Export its number to Prometheus and write it as "
-                    "a metric with PromQL that counts what the trigger counts (docs/migrate.md has it for many)"
-                )
+                remedy = "write its PromQL (docs/migrate.md has it for many)"
+                sentence = f"trigger {kind}: the count no longer follows it; {remedy}"
                 fields.note(NoteKind.LOST, "", sentence)
                 draft.reasons.append(f"trigger {kind}: only prometheus, cpu and memory become metrics")
                 for key in ("metadata", "name", "metricType", "authenticationRef", "useCachedMetrics"):
@@ -77,11 +75,8 @@ def _zero(spec: Fields, draft: Draft, triggers: set[str]) -> None:
     draft.minimum = max(1, draft.minimum)
     if draft.sleeps:
         key = "idleReplicaCount" if idle else "minReplicaCount"
-        sentence = (
-            f"KEDA goes there without load, by itself; the count stays at {draft.minimum} here. An HPA goes to 0 only "
-            "with the feature gate HPAScaleToZero (on from Kubernetes 1.37): set minReplicas: 0 where it is on"
-        )
-        spec.note(NoteKind.LOST, key, sentence, spec.get(key) or 0)
+        gate = "an HPA goes to 0 only with the feature gate HPAScaleToZero (on from Kubernetes 1.37) and minReplicas: 0"
+        spec.note(NoteKind.LOST, key, f"the count stays at {draft.minimum} without load; {gate}", spec.get(key) or 0)
     for key in ("cooldownPeriod", "initialCooldownPeriod"):  # which only delay the way there
         spec.get(key)
     draft.sleeps |= draft.annotations.get(PAUSED_REPLICAS) == "0"
@@ -146,10 +141,8 @@ def _prometheus(place: int, fields: Fields, draft: Draft) -> None:
     nulls = metadata.flag("ignoreNullValues", True)
     for answer in missing_answers(text):
         if nulls or answer == "NaN":  # which KEDA takes for 0 in any case
-            sentence = (
-                f"KEDA takes {answer} for 0 and shrinks the service; here it is an error, and the count stays. Only "
-                "where it means no load, write ((QUERY) >= 0) or vector(0)"
-            )
+            remedy = "where it means no load, write ((QUERY) >= 0) or vector(0)"
+            sentence = f"KEDA takes {answer} for 0; here it is an error, and the count stays: {remedy}"
             metadata.differs("ignoreNullValues", sentence, nulls)
     total = fields.text("metricType", "AverageValue") == "Value"
     target, server = _threshold(metadata), _server(fields, metadata)
@@ -188,8 +181,7 @@ def _server(fields: Fields, metadata: Fields) -> Mapping[str, Any]:
     for reader, key in ((fields, "authenticationRef"), (metadata, "authModes")):
         if reader.has(key):
             sentence = (
-                "credentials do not come along: give the server in the settings a passwordFile, bearerTokenFile or "
-                "headerFiles"
+                "credentials do not come along: give the settings' server passwordFile, bearerTokenFile or headerFiles"
             )
             reader.note(NoteKind.TO_DO, key, sentence)
             reader.get(key)
@@ -213,11 +205,8 @@ def _fallback(fields: Fields, draft: Draft, polling: int) -> None:
         if behavior == "static":
             fields.differs("replicas", "it is a least count: a larger one stays, which KEDA's fallback would lower")
         if len(draft.goals) > 1:
-            sentence = (
-                f"it applies only while no metric answers. While one of several fails, KEDA goes to {replicas}; the "
-                "policy keeps the count, and scales up by the others"
-            )
-            fields.differs("replicas", sentence)
+            alone = f"While one of several fails, KEDA goes to {replicas}; the policy may only go up by the others"
+            fields.differs("replicas", f"it applies only while no metric answers. {alone}")
 
 
 def _pauses(draft: Draft) -> None:
@@ -225,8 +214,8 @@ def _pauses(draft: Draft) -> None:
     replicas = draft.annotations.get(PAUSED_REPLICAS)
     on = {key for key, value in draft.annotations.items() if value not in _FALSE}
     if replicas is not None:
-        at = Fields({}, f"metadata.annotations[{PAUSED_REPLICAS}]", draft.notes)
-        at.note(NoteKind.TO_DO, "", "mode Paused keeps the count as it is; set that count by hand", replicas)
+        sentence = "mode Paused keeps the count as it is; set that count by hand"
+        draft.note(NoteKind.TO_DO, sentence, f"metadata.annotations[{PAUSED_REPLICAS}]", replicas)
     if replicas is not None or _PAUSED in on:
         draft.spec["mode"] = "Paused"
     for key, direction in _ONE_WAY.items():

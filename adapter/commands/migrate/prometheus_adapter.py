@@ -14,11 +14,12 @@ import yaml
 
 from adapter.commands.files import ManifestObject
 from adapter.commands.migrate.queries import checked, labels_of, one_number
-from adapter.commands.migrate.read import Fields, Note, NoteKind, Refusal
+from adapter.commands.migrate.read import Fields, Note, Refusal
+from adapter.policy.documents import mapping_at
 from adapter.usage.promql import uses_variables
 
-CONFIG_KEY = "config.yaml"
-PLAIN_KEYS = ("rules", "externalRules", "resourceRules")
+_CONFIG_KEY = "config.yaml"
+_KEYS = ("rules", "externalRules", "resourceRules")
 _TEMPLATE = re.compile(r"<<\s*\.(Series|LabelMatchers|GroupBy)\s*>>", re.ASCII)
 _SERIES = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*", re.ASCII)
 _SELECTOR = re.compile(r"\s*([A-Za-z_:][A-Za-z0-9_:]*)?\s*(\{.*\})?\s*", re.ASCII | re.DOTALL)
@@ -40,32 +41,32 @@ class Candidate(NamedTuple):
 class ServedMetric:
     """A Pods, Object or External metric of an HPA, its selector also as label matchers.
 
-    `described` are apiVersion, kind and name of an Object metric's object.
+    `resource` is that of an Object metric's object, with its group, `described` the object's name.
     """
 
     kind: str
     name: str
     selector: Mapping[str, Any]
     matchers: Sequence[str]
-    described: tuple[str, str, str] = ("", "", "")
+    resource: tuple[str, str] = ("", "")
+    described: str = ""
 
     @classmethod
     def read(cls, source: Fields, kind: str) -> "ServedMetric":
         """Read the metric of a source. Raises Refusal."""
-        metric, described = source.section("metric"), ("", "", "")
+        metric, resource, described = source.section("metric"), ("", ""), ""
         if kind == "Object":
             of = source.section("describedObject")
-            described = of.text("apiVersion"), of.text("kind", required=True), of.text("name", required=True)
+            resource = _singular(of.text("kind", required=True)), of.text("apiVersion").rpartition("/")[0]
+            described = of.text("name", required=True)
         given = metric.get("selector") or {}
         selector = Fields.of(given)
         matchers = [_matcher(label, "=", value) for label, value in selector.texts("matchLabels").items()]
         for one in selector.sections("matchExpressions"):
-            pattern = "|".join(
-                re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", str(value)) for value in one.get("values") or ()
-            )
-            matchers.append(_matcher(one.text("key"), _SIGNS.get(one.text("operator"), ""), pattern))
+            values = (re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", str(value)) for value in one.get("values") or ())
+            matchers.append(_matcher(one.text("key"), _SIGNS.get(one.text("operator"), ""), "|".join(values)))
         name = metric.text("name", required=True)
-        return cls(kind=kind, name=name, selector=given, matchers=matchers, described=described)
+        return cls(kind=kind, name=name, selector=given, matchers=matchers, resource=resource, described=described)
 
     def manifest(self) -> dict[str, Any]:
         """The metric as an HPA has it."""
@@ -122,7 +123,7 @@ class Rule:
         series = self._series_of(metric.name)
         if not series:
             return "", ""
-        if any(map(uses_variables, (self.metrics_query, *metric.matchers, metric.described[2]))):
+        if any(map(uses_variables, (self.metrics_query, *metric.matchers, metric.described))):
             raise Refusal("it holds $namespace or $workload, which a policy replaces")
         matchers, namespace, pod, group = list(metric.matchers), "", "", ""
         is_custom = metric.kind != "External"
@@ -134,10 +135,9 @@ class Rule:
             matchers.append(f'{pod}!=""')
             group = f"{namespace}, {pod}"
         elif is_custom:
-            version, kind, name = metric.described
-            group = namespace if kind == "Namespace" else self._label(_singular(kind), version.rpartition("/")[0])
-            if kind != "Namespace":
-                matchers.append(_matcher(group, "=", name))
+            group = namespace if metric.resource[0] == "namespace" else self._label(*metric.resource)
+            if group != namespace:
+                matchers.append(_matcher(group, "=", metric.described))
         parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": group}
         text = _TEMPLATE.sub(lambda match: parts[match[1]], self.metrics_query)
         if "<<" in text:
@@ -200,29 +200,22 @@ class Rule:
         return checked(text)
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterRules:
+class AdapterRules(NamedTuple):
     """The rules of one configuration: for Pods and Object metrics, and for External ones."""
 
-    custom: Sequence[Rule] = ()
-    external: Sequence[Rule] = ()
-
-    def candidates(self, metric: ServedMetric) -> tuple[list[Candidate], str]:
-        """What may give the metric, or why nothing does.
-
-        Of rules that give the same series the last counts, as in prometheus-adapter.
-        """
-        is_external = metric.kind == "External"
-        found, faults = _candidates(self.external if is_external else self.custom, metric)
-        if is_external and not found and not faults:
-            others, _ = _candidates(self.custom, metric)
-            faults = [f"{one.rule} would give it, but External metrics come from externalRules" for one in others[:1]]
-        return found, "; ".join(faults) or "no rule is for it"
+    custom: Sequence[Rule]
+    external: Sequence[Rule]
 
 
-def _candidates(rules: Sequence[Rule], metric: ServedMetric) -> tuple[list[Candidate], list[str]]:
-    named, others, faults = dict[str, Candidate](), dict[str, Candidate](), []
-    for rule in rules:
+def candidates(rules: Sequence[AdapterRules], metric: ServedMetric) -> tuple[list[Candidate], str]:
+    """What may give the metric, or why nothing does.
+
+    Of rules that give the same series the last counts, as in prometheus-adapter; a rule that names its series is
+    preferred.
+    """
+    is_external = metric.kind == "External"
+    named, others, faults = dict[str, Candidate](), dict[str, Candidate](), list[str]()
+    for rule in (rule for one in rules for rule in (one.external if is_external else one.custom)):
         try:
             series, query = rule.query(metric)
         except Refusal as refusal:
@@ -231,47 +224,40 @@ def _candidates(rules: Sequence[Rule], metric: ServedMetric) -> tuple[list[Candi
         except re.error as error:
             faults.append(f"{rule.path} holds an expression that is not readable here ({error})")
             continue
+        known, remark = named if rule.own_series else others, ""
+        if series in known:
+            remark = f"{known[series].rule} and {rule.path} both give it; prometheus-adapter uses the last, as here"
         if series:
-            known, remark = named if rule.own_series else others, ""
-            if series in known:
-                remark = f"{known[series].rule} and {rule.path} both give it; prometheus-adapter uses the last, as here"
             known[series] = Candidate(rule.path, query, remark)
     found = list(named.values()) or list(others.values())
     if len(named) == 1 and others:
         skipped = ", ".join(one.rule for one in others.values())
         remark = f"{found[0].rule} names its series and is taken; {skipped} could give it from series of other names"
         found = [found[0]._replace(remark=remark)]
-    return found, faults
+    where = "; External metrics come from externalRules" if is_external else ""
+    return found, "; ".join(faults) or f"no rule is for it{where}"
 
 
 def is_rules(one: ManifestObject) -> bool:
-    """Whether an object is a configuration of prometheus-adapter, plain or in a ConfigMap."""
-    if one.kind == "ConfigMap":
-        data = one.data.get("data")
-        return isinstance(data, Mapping) and any(key in str(data.get(CONFIG_KEY)) for key in PLAIN_KEYS)
-    return not one.kind and any(key in one.data for key in PLAIN_KEYS)
+    """Whether an object is the ConfigMap of prometheus-adapter."""
+    text = str(mapping_at(one.data, "data").get(_CONFIG_KEY)) if one.kind == "ConfigMap" else ""
+    return any(key in text for key in _KEYS)
 
 
-def read_rules(one: ManifestObject) -> tuple[AdapterRules, list[Note]]:
-    """Read a configuration, with the note on keys that were not read. Raises Refusal."""
-    data: Any = one.data
-    if one.kind == "ConfigMap" and isinstance(one.data["data"][CONFIG_KEY], str):
-        try:
-            data = yaml.safe_load(one.data["data"][CONFIG_KEY])
-        except yaml.YAMLError as error:
-            raise Refusal(f"data[{CONFIG_KEY}]: is not YAML: {error}") from None
-    elif one.kind == "ConfigMap":
-        raise Refusal(f"data[{CONFIG_KEY}]: must be a text, which holds the YAML (write {CONFIG_KEY}: |)")
-    if not isinstance(data, Mapping):
-        raise Refusal(f"data[{CONFIG_KEY}]: must hold a mapping")
-    if isinstance(data.get("rules"), Mapping):
-        raise Refusal("rules: is a mapping, as in Helm values; give the ConfigMap that the chart makes of them")
-    root = Fields.of(data)
-    custom, external = ([Rule.read(rule) for rule in root.sections(key)] for key in PLAIN_KEYS[:2])
+def read_rules(one: ManifestObject, notes: list[Note]) -> AdapterRules:
+    """Read a configuration; a note names the keys that were not read. Raises Refusal."""
+    text = one.data["data"][_CONFIG_KEY]
+    if not isinstance(text, str):
+        raise Refusal(f"data[{_CONFIG_KEY}]: must be a text, which holds the YAML (write {_CONFIG_KEY}: |)")
+    try:
+        root = Fields(yaml.safe_load(text), f"data[{_CONFIG_KEY}]", notes)
+    except yaml.YAMLError as error:
+        raise Refusal(f"data[{_CONFIG_KEY}]: is not YAML: {error}") from None
+    root.path = ""
+    custom, external = ([Rule.read(rule) for rule in root.sections(key)] for key in _KEYS[:2])
     root.get("resourceRules")
-    root.name_unread()
-    notes = [Note(NoteKind.UNREAD, "", None, f"{one.file}: {note.sentence}") for note in root.notes]
-    return AdapterRules(custom, external), notes
+    root.name_unread(f"{one.file}: ")
+    return AdapterRules(custom, external)
 
 
 def _matcher(label: str, sign: str, value: str) -> str:

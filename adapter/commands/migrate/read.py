@@ -158,10 +158,10 @@ class Fields:
         """Note what works differently."""
         self.note(NoteKind.DIFFERS, key, sentence, value)
 
-    def name_unread(self) -> None:
+    def name_unread(self, where: str = "") -> None:
         """Add one note that names every key that was not read."""
         if unread := ", ".join(_leaves(self._left, self.path)):
-            self.note(NoteKind.UNREAD, "", f"these fields were not read: {unread}")
+            self.note(NoteKind.UNREAD, "", f"{where}these fields were not read: {unread}")
 
 
 def _leaves(data: object, path: str) -> Iterator[str]:
@@ -235,6 +235,10 @@ class Draft:
     reasons: list[str] = field(default_factory=list)
     sleeps: bool = False
 
+    def note(self, kind: NoteKind, sentence: str, path: str = "", value: object = None) -> None:
+        """Add a note on a field of the original, or on the whole object."""
+        self.notes.append(Note(kind, path, value, sentence))
+
     def free_name(self, wanted: str) -> str:
         """A name that the policy's next metric may have, close to the wanted one."""
         used = {"pods", *(goal.name for goal in self.goals)}
@@ -256,9 +260,7 @@ def read_draft(
             fields.get(key)
     labels, annotations = metadata.texts("labels"), metadata.texts("annotations")
     if tracked := [label for label in labels if label.startswith(_TRACKING)]:
-        sentence = (
-            "are left out: the tool that counts objects by them would delete the new ones, which its source lacks"
-        )
+        sentence = "are left out: the tool that tracks objects by them would delete the new ones"
         metadata.differs("labels", sentence, ", ".join(tracked))
     if others := sorted(annotations.keys() - {_APPLIED, *known}):
         sentence = "are not carried over; add those that a tool needs to the new objects"

@@ -107,10 +107,8 @@ def _metric(fields: Fields, draft: Draft) -> None:
     reference: dict[str, Any] = {"resource": {"name": wanted}}
     if kind == "External":
         reference = {"query": placeholder(name), "server": {"url": UNKNOWN_URL}}
-        sentence = (
-            f"a Datadog query does not become PromQL by rule: write, in the place of {reference['query']}, PromQL with "
-            f"one number that is {wanted}{labelled}; until then the count stays"
-        )
+        number = f"PromQL with one number that is {wanted}{labelled}"
+        sentence = f"write {number} in the place of {reference['query']}; until then the count stays"
         source.note(NoteKind.TO_DO, "metricName", sentence)
     elif wanted not in {"cpu", "memory"}:
         raise Refusal(f"{source.at('name')}: {wanted} is not cpu or memory")

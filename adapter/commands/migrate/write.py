@@ -4,20 +4,21 @@ import json
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import yaml
 
 from adapter.commands.files import ManifestObject
-from adapter.commands.migrate import hpa, keda, prometheus_adapter, wpa
+from adapter.commands.migrate import hpa, keda, wpa
+from adapter.commands.migrate.prometheus_adapter import AdapterRules, is_rules, read_rules
 from adapter.commands.migrate.read import Draft, Fields, Goal, Note, NoteKind, Refusal, quantity
 from adapter.commands.terminal.output import printable
 from adapter.load.quantity import percent_text
 from adapter.load.spec import Algorithm, Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conditions import Reason
-from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.documents import PolicyError, mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, parse_policy
@@ -31,33 +32,22 @@ _RIVAL = {
     wpa.KIND: "two controllers would set the count",
 }
 """The kinds whose controllers scale by themselves, and why they have to go first."""
-_KNOWN = (
-    "a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), a HorizontalPodAutoscaler (with the ConfigMap "
-    "of prometheus-adapter where that serves its metrics) or a WatermarkPolicy"
-)
+_KNOWN = "a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), an HPA or a WatermarkPolicy"
 _OWN_RULES = (
-    "a policy does what the original does not: a pod that is pulled out (Ready, without traffic) counts as a registry, "
-    "a readiness gate or an EndpointSlice says, and is replaced after 60 s (pulledOut.replace: false: never); while "
-    "fewer than 50 % of the pods serve the count does not fall (minServingPercent: 0: it may); without a fresh sample "
-    "for 90 s the count stays"
+    "a policy replaces a pod that is pulled out (Ready, without traffic) after 60 s (pulledOut.replace: false: never); "
+    "while fewer than 50 % of the pods serve the count does not fall (minServingPercent: 0: it may)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A policy and its HPA with the notes on them; None for a policy that was the input itself."""
+    """A policy and its HPA, in the order in which they are applied, with the notes; of a policy alone only the HPA."""
 
     kind: str
     name: str
     file: str
-    policy: Mapping[str, Any] | None
-    hpa: Mapping[str, Any]
+    objects: Sequence[Mapping[str, Any]]
     notes: Sequence[Note]
-
-    @property
-    def objects(self) -> list[Mapping[str, Any]]:
-        """The new objects in the order in which they are applied."""
-        return [self.hpa] if self.policy is None else [self.policy, self.hpa]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +66,13 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
     `low_percent` writes a target as two watermarks. `tolerance`: whether the cluster's HPAs have that field.
     """
     notes, refused, pairs = list[Note](), list[str](), list[Pair]()
-    rules, servers, seen = _rules(objects, notes, refused), list[Mapping[str, Any]](), dict[tuple[str, ...], str]()
-    followed = [_policy_of(one) for one in objects if (one.group, one.kind) == ("autoscaling", hpa.KIND)]
+    rules, servers, seen = list[AdapterRules](), list[Mapping[str, Any]](), dict[tuple[str, ...], str]()
+    for one in filter(is_rules, objects):
+        try:
+            rules.append(read_rules(one, notes))
+        except Refusal as refusal:
+            refused.append(f"{one.place()}: the rules of prometheus-adapter: {refusal}")
+    followed = [(one.namespace, _policy_of(one)) for one in objects]
     for one in objects:
         named, attempt = f"{one.kind} {one.name}", [*servers]  # a refused object leaves no server behind
         try:
@@ -91,8 +86,8 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
         except (Refusal, PolicyError) as error:
             reasons = "; ".join(map(str, error.faults)) if isinstance(error, PolicyError) else str(error)
             refused.append(f"{one.place()}: {named} is not migrated: {reasons}")
-        except (TypeError, ValueError, AttributeError, KeyError) as error:  # of a field that our readers trust
-            refused.append(f"{one.place()}: {named} is not migrated: the API server would not admit it ({error})")
+        except (TypeError, ValueError, AttributeError, KeyError):  # of a field that our readers trust
+            refused.append(f"{one.place()}: {named} is not migrated: the API server would not admit it")
     if not pairs and not refused:
         left_out = [note.sentence for note in notes if note.sentence.endswith("left out")]
         refused.append("; ".join(left_out) or f"there is nothing to migrate. Give {_KNOWN}")
@@ -101,22 +96,7 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
     return Migration(pairs=pairs, settings=settings, notes=notes, refused=refused)
 
 
-def _rules(
-    objects: Iterable[ManifestObject], notes: list[Note], refused: list[str]
-) -> prometheus_adapter.AdapterRules | None:
-    """The configuration of prometheus-adapter; None without one, or where it is not readable."""
-    found = [one for one in objects if prometheus_adapter.is_rules(one)]
-    refused += [f"{one.place()}: is a second configuration of prometheus-adapter; give one" for one in found[1:]]
-    try:
-        rules, unread = prometheus_adapter.read_rules(found[0]) if len(found) == 1 else (None, [])
-    except Refusal as refusal:
-        refused.append(f"{found[0].place()}: the rules of prometheus-adapter: {refusal}")
-        return None
-    notes += unread
-    return rules
-
-
-def _draft(one: ManifestObject, rules: prometheus_adapter.AdapterRules | None) -> Draft | None:
+def _draft(one: ManifestObject, rules: Sequence[AdapterRules]) -> Draft | None:
     """What an object becomes, None where it is of another kind. Raises Refusal."""
     root = Fields.of(one.data)
     match one.group, one.kind:
@@ -124,7 +104,7 @@ def _draft(one: ManifestObject, rules: prometheus_adapter.AdapterRules | None) -
             draft = wpa.read(root)
         case keda.API_GROUP, keda.KIND:
             draft = keda.read(root)
-        case "autoscaling", hpa.KIND:
+        case hpa.API_GROUP, hpa.KIND:
             draft = hpa.read(root, rules)
         case _:
             return None
@@ -132,12 +112,11 @@ def _draft(one: ManifestObject, rules: prometheus_adapter.AdapterRules | None) -
     return draft
 
 
-def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str] | None]) -> str:
+def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str]]) -> str:
     """Why an object that could be migrated is left out; empty where it is not."""
-    key = one.group, one.kind
-    if key == (GROUP, KIND) and (one.namespace, one.name) in followed:
+    if (one.group, one.kind) == (GROUP, KIND) and (one.namespace, one.name) in followed:
         return "has its HPA already, and is left out"
-    if key != ("autoscaling", hpa.KIND):
+    if one.kind != hpa.KIND:
         return ""
     for owner in one.metadata.get("ownerReferences") or ():
         if isinstance(owner, Mapping) and owner.get("kind") in _RIVAL:
@@ -146,19 +125,19 @@ def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str] | None]) -
     return "follows a policy already, and is left out" if _policy_of(one) else ""
 
 
-def _policy_of(one: ManifestObject) -> tuple[str, str] | None:
-    """Namespace and name of the policy that an HPA follows."""
-    metrics = mapping_at(one.data, "spec").get("metrics")
+def _policy_of(one: ManifestObject) -> str:
+    """The policy that an HPA follows; empty for none, and for other objects."""
+    metrics = mapping_at(one.data, "spec").get("metrics") if one.kind == hpa.KIND else None
     for metric in metrics if isinstance(metrics, list) else ():
         described = mapping_at(metric, "object", "describedObject")
         if described.get("kind") == KIND:
-            return one.namespace, str(described.get("name"))
-    return None
+            return str(described.get("name"))
+    return ""
 
 
 def _claimed(pair: Pair, one: ManifestObject, seen: dict[tuple[str, ...], str]) -> Pair:
     """The pair, whose name and target no other one has. Raises Refusal: both would scale the same pods."""
-    target = pair.hpa["spec"]["scaleTargetRef"]
+    target = pair.objects[-1]["spec"]["scaleTargetRef"]
     keys = {"name": (one.namespace, pair.name), "target": (one.namespace, target["kind"], target["name"])}
     for what, key in keys.items():
         if key in seen:
@@ -172,7 +151,6 @@ def _claimed(pair: Pair, one: ManifestObject, seen: dict[tuple[str, ...], str]) 
 
 def _pair(draft: Draft, file: str, servers: list[Mapping[str, Any]], low_percent: int | None, tolerance: bool) -> Pair:
     """The pair of a draft; servers that it needs are added. Raises Refusal and PolicyError."""
-    notes, name = draft.notes, draft.name
     _keep_one_kind(draft)
     if not draft.goals:
         raise Refusal(f"no metric can be migrated. {'; '.join(draft.reasons) or 'It has none'}")
@@ -180,30 +158,30 @@ def _pair(draft: Draft, file: str, servers: list[Mapping[str, Any]], low_percent
     _keep_defaults(draft)
     goals = [_banded(goal, draft, low_percent) if low_percent and goal.target else goal for goal in draft.goals]
     common = {"namespace": draft.namespace, "labels": dict(draft.labels)}
-    metadata = {"name": name, **{key: value for key, value in common.items() if value}}
-    policy = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": metadata,
-        "spec": {
-            **({"strategy": "Ratio"} if any(goal.target for goal in goals) else {}),
-            "tolerance": percent_text(draft.tolerance).replace(" ", ""),
-            **draft.spec,
-            "metrics": [_metric(goal, servers) for goal in goals],
-        },
+    metadata = {"name": draft.name, **{key: value for key, value in common.items() if value}}
+    spec = {
+        **({"strategy": "Ratio"} if any(goal.target for goal in goals) else {}),
+        "tolerance": percent_text(draft.tolerance).replace(" ", ""),
+        **draft.spec,
+        "metrics": [_metric(goal, servers) for goal in goals],
     }
+    policy = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     parsed, bounds = parse_policy(policy), Bounds(minimum=draft.minimum, maximum=draft.maximum)
-    manifest = hpa_manifest(metadata, name, draft.target, bounds, draft.behavior or {}, draft.kept)
+    manifest = hpa_manifest(metadata, draft.name, draft.target, bounds, draft.behavior or {}, draft.kept)
     if draft.behavior is None:
         manifest["spec"]["behavior"] = following_behavior(parsed, manifest, tolerance=tolerance)
     elif not tolerance:
         for rules in manifest["spec"]["behavior"].values():
             del rules["tolerance"]
-    wiring = Wiring(policy=parsed, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
     told = {Reason.TOLERANCE, *([Reason.WATERMARKS_TOO_CLOSE] if low_percent else ())}
-    found = [flaw for flaw in flaws(wiring) if flaw.reason in told]
-    notes += [Note(NoteKind.TO_DO, "spec.tolerance", None, flaw.message) for flaw in found]
-    return Pair(kind=draft.kind, name=name, file=file, policy=policy, hpa=manifest, notes=_ordered(notes))
+    for flaw in _flaws(parsed, manifest, tolerance):
+        if flaw.reason in told:
+            draft.note(NoteKind.TO_DO, flaw.message, "spec.tolerance")
+    return Pair(kind=draft.kind, name=draft.name, file=file, objects=[policy, manifest], notes=_ordered(draft.notes))
+
+
+def _flaws(policy: Policy, manifest: Mapping[str, Any], tolerance: bool) -> tuple[Flaw, ...]:
+    return flaws(Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance))
 
 
 def _keep_one_kind(draft: Draft) -> None:
@@ -214,38 +192,30 @@ def _keep_one_kind(draft: Draft) -> None:
         return
     for goal in totals:
         draft.goals.remove(goal)
-        sentence = (
-            "its target is for the whole service (Value) and the others' are for one pod, which a policy does not "
-            "combine; it is left out"
-        )
-        draft.notes.append(Note(NoteKind.LOST, goal.path, goal.name, sentence))
+        sentence = "is left out: its target is for the whole service (Value), and the others' are for one pod"
+        draft.note(NoteKind.LOST, sentence, goal.path, goal.name)
 
 
 def _passage(draft: Draft) -> None:
-    """Note what to do first, then, last, and the way back, before all else."""
+    """Note what to do first, then, last, and the way back."""
     where = f" -n {draft.namespace}" if draft.namespace else ""
     named, target = f"{_SHORT[draft.kind]} {draft.name}{where}", draft.target
-    first = f"first save the original (kubectl get {named} -o yaml)"
+    first = f"first save the original (kubectl get {named} -o yaml) and, where Argo CD, Flux or Helm owns it,"
     if rival := _RIVAL.get(draft.kind):
-        sentence = (
-            f"{first} and, where Argo CD, Flux or Helm owns it, remove it from its source, or it is made again: "
-            f"{rival}. Then kubectl delete {named}, and apply the policy and the HPA. Last: effective-load check. The "
-            "way back: delete the new HPA, then apply the saved original"
-        )
+        source = f"remove it from its source, or it is made again: {rival}"
+        then = f"kubectl delete {named}, and apply the policy and the HPA"
+        back = "delete the new HPA, then apply the saved original"
     else:
-        sentence = (
-            f"{first} and, where Argo CD, Flux or Helm owns it, put the new pair into its source, or it is set back. "
-            "Then apply the policy, then the HPA, which takes this one's place. Last: effective-load check. The way "
-            "back: kubectl replace --force -f the saved HPA"
-        )
-    draft.notes.insert(0, Note(NoteKind.TO_DO, "", None, sentence))
+        source = "put the new pair into its source, or it is set back"
+        then = "apply the policy and the HPA, which takes this one's place"
+        back = "kubectl replace --force -f the saved HPA"
+    passage = [f"{first} {source}. Then {then}. Last: effective-load check. The way back: {back}"]
     if draft.sleeps:
-        sentence = (
-            f"if {target.kind} {target.name} stands at 0 when the original is deleted, scale it by hand (kubectl scale "
-            f"{target.kind.lower()} {target.name}{where} --replicas=1): an HPA with minReplicas 1 does not act on 0, "
-            "so nothing else wakes it"
+        command = f"kubectl scale {target.kind.lower()} {target.name}{where} --replicas=1"
+        passage.append(
+            f"if {target.kind} {target.name} stands at 0 then, wake it by hand, which no HPA does: {command}"
         )
-        draft.notes.insert(1, Note(NoteKind.TO_DO, "", None, sentence))
+    draft.notes[:0] = [Note(NoteKind.TO_DO, "", None, sentence) for sentence in passage]
 
 
 def _keep_defaults(draft: Draft) -> None:
@@ -255,12 +225,11 @@ def _keep_defaults(draft: Draft) -> None:
     if any(goal.by_pod for goal in draft.goals):
         draft.spec.setdefault("acceptZeroUsage", True)
     elif "acceptZeroUsage" not in draft.spec and any(goal.resource for goal in draft.goals):
-        sentence = (
-            "while every pod uses exactly 0 the count stays; the original goes to its minimum. acceptZeroUsage: true "
-            "does that, also while a broken source reports 0"
+        zero = (
+            "while every pod uses exactly 0 the count stays; acceptZeroUsage: true lowers it, even if a source is wrong"
         )
-        draft.notes.append(Note(NoteKind.DIFFERS, "spec.metrics", None, sentence))
-    draft.notes.append(Note(NoteKind.DIFFERS, "", None, _OWN_RULES))
+        draft.note(NoteKind.DIFFERS, zero, "spec.metrics")
+    draft.note(NoteKind.DIFFERS, _OWN_RULES)
 
 
 def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
@@ -274,7 +243,7 @@ def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
         f"a rise begins above {above} a pod and ends at {to} or less, as today. A fall begins below {below} and ends "
         f"at {least} or more; today it begins below {original} and ends at up to {to}"
     )
-    draft.notes.append(Note(NoteKind.DIFFERS, goal.path, goal.name, sentence))
+    draft.note(NoteKind.DIFFERS, sentence, goal.path, goal.name)
     return replace(goal, target=None, high=high, low=low)
 
 
@@ -295,16 +264,19 @@ def _server_name(index: int) -> str:
 
 def _hpa_of(one: ManifestObject, tolerance: bool) -> Pair:
     """The HPA of a policy. It goes down at the pace that we ship. Raises PolicyError."""
-    policy, notes = parse_policy(one.data), list[Note]()
-    least = _fewest_replicas(policy)
+    policy, notes, least = parse_policy(one.data), list[Note](), 1
+    if policy.strategy is Strategy.STEP:
+        least = max(1, policy.step.min_pods)
+    for metric in policy.metrics if policy.algorithm is Algorithm.AVERAGE else ():
+        # The fewest with which no metric's watermarks flap.
+        if metric.high is not None and metric.low is not None and metric.low < metric.high:
+            least = max(least, math.ceil(metric.low / (metric.high - metric.low)))
     most = max((schedule.maximum for schedule in policy.schedules if schedule.maximum is not None), default=0)
     if most < least:
         most = max(_PLACEHOLDER_MOST, least)
         sentence = f"the policy names no largest count: {most} is a placeholder; write yours, and minReplicas"
         notes.append(Note(NoteKind.TO_DO, "spec.maxReplicas", None, sentence))
-    sentence = (
-        "the policy does not name its target: this is the Deployment of the HPA's name; write yours if it differs"
-    )
+    sentence = "the policy names no target: this is the Deployment of the HPA's name; write yours if it differs"
     notes.append(Note(NoteKind.TO_DO, "spec.scaleTargetRef", None, sentence))
     given = one.metadata.get("namespace")
     metadata = {"name": policy.hpa, **({"namespace": given} if given else {})}
@@ -313,18 +285,8 @@ def _hpa_of(one: ManifestObject, tolerance: bool) -> Pair:
     # Strategy Step waits by itself.
     pace = None if policy.strategy is Strategy.STEP and policy.cooldown.down else SHIPPED_PACE
     manifest["spec"]["behavior"] = following_behavior(policy, manifest, down=pace, tolerance=tolerance)
-    wiring = Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
-    notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in flaws(wiring)]
-    return Pair(kind=KIND, name=policy.hpa, file=one.file, policy=None, hpa=manifest, notes=_ordered(notes))
-
-
-def _fewest_replicas(policy: Policy) -> int:
-    """The least minReplicas with which no metric's watermarks flap; strategy Step has `step.minPods`."""
-    least = policy.step.min_pods if policy.strategy is Strategy.STEP else 1
-    for metric in policy.metrics if policy.algorithm is Algorithm.AVERAGE else ():
-        if metric.high is not None and metric.low is not None and metric.low < metric.high:
-            least = max(least, math.ceil(metric.low / (metric.high - metric.low)))
-    return max(1, least)
+    notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in _flaws(policy, manifest, tolerance)]
+    return Pair(kind=KIND, name=policy.hpa, file=one.file, objects=[manifest], notes=_ordered(notes))
 
 
 def _ordered(notes: Iterable[Note]) -> tuple[Note, ...]:
@@ -339,16 +301,12 @@ def _ordered(notes: Iterable[Note]) -> tuple[Note, ...]:
 
 def as_json(migration: Migration) -> dict[str, Any]:
     """The migration as JSON data; `policy` is null where the input is a policy."""
-    pairs = [
-        {"source": pair.kind, "from": pair.file, "policy": pair.policy, "hpa": pair.hpa, "notes": _data(pair.notes)}
-        for pair in migration.pairs
-    ]
-    settings, refused = migration.settings, list(migration.refused)
-    return {"pairs": pairs, "settings": settings, "notes": _data(migration.notes), "refused": refused}
-
-
-def _data(notes: Iterable[Note]) -> list[dict[str, Any]]:
-    return [{"kind": one.kind.value, "field": one.field, "value": one.value, "sentence": one.sentence} for one in notes]
+    pairs = []
+    for one in migration.pairs:
+        policy, manifest = [None, *one.objects][-2:]
+        notes = list(map(asdict, one.notes))
+        pairs.append({"source": one.kind, "from": one.file, "policy": policy, "hpa": manifest, "notes": notes})
+    return {**asdict(migration), "pairs": pairs}
 
 
 def as_yaml(migration: Migration) -> str:

@@ -5,6 +5,7 @@ within `run`.
 """
 
 import argparse
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
 _WIDEST = 100
 """Characters of a line of help."""
 _NARROWEST = 40
+_KINDS = {"watermarkpolicy", "watermarkpolicies", "wmp"}
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 class Example(NamedTuple):
@@ -76,6 +79,26 @@ def whole_number(most: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {most}")
 
     return parse
+
+
+def policy_name(text: str) -> tuple[str, str]:
+    """The type of an argument that names a policy: its namespace (empty where not named) and its name.
+
+    Before a slash kubectl prints the kind: `watermarkpolicy.effective-load.io/checkout`.
+    """
+    before, slash, name = text.rpartition("/")
+    if before.partition(".")[0].lower() in _KINDS:
+        before = slash = ""
+    if _NAME.fullmatch(name) and (_NAME.fullmatch(before) or not slash):
+        return before, name
+    raise argparse.ArgumentTypeError(f"{text[:80]!r} is not NAME or NAMESPACE/NAME")
+
+
+def namespace_name(text: str) -> str:
+    """The type of an argument that names a namespace."""
+    if not text or _NAME.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text[:80]!r} is not the name of a namespace")
 
 
 def _filled(text: str, first: str = "", rest: str = "") -> str:

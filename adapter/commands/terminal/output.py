@@ -1,6 +1,7 @@
 """What every command reads and prints in the same way: documents, lines, JSON, faults."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -11,11 +12,7 @@ from adapter.runtime.faults import FaultyDocument
 
 def printable(text: str) -> str:
     """The text without what would control a terminal: others may have written it (registries, objects' messages)."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-    )
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def duration(seconds: float) -> str:
@@ -27,14 +24,40 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def print_text(text: str) -> None:
+    """Print a text as it is to standard output."""
+    try:
+        print(text, end="")
+    except BrokenPipeError:
+        _discard()
+
+
+def flush() -> None:
+    """Write what is buffered of standard output. Raises OSError, but not where a pipe's reader is gone (`| head`)."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard()
+
+
+def _discard() -> None:
+    """Let the rest of the output go nowhere, so that the exit status does not depend on when the reader left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def print_line(line: str) -> None:
     """Print a line to standard output."""
-    print(line)
+    print_text(f"{line}\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines to standard output."""
-    print("\n".join(lines))
+    print_line("\n".join(lines))
+
+
+def print_json(data: object) -> None:
+    """Print one JSON document to standard output."""
+    print_line(json.dumps(data, indent=2))
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> Iterator[str]:
@@ -51,16 +74,6 @@ def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> Iterator[st
         yield "  ".join(cells).rstrip()
 
 
-def print_text(text: str) -> None:
-    """Print a text as it is to standard output."""
-    print(text, end="")
-
-
-def print_json(data: object) -> None:
-    """Print one JSON document to standard output."""
-    print(json.dumps(data, indent=2))
-
-
 def complain(text: str) -> None:
     """Print a line to standard error."""
     print(text, file=sys.stderr)
@@ -68,9 +81,7 @@ def complain(text: str) -> None:
 
 def print_faults(error: FaultyDocument) -> None:
     """Print the faults of a document to standard error, a line each."""
-    complain(f"{error.title or 'invalid input'}:")
-    for fault in error.faults:
-        complain(f"  {fault}")
+    complain("\n  ".join([f"{error.title or 'invalid input'}:", *map(str, error.faults)]))
 
 
 def read_text(file: str) -> str | None:
@@ -78,9 +89,9 @@ def read_text(file: str) -> str | None:
 
     Raises FaultyDocument for a text beyond the size of the largest document.
     """
-    try:
-        from adapter.runtime import document_text
+    from adapter.runtime import document_text
 
+    try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
             content = opened.read(document_text.LARGEST_BYTES + 1)
         if len(content) > document_text.LARGEST_BYTES:
