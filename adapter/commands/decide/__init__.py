@@ -5,7 +5,13 @@ Here the command `effective-load decide` is declared; what runs it is imported o
 
 import argparse
 
-from adapter.commands.terminal.command import INVALID, NO_DECISION, OK, Command, Example, add_document
+from adapter.commands.terminal.command import INVALID, NO_DECISION, OK, Command, Example, add_output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the document and the output."""
+    parser.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
+    add_output(parser)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -33,6 +39,6 @@ COMMAND = Command(
         Example("effective-load decide checkout.yaml", "the decision in sentences"),
         Example("effective-load explain checkout --save - | effective-load decide - -o json", "of a live policy"),
     ),
-    add=add_document,
+    add=add_arguments,
     run=run,
 )

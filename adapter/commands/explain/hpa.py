@@ -10,7 +10,6 @@ import msgspec
 from adapter.commands.decisions import Answer
 from adapter.commands.explain.read import Explained
 from adapter.commands.terminal.output import duration
-from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags
 from adapter.hpa.pods import milli
 from adapter.load.quantity import parse_nano, percent_text
@@ -28,17 +27,16 @@ _LIMITS = {
 
 
 def will_do(explained: Explained) -> Iterator[str]:
-    """What the HPA will do, and its rules; nothing where the HPA is not known."""
+    """What the HPA will do, and its tolerance; nothing where the HPA is not known."""
     hpa, answer = explained.hpa, explained.answer
     if hpa is None:
         return
-    up, down = rules(hpa.scale_up, DEFAULT_UP, 0), rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW)
     tolerances = tuple(
         explained.tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down)
     )
     is_ours = hpa.asks_for(explained.name)
     if answer is not None and is_ours:
-        yield _next_sync(explained, hpa, answer, tolerances, up, down)
+        yield _next_sync(explained, hpa, answer, tolerances)
     elif answer is not None:
         yield "it does not ask for this policy's count: other metrics set its count"
     if any(tolerances):
@@ -48,17 +46,9 @@ def will_do(explained: Explained) -> Iterator[str]:
         yield f"{text}; set tolerance 0 in both directions" if is_ours else text
     else:
         yield "tolerance: 0, so it sets every count exactly"
-    yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
-    if not hpa.has_behavior:
-        yield f"no behavior is set: scale-down waits {_DOWN_WINDOW} s, scale-up at most doubles (or goes to 4)"
-    else:
-        yield f"scaleUp: {_pace(up)}"
-        yield f"scaleDown: {_pace(down)}"
 
 
-def _next_sync(
-    explained: Explained, hpa: Hpa, answer: Answer, tolerances: tuple[Fraction, ...], up: Rules, down: Rules
-) -> str:
+def _next_sync(explained: Explained, hpa: Hpa, answer: Answer, tolerances: tuple[Fraction, ...]) -> str:
     """The next sync by the model, as if the HPA had recommended nothing else within its windows."""
     current, served = answer.decision.current, answer.decision.served
     status_replicas = current if answer.case is None else answer.case.scale.status_replicas
@@ -81,20 +71,12 @@ def _next_sync(
     if wanted != count:
         why = _LIMITS.get(sync.limit, "")
         return f"it wants {wanted} and sets {count} (now {current}){': ' if why else ''}{why}"
-    window, side = (up.window, "fewer") if count > current else (down.window, "more")
-    if window:
+    rules, default, side = (hpa.scale_up, 0, "fewer") if count > current else (hpa.scale_down, _DOWN_WINDOW, "more")
+    if window := default if rules.stabilization is None else rules.stabilization:
         when = f"once nothing {side} was recommended for {window} s (stabilizationWindowSeconds)"
     else:
         when = "at its next sync, at most 15 s from now by default"
     return f"it sets {count} (now {current}) {when}"
-
-
-def _pace(pace: Rules) -> str:
-    if pace.select == "Disabled":
-        return "disabled: it never scales in this direction"
-    changes = [f"{one.value} {'%' if one.kind == 'Percent' else 'pods'} in {one.period} s" for one in pace.policies]
-    which = "" if len(changes) < 2 else " (the smaller)" if pace.select == "Min" else " (the larger)"
-    return f"window {pace.window} s, at most {' or '.join(changes)}{which}"
 
 
 def did_last(explained: Explained) -> Iterator[str]:

@@ -64,12 +64,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
-def add_document(parser: argparse.ArgumentParser) -> None:
-    """The argument FILE, one document, and the output."""
-    parser.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
-    add_output(parser)
-
-
 def whole_number(most: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number from 1 to `most`."""
 
