@@ -11,6 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from adapter.commands.check.installation import (
@@ -162,13 +163,7 @@ def pem(days: float) -> bytes:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(now - timedelta(days=100)).not_valid_after(now + timedelta(days=days, hours=1))
-    return builder.sign(key, hashes.SHA256()).public_bytes(encoding_pem())
-
-
-def encoding_pem() -> Any:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return Encoding.PEM
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 @pytest.mark.parametrize(

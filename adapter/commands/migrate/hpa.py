@@ -80,7 +80,7 @@ def resource_goal(source: Fields, draft: Draft, name: str, container: str = "") 
         raise Refusal(f"{target.path}: has no target of type {kind}")
     if kind == "Utilization" and value > _MOST:
         raise Refusal(f"{target.path}: {value * 100} % is above 1000 %, the most of a policy")
-    return Goal(name=draft.free_name(name), resource=wanted, target=value, path=source.path)
+    return Goal(name=draft.free_name(name), resource=wanted, values={"target": value}, path=source.path)
 
 
 def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRules]) -> None:
@@ -122,8 +122,8 @@ def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRule
         source.differs("", "prometheus-adapter takes NaN for 0; here it is an error, and the count stays", metric.name)
     draft.goals.append(
         Goal(
-            name=name, query=query, server={"url": UNKNOWN_URL}, target=value, total=by_value, by_pod=kind == "Pods",
-            path=source.path,
+            name=name, path=source.path, query=query, server={"url": UNKNOWN_URL}, values={"target": value},
+            total=by_value, by_pod=kind == "Pods",
         )
     )  # fmt: skip
 

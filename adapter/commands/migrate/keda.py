@@ -146,7 +146,9 @@ def _prometheus(place: int, fields: Fields, draft: Draft) -> None:
             metadata.differs("ignoreNullValues", sentence, nulls)
     total = fields.text("metricType", "AverageValue") == "Value"
     target, server = _threshold(metadata), _server(fields, metadata)
-    draft.goals.append(Goal(name=name, query=query, server=server, target=target, total=total, path=fields.path))
+    draft.goals.append(
+        Goal(name=name, query=query, server=server, values={"target": target}, total=total, path=fields.path)
+    )
 
 
 def _threshold(metadata: Fields) -> Fraction:

@@ -179,8 +179,8 @@ def _leaves(data: object, path: str) -> Iterator[str]:
 class Goal:
     """One metric of the policy, a `resource` or a `query` to a `server` of the settings; values are in units.
 
-    Either a `target` of the HPA, or watermarks. `total`: the target is for the whole service. `by_pod`: a query with
-    one value a pod. `path` is its place in the original.
+    `values`: a `target`, or watermarks. `total`: the target is for the whole service. `by_pod`: a query with one value
+    a pod. `path` is its place in the original.
     """
 
     name: str
@@ -188,9 +188,7 @@ class Goal:
     resource: Mapping[str, Any] | None = None
     query: str = ""
     server: Mapping[str, Any] = field(default_factory=dict)
-    target: Fraction | None = None
-    high: Fraction | None = None
-    low: Fraction | None = None
+    values: Mapping[str, Fraction]
     total: bool = False
     by_pod: bool = False
 

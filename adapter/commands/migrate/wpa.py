@@ -116,7 +116,8 @@ def _metric(fields: Fields, draft: Draft) -> None:
         sentence = f"the usage is that of the target's own pods, not of all pods{labelled}"
         source.differs("metricSelector", sentence, ", ".join(words))
     high, low = _watermarks(source, draft)
-    draft.goals.append(Goal(name=name, high=high, low=low or None, path=source.path, **reference))
+    values = {"highWatermark": high, **({"lowWatermark": low} if low else {})}
+    draft.goals.append(Goal(name=name, values=values, path=source.path, **reference))
 
 
 def _watermarks(source: Fields, draft: Draft) -> tuple[Fraction, Fraction]:

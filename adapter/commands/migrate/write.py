@@ -156,11 +156,13 @@ def _pair(draft: Draft, file: str, servers: list[Mapping[str, Any]], low_percent
         raise Refusal(f"no metric can be migrated. {'; '.join(draft.reasons) or 'It has none'}")
     _passage(draft)
     _keep_defaults(draft)
-    goals = [_banded(goal, draft, low_percent) if low_percent and goal.target else goal for goal in draft.goals]
+    goals = [
+        _banded(goal, draft, low_percent) if low_percent and "target" in goal.values else goal for goal in draft.goals
+    ]
     common = {"namespace": draft.namespace, "labels": dict(draft.labels)}
     metadata = {"name": draft.name, **{key: value for key, value in common.items() if value}}
     spec = {
-        **({"strategy": "Ratio"} if any(goal.target for goal in goals) else {}),
+        **({"strategy": "Ratio"} if any("target" in goal.values for goal in goals) else {}),
         "tolerance": percent_text(draft.tolerance).replace(" ", ""),
         **draft.spec,
         "metrics": [_metric(goal, servers) for goal in goals],
@@ -234,8 +236,8 @@ def _keep_defaults(draft: Draft) -> None:
 
 def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
     """The goal with watermarks in place of its target, and what a pod carries with them."""
-    assert goal.target is not None
-    high, low = goal.target, goal.target * low_percent / 100
+    high = goal.values["target"]
+    low = high * low_percent / 100
     up, down = 1 + draft.tolerance, 1 - draft.tolerance
     shown = percent_text if goal.is_ratio else quantity
     above, to, below, least, original = map(shown, (high * up, high, low * down, low, high * down))
@@ -244,7 +246,7 @@ def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
         f"at {least} or more; today it begins below {original} and ends at up to {to}"
     )
     draft.note(NoteKind.DIFFERS, sentence, goal.path, goal.name)
-    return replace(goal, target=None, high=high, low=low)
+    return replace(goal, values={"highWatermark": high, "lowWatermark": low})
 
 
 def _metric(goal: Goal, servers: list[Mapping[str, Any]]) -> dict[str, Any]:
@@ -253,9 +255,7 @@ def _metric(goal: Goal, servers: list[Mapping[str, Any]]) -> dict[str, Any]:
         if goal.server not in servers:
             servers.append(goal.server)
         source = {"query": {"promQL": goal.query, "server": _server_name(servers.index(goal.server))}}
-    values = {"target": goal.target, "highWatermark": goal.high, "lowWatermark": goal.low}
-    shown = {key: goal.shown(value) for key, value in values.items() if value is not None}
-    return {"name": goal.name, **source, **shown}
+    return {"name": goal.name, **source, **{key: goal.shown(value) for key, value in goal.values.items()}}
 
 
 def _server_name(index: int) -> str:
