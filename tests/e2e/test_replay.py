@@ -5,12 +5,11 @@ from typing import Any
 
 import yaml
 
-from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.history_queries import choose_servers, derive_queries
-from adapter.commands.replay.loop import play, stretches
+from adapter.commands.replay.autoscalers import PolicyAutoscaler, judged_by
+from adapter.commands.replay.history import stretches
+from adapter.commands.replay.loop import play
 from adapter.commands.replay.model import Setup
-from adapter.commands.replay.prometheus_history import Span, read_history
-from adapter.commands.replay.stock import judged_by
+from adapter.commands.replay.prometheus import read_history, read_source
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import parse_settings
@@ -69,9 +68,9 @@ def replayed(
     """The counts that a replay of what Prometheus recorded sets from a real sync on, so in the phase of real ones."""
     step = 1000  # milliseconds, as often as Prometheus scrapes
     watermarks, follower = parse_policy(policy), parse_hpa(hpa)
-    servers = choose_servers(parse_settings(yaml.safe_dump(settings(prometheus.url))), "")
-    span = Span((round(first_sync) - 5) * step, round(ended) * step, step)
-    ticks = read_history(derive_queries(watermarks, follower.target, servers), span)
+    moments = range((round(first_sync) - 5) * step, round(ended) * step + 1, step)
+    source = read_source(parse_settings(yaml.safe_dump(settings(prometheus.url))), "", {}, moments)
+    ticks = read_history(watermarks, follower.target, source)
     held = [tick for tick in ticks if tick.at <= first_sync][-1]._replace(at=first_sync)
     # KWOK's pods are Ready after 2 s and gone after 1; a load is 2 s old at a decision: a scrape and a poll a second.
     setup = Setup(replicas=FIRST_COUNT, pod_startup=2.0, pod_shutdown=1.0, sync=HPA_SYNC, sample_age=2.0, lasts=10.0)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from adapter.commands.replay.model import Tick
+from adapter.commands.replay.history import Tick
 from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
@@ -66,8 +66,8 @@ def wandering(seed: int, ticks: int) -> list[Tick]:
             out = rng.randrange(4)
         if rng.random() < 0.004:
             at += rng.choice((150.0, 400.0, 1500.0))
-        load = level * (1 + 0.5 * math.sin(index / 200)) * rng.gauss(1, rng.choice((0.0, 0.02))) * 8
-        found.append(Tick(at, {"cpu": cores(max(0.0, load))}, out, rng.randrange(8, 13)))
+        load = level * (1 + 0.5 * math.sin(index / 200)) * rng.gauss(1, rng.choice((0.0, 0.02))) * 5
+        found.append(Tick(at, {"cpu": cores(max(0.0, load))}, out))
         at += 15.0
     return found
 

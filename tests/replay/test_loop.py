@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.compare import Service, compare
-from adapter.commands.replay.loop import play, stretches
-from adapter.commands.replay.model import Autoscaler, Run, Setup, Tick, View
+from adapter.commands.replay.compare import Contender, Service, compare
+from adapter.commands.replay.history import Tick, stretches
+from adapter.commands.replay.loop import play
+from adapter.commands.replay.model import Autoscaler, Setup, View
+from adapter.commands.replay.score import Run
 from tests.replay.kit import START, cores, phases, policy, stock, wandering
 
 HIGH = {"cpu": cores(1)}
@@ -34,8 +36,8 @@ def run(autoscaler: Autoscaler, ticks: list[Tick], setup: Setup = USUAL) -> Run:
 def test_new_pod_serves_after_its_startup_and_costs_at_once() -> None:
     fixed = Fixed({0: 20})
     found = run(fixed, list(phases((15, 120))), replace(USUAL, pod_startup=45))
-    assert found.summary.over_high == 45
-    assert found.summary.pod_seconds == 20 * 120
+    assert found.summary.over_high_seconds == 45
+    assert found.summary.pod_hours == 20 * 120 / 3600
     assert [len(view.samples["cpu"]) for view in fixed.views] == [10, 10, 10, 10, 10, 20, 20, 20]
 
 
@@ -57,32 +59,33 @@ def test_throttled_samples_hide_the_overload_that_the_shortfall_shows() -> None:
     fixed, limit = Fixed(), {"cpu": int(cores(1.5))}
     found = run(fixed, list(phases((30, 60))), replace(USUAL, throttles=limit, capacity=limit))
     assert set(fixed.views[-1].samples["cpu"].values()) == {cores(1.5)}
-    assert found.summary.shortfall == 0.5
+    assert found.summary.shortfall_ratio == 0.5
 
 
 def test_gap_is_unknown_and_no_load_of_zero() -> None:
     ticks = [*phases((8, 600)), *(tick._replace(at=tick.at + 1800) for tick in phases((8, 600)))]
     for autoscaler in (PolicyAutoscaler(policy()), HpaAutoscaler(stock())):
         found = run(autoscaler, ticks)
-        assert found.summary.unknown == 1800 - 600 + 15 - 90
-        assert not found.summary.changes
+        assert found.summary.unknown_seconds == 1800 - 600 + 15 - 90
+        assert not found.summary.change_count
 
 
 def test_one_missing_tick_is_bridged_at_any_step() -> None:
     ticks = [Tick(START + 300 * index, {"cpu": cores(8)}) for index in range(20) if index != 10]
-    assert run(Fixed(), ticks).summary.unknown == 0
+    assert run(Fixed(), ticks).summary.unknown_seconds == 0
 
 
 def test_policy_follows_a_rise_exactly_and_a_fall_to_the_low_watermark() -> None:
     found = run(PolicyAutoscaler(policy()), list(phases((8, 600), (16, 900), (4, 1800))))
     assert max(change.after for change in found.changes) == 16
-    assert found.summary.final == 6
+    assert found.summary.replicas.final == 6
 
 
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "policy": lambda: PolicyAutoscaler(policy(), stock(most=30)),
-    "policy with a cooldown": lambda: PolicyAutoscaler(policy(cooldown={"scaleDownSeconds": 400})),
-    "policy that deletes pulled-out pods first": lambda: PolicyAutoscaler(policy(pulledOut={"deleteFirst": True})),
+    "policy with a cooldown that deletes pulled-out pods first": lambda: PolicyAutoscaler(
+        policy(cooldown={"scaleDownSeconds": 400}, pulledOut={"deleteFirst": True})
+    ),
     "raw": lambda: HpaAutoscaler(stock(most=30)),
     "effective": lambda: HpaAutoscaler(stock(least=5), effective=True),
     "slow": lambda: HpaAutoscaler(stock(behavior={"scaleUp": {"stabilizationWindowSeconds": 120}})),
@@ -91,8 +94,8 @@ AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
 
 @pytest.mark.parametrize("name", AUTOSCALERS)
 def test_skipped_syncs_change_no_count(name: str) -> None:
-    for seed in range(4):
-        history = stretches(wandering(seed, 1000), USUAL)
+    for seed in range(3):
+        history = stretches(wandering(seed, 500), USUAL)
         whole, skipping = (play(history, USUAL, AUTOSCALERS[name](), HIGH, skip=skip) for skip in (False, True))
         assert (skipping.changes, skipping.summary) == (whole.changes, whole.summary), f"seed {seed}"
 
@@ -111,15 +114,18 @@ def test_syncs_inside_the_band_are_skipped() -> None:
 
 def test_stock_hpa_is_aimed_at_the_risk_of_the_policy() -> None:
     ticks = list(phases(*[(8, 1200), (11, 300), (14, 1200), (9, 1200)] * 2))
-    result = compare(Service(policy=policy(), setup=replace(USUAL, capacity={"cpu": int(cores(1.2))})), ticks)
+    result = compare(
+        Service(contenders=[Contender("ours", policy())], setup=replace(USUAL, capacity={"cpu": int(cores(1.2))})),
+        ticks,
+    )
     raw, _, ours = (one.summary for one in result.runs)
-    assert ours.shortfall
-    assert raw.shortfall is not None
-    assert raw.shortfall <= 1.01 * ours.shortfall
+    assert ours.shortfall_ratio
+    assert raw.shortfall_ratio is not None
+    assert raw.shortfall_ratio <= 1.01 * ours.shortfall_ratio
     assert "at most the policy's" in result.stock_is
 
 
 def test_flap_is_a_change_turned_back_within_ten_minutes() -> None:
     found = run(Fixed({0: 12, 30: 10, 100: 12}), list(phases((5, 1800))))
-    assert (found.summary.changes, found.summary.flaps) == (3, 1)
+    assert (found.summary.change_count, found.summary.flaps) == (3, 1)
     assert found.summary.overshoot == 12 - 5

@@ -1,6 +1,5 @@
-"""Histories from Prometheus: derived queries, gaps, repeated attempts, errors that name the query, and `--all`."""
+"""Histories from Prometheus: derived queries, gaps, attempts, errors that name the query, and several policies."""
 
-import argparse
 import json
 import threading
 import time
@@ -8,24 +7,35 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapter.commands.replay import fleet
-from adapter.commands.replay.history_queries import Overrides, RangeSeries, choose_servers, derive_queries
-from adapter.commands.replay.inputs import Workload
-from adapter.commands.replay.prometheus_history import MOST_POINTS, HistoryUnavailable, Source, Span, read_history
+from adapter.cli import main
+from adapter.commands.replay.history import Tick
+from adapter.commands.replay.prometheus import (
+    MOST_POINTS,
+    HistoryUnavailable,
+    RangeQuery,
+    Series,
+    Source,
+    chosen,
+    derive_queries,
+    read_history,
+    read_source,
+    server_of,
+)
 from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import parse_settings
 from lab.harness.prometheus import Exporter, Prometheus, QuietServer
-from tests.replay.kit import policy as watermarks
-from tests.replay.kit import stock
+from tests.replay.kit import HPA, POLICY
 
 WEB = CrossVersionReference("apps/v1", "Deployment", "web")
-OVERRIDES = Overrides(loads={"cpu": "load"}, pulled_out="out")
+OWN = {"cpu": "load", "pulled_out": "out"}
+MINUTE = range(0, 60_001, 15_000)
 SETTINGS = """
 prometheus:
   servers: [{name: main, url: "http://main:9090"}, {name: other, url: "http://other:9090"}]
@@ -99,115 +109,117 @@ def fake() -> Iterator[FakePrometheus]:
     thread.join(5)
 
 
-def read(fake: FakePrometheus, span: Span) -> list[Any]:
-    queries = derive_queries(policy(), WEB, choose_servers(None, fake.url), OVERRIDES)
-    return read_history(queries, span, pauses=(0.0, 0.0))
+def source(settings: str = "", url: str = "", own: Mapping[str, str] | None = None, moments: range = MINUTE) -> Source:
+    return read_source(parse_settings(settings) if settings else None, url, own or {}, moments)
 
 
-MINUTE = Span(0, 60_000, 15_000)
+def derived(metric: Metric, read_from: Source) -> RangeQuery:
+    return derive_queries(policy(metric), WEB, read_from)[metric.name]
+
+
+def read(fake: FakePrometheus, moments: range = MINUTE) -> list[Tick]:
+    return read_history(policy(), WEB, source(url=fake.url, own=OWN, moments=moments), pauses=(0.0, 0.0))
 
 
 def test_gap_is_a_tick_without_the_metric_and_no_zero(fake: FakePrometheus) -> None:
     fake.answer = lambda text, moments: {
-        at: {"load": "NaN" if at == 30_000 else "0.25", "out": "2"}.get(text, "7")
+        at: {"load": "NaN" if at == 30_000 else "0.25", "out": "2"}[text]
         for at in moments
         if not (text == "load" and at == 60_000) and not (text != "load" and at == 45_000)
     }
-    ticks = read(fake, MINUTE)
+    ticks = read(fake)
     assert [tick.at for tick in ticks] == [0, 15, 30, 45]  # without the gap at the end
     assert [dict(tick.load) for tick in ticks] == [{"cpu": 250_000_000}] * 2 + [{}] + [{"cpu": 250_000_000}]
     assert [tick.pulled_out for tick in ticks] == [2, 2, 2, 2]
-    assert [tick.replicas for tick in ticks] == [7, 7, 7, None]
 
 
 def test_history_is_read_in_parts_that_prometheus_answers(fake: FakePrometheus) -> None:
-    span = Span(86_397_000, 110_400_000, 1_000)
-    assert len(read(fake, span)) == len(span)
-    assert all(len(moments) <= MOST_POINTS for moments in fake.asked)
-    assert [at for moments in fake.asked for at in moments] == [*span.moments()]
+    moments = range(86_397_000, 110_400_001, 1_000)
+    assert len(read(fake, moments)) == len(moments)
+    assert all(len(part) <= MOST_POINTS for part in fake.asked)
+    assert [at for part in fake.asked for at in part] == [*moments]
 
 
 def test_failing_server_is_asked_again(fake: FakePrometheus) -> None:
     failures = iter([None, None])
     fake.answer = lambda _, moments: next(failures, dict.fromkeys(moments, "1"))
-    assert len(read(fake, MINUTE)) == 5
+    assert len(read(fake)) == 5
     fake.answer = lambda _, __: None
     with pytest.raises(HistoryUnavailable, match="3 attempts failed"):
-        read(fake, MINUTE)
+        read(fake)
 
 
 def test_error_names_the_query_the_time_and_the_answer(fake: FakePrometheus) -> None:
     fake.respond = lambda _: (422, {"status": "error", "errorType": "execution", "error": "too many samples"})
-    found = r"(cpu|pulled-out pods|replicas), 1970-01-01T00:00:00Z to .*too many samples.*is (load|out|max)"
+    found = r"(cpu|pulled_out), 1970-01-01T00:00:00Z to .*too many samples.*is (load|out)"
     with pytest.raises(HistoryUnavailable, match=found):
-        read(fake, MINUTE)
+        read(fake)
 
 
 def test_load_without_any_value_is_an_error(fake: FakePrometheus) -> None:
     fake.answer = lambda text, moments: dict.fromkeys(moments, "1") if text == "load" else {}
-    assert {(tick.pulled_out, tick.replicas) for tick in read(fake, MINUTE)} == {(0, None)}
+    assert {tick.pulled_out for tick in read(fake)} == {0}
     fake.answer = lambda _, __: {}
     with pytest.raises(HistoryUnavailable, match=r"no value of it.*--query cpu='PROMQL'"):
-        read(fake, MINUTE)
+        read(fake)
 
 
 def test_cpu_comes_from_the_kubelets_series_of_the_targets_pods() -> None:
-    servers = choose_servers(None, "http://plain:9090")
-    assert derive_queries(policy(), WEB, servers).loads["cpu"].text == (
+    assert derived(CPU, source(url="http://plain:9090")).text == (
         'sum(rate(container_cpu_usage_seconds_total{namespace="shop", '
         'pod=~"web-[bcdfghjklmnpqrstvwxz2456789]{1,10}-[bcdfghjklmnpqrstvwxz2456789]{5}", '
         'container!="", container!="POD"}[2m]))'
     )
     stateful = CrossVersionReference("apps/v1", "StatefulSet", "my.web")
-    assert r'pod=~"my\\.web-[0-9]+"' in derive_queries(policy(), stateful, servers).loads["cpu"].text
+    query = derive_queries(policy(), stateful, source(url="http://plain:9090"))["cpu"]
+    assert r'pod=~"my\\.web-[0-9]+"' in query.text
 
 
-def test_query_of_the_settings_goes_to_its_server_unless_one_is_given() -> None:
-    settings = parse_settings(SETTINGS)
-    made = derive_queries(policy(named("rps"), CPU), WEB, choose_servers(settings, ""))
-    assert {query.server.name for query in made} == {"other"}
-    given = derive_queries(policy(named("rps")), WEB, choose_servers(settings, "http://thanos:9090"))
-    assert given.loads["rps"].server.url == "http://thanos:9090"
+def test_queries_go_to_the_server_that_they_name_unless_one_is_given() -> None:
+    assert server_of(policy(named("rps"), CPU), source(SETTINGS)).name == "other"
+    assert server_of(policy(named("rps")), source(SETTINGS, "http://thanos:9090")).url == "http://thanos:9090"
     with pytest.raises(FaultyDocument, match="name one with --prometheus URL: the settings have main, other"):
-        derive_queries(policy(CPU), WEB, choose_servers(settings, ""))
+        server_of(policy(CPU), source(SETTINGS))
 
 
 def test_number_for_the_service_counts_for_its_own_namespace() -> None:
-    made = derive_queries(policy(named("queue")), WEB, choose_servers(parse_settings(SETTINGS), ""))
-    load = made.loads["queue"]
-    assert (load.text, made.totals) == ('sum(queue{app="web"})', {"queue"})
-    ours, theirs = RangeSeries({"namespace": "shop"}, []), RangeSeries({"namespace": "else"}, [])
-    assert load.chosen([theirs, ours]) is ours
+    load = derived(named("queue"), source(SETTINGS))
+    assert load.text == 'sum(queue{app="web"})'
+    ours, theirs = Series({"namespace": "shop"}, []), Series({"namespace": "else"}, [])
+    assert chosen(load, "shop", [theirs, ours]) is ours
     with pytest.raises(ValueError, match="2 series"):
-        load.chosen([ours, RangeSeries({}, [])])
+        chosen(load, "shop", [ours, Series({}, [])])
 
 
 @pytest.mark.parametrize(
-    ("metric", "given", "words"),
+    ("metric", "own", "words"),
     [
         (named("rps"), {}, "--query rps='PROMQL'"),
         (named("rps"), {"rsp": "1"}, "did you mean rps?"),
     ],
 )
-def test_query_that_cannot_be_derived_is_named(metric: Metric, given: dict[str, str], words: str) -> None:
+def test_query_that_cannot_be_derived_is_named(metric: Metric, own: dict[str, str], words: str) -> None:
     with pytest.raises(FaultyDocument, match=words.replace("?", r"\?")):
-        derive_queries(policy(metric), WEB, choose_servers(None, "http://plain:9090"), Overrides(loads=given))
+        derived(metric, source(url="http://plain:9090", own=own))
 
 
-def test_fleet_has_a_row_for_each_service_and_its_error(fake: FakePrometheus) -> None:
-    fake.answer = lambda text, moments: {at: "8" if at < 900_000 else "14" for at in moments} if text == "load" else {}
-    arguments = {"pod_startup": "30s", "sample_age": "5s", "window": "15s", "price": None, "settings": None}
-    parsed = argparse.Namespace(**arguments, capacity=["cpu=1500m", "memory=1Gi"], request=[], limit=[])
-    source = Source(choose_servers(None, fake.url), OVERRIDES, Span(0, 1_800_000, 15_000))
-    workload = Workload(requests={}, limits={})
-    good = fleet.FleetService(name="shop/web", policy=watermarks(), hpa=stock(), workload=workload)
-    rows = [fleet.replay_one(parsed, one, source) for one in (good, fleet.FleetService(name="a/b", error="no HPA"))]
-    assert [row.error for row in rows] == ["", "no HPA"]
-    assert rows[0].stock is not None
-    text = "\n".join(fleet.lines(rows, Fraction(1)))
-    assert "1 services replayed, " in text
-    assert "a/b: no HPA" in text
-    assert [row["name"] for row in fleet.data(rows, None)["services"]] == ["shop/web", "a/b"]
+def test_several_policies_have_a_row_each_ranked_by_what_they_save(
+    fake: FakePrometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer = lambda _, moments: {at: "8" if at < moments[-1] - 900_000 else "14" for at in moments}
+    file, share = tmp_path / "all.yaml", "name: cpu, relativeTo: Limit}, highWatermark: 80%"
+    faulty = POLICY.replace("name: cpu}, highWatermark: 1000m, lowWatermark: 600m", share)
+    file.write_text(f"{POLICY}---\n{HPA}---\n{faulty.replace('name: checkout', 'name: cart')}")
+    arguments = ["replay", str(file), "--prometheus", fake.url, "--from", "30m", "--capacity", "memory=1Gi"]
+    queries = ["--query", "cpu=load", "--query", "pulled_out=0 * load"]
+    assert main([*arguments, *queries]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("1 services replayed, ")
+    assert "shop/cart: metric cpu: is a share of the pods' limit of cpu" in text
+    assert main([*arguments, *queries, "-o", "json"]) == 0
+    good, bad = json.loads(capsys.readouterr().out)["services"]
+    assert (good["name"], bad["name"]) == ("shop/checkout", "shop/cart")
+    assert good["savedPodHours"] == good["stock"]["podHours"] - good["policy"]["podHours"]
 
 
 @pytest.mark.integration
@@ -223,9 +235,9 @@ def test_real_prometheus_sums_the_pods_of_the_target_and_keeps_gaps() -> None:
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
         exporter.set_text("".join(lines))
         prometheus.wait_value(f"last @ {moments[-1]}", 1)
-        servers = choose_servers(parse_settings(settings.format(prometheus.url, "sum by (namespace, pod) (rps)")), "")
-        queries = derive_queries(policy(named("rps")), WEB, servers)
-        ticks = read_history(queries, Span(began * 1000, moments[-1] * 1000, step * 1000))
+        span = range(began * 1000, moments[-1] * 1000 + 1, step * 1000)
+        read_from = source(settings.format(prometheus.url, "sum by (namespace, pod) (rps)"), moments=span)
+        ticks = read_history(policy(named("rps")), WEB, read_from)
     assert {tick.load.get("rps") for tick in ticks} == {5e9, None}
     gap = [number for number, tick in enumerate(ticks) if not tick.load]
     assert gap == [*range(gap[0], 150)]  # the lookback of five minutes fills the rest

@@ -7,25 +7,30 @@ the script whose hashes it names, so that text from a policy cannot run even if 
 import base64
 import hashlib
 import json
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from math import ceil
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any
 
+from adapter.commands.replay.autoscalers import capacity_of, plain_usage
 from adapter.commands.replay.compare import SUBJECT, Result
-from adapter.commands.replay.inputs import fault
-from adapter.commands.replay.model import Bucket, Run, Setup, Summary
-from adapter.commands.replay.report import figures, notes, span_text
-from adapter.commands.replay.stock import capacity_of
+from adapter.commands.replay.history import Stretch
+from adapter.commands.replay.model import Moment, fault
+from adapter.commands.replay.report import figures, notes, percent, span_text
+from adapter.commands.replay.score import Run, Summary, pieces
 from adapter.commands.terminal.output import duration
-from adapter.load.quantity import NANO, nano_text
-from adapter.load.spec import Algorithm, Metric, Policy
+from adapter.load.quantity import NANO
+from adapter.load.spec import Algorithm, Metric
 
 _STYLES = 8
+_UNITS = {"cpu": ("m", NANO / 1000), "memory": ("B", float(NANO)), "ephemeral-storage": ("B", float(NANO))}
+"""The unit of a chart by resource, and its worth in nano-units."""
+_LEAST_BUCKET, _MOST_BUCKETS = 60, 1024
+"""Seconds of a part of a chart, and parts of it."""
 _IN_JSON = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
@@ -67,18 +72,17 @@ def page(result: Result) -> str:
             for index, run in enumerate(runs)
         ),
         table=_table(result),
-        notes=_items(notes(result)),
-        assumptions=_items(assumptions(setup)),
-        data=json.dumps(chart_data(policy, setup, metric, runs), separators=(",", ":")).translate(_IN_JSON),
+        notes="".join(f"<li>{escape(note)}</li>" for note in notes(result)),
+        startup=f"{setup.pod_startup:g}",
+        sync=f"{setup.sync:g}",
+        age=f"{setup.sample_age:g}",
+        window=f"{setup.window:g}",
+        data=json.dumps(chart_data(result, metric), separators=(",", ":")).translate(_IN_JSON),
     )
 
 
 def _hash(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
-
-
-def _items(sentences: Iterator[str]) -> str:
-    return "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
 
 
 def _titled(index: int, name: str) -> str:
@@ -93,15 +97,12 @@ def _style(index: int) -> int:
 def _headline(ours: Summary, base: Run) -> str:
     """The pod-hours beside the stock HPA, and the risk that both are judged by."""
     theirs = base.summary
-    change = 100 * (ours.pod_seconds / theirs.pod_seconds - 1) if theirs.pod_seconds else 0.0
-    if ours.shortfall is not None:
-        shares = f"{100 * ours.shortfall:.3f} % of the load", f"{100 * (theirs.shortfall or 0):.3f} %"
-        risk = f"{shares[0]} beyond the pods' capacity ({shares[1]})"
-    else:
-        risk = f"{duration(ours.over_high)} over the high watermark ({duration(theirs.over_high)})"
+    risk = f"{percent(ours.shortfall_ratio)} of the load beyond the pods' capacity ({percent(theirs.shortfall_ratio)})"
+    if ours.shortfall_ratio is None:
+        risk = f"{duration(ours.over_high_seconds)} over the high watermark ({duration(theirs.over_high_seconds)})"
     return (
-        f"With this policy, <strong>{change:+.1f} % pod-hours</strong> and <strong>{escape(risk)}</strong>, "
-        f"compared with <bdi>{escape(base.name)}</bdi>."
+        f"With this policy, <strong>{100 * (ours.pod_hours / theirs.pod_hours - 1):+.1f} % pod-hours</strong> and "
+        f"<strong>{escape(risk)}</strong>, compared with <bdi>{escape(base.name)}</bdi>."
     )
 
 
@@ -114,89 +115,81 @@ def _table(result: Result) -> str:
     return f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody>"
 
 
-def assumptions(setup: Setup) -> Iterator[str]:
-    """The assumptions of the replay, one sentence each."""
-    yield "Closed loop: the recorded load of the whole service, spread evenly over the pods that serve."
-    yield "Pulled-out pods are as many as were recorded. They are Ready, count as replicas, and carry nothing."
-    yield f"A new pod serves {setup.pod_startup:g} s after its creation. Every pod finds a node."
-    yield (
-        f"The HPA syncs every {setup.sync:g} s and reads samples that are {setup.sample_age:g} s old and cover "
-        f"{setup.window:g} s."
-    )
-    yield "The HPA is a model of the controller; the policy is decided by the code that serves the real HPA."
-    for name, nano in sorted(setup.capacity.items()):
-        yield f"One pod can carry {nano_text(nano)} {name}. Load beyond that is shortfall and does not come back."
-    yield "Clients neither retry nor leave: the load is the same with any number of pods."
+@dataclass(slots=True)
+class _Bucket:
+    """A part of a run for a chart: the smallest and the largest count, and the largest of all else.
+
+    `load` is that of a serving pod, `total` that of the service (nano-units); None where it is unknown.
+    """
+
+    least: int
+    most: int
+    out: int = 0
+    load: float | None = None
+    total: float | None = None
 
 
-class _Scale(NamedTuple):
-    """The unit of a chart's loads, worth so many nano-units, with the watermarks in it; None where there is none."""
-
-    unit: str
-    worth: float
-    high: float | None
-    low: float | None
-
-
-def _scale(policy: Policy, setup: Setup, metric: Metric) -> _Scale:
-    """The unit of a policy's metric: percent of the capacity, millicores, bytes, or the metric's own."""
-    unit = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}.get(metric.resource_name, "")
-    worth = mark = Fraction(NANO, 1000 if unit == "m" else 1)
-    if capacity := capacity_of(metric, setup) if metric.relative_to else 0:
-        unit, worth, mark = "%", Fraction(capacity, 100), Fraction(NANO, 100)
-    if policy.algorithm is Algorithm.ABSOLUTE:  # the watermarks are not those of one pod
-        return _Scale(unit, float(worth), None, None)
-    high, low = (None if nano is None else float(nano / mark) for nano in policy.limits_of(metric))
-    return _Scale(unit, float(worth), high, low)
+def _buckets(history: Sequence[Stretch], run: Run, metric: str, length: float) -> list[_Bucket]:
+    """The parts of a run, each of this length in seconds."""
+    found: list[_Bucket] = []
+    end = history[0].at
+    for at, seconds, load, pods in pieces(history, run.moments):
+        if at < end:
+            _add(found[-1], load, pods, metric)
+        while at + seconds > end:
+            found.append(_Bucket(pods.replicas, pods.replicas))
+            end = history[0].at + len(found) * length
+            _add(found[-1], load, pods, metric)
+    return found
 
 
-def chart_data(policy: Policy, setup: Setup, metric: Metric, runs: Sequence[Run]) -> dict[str, Any]:
+def _add(bucket: _Bucket, load: Mapping[str, float] | None, pods: Moment, metric: str) -> None:
+    bucket.least, bucket.most = min(bucket.least, pods.replicas), max(bucket.most, pods.replicas)
+    bucket.out = max(bucket.out, pods.out)
+    if load and metric in load:
+        bucket.total = max(bucket.total or 0.0, load[metric])
+        if pods.serving:
+            bucket.load = max(bucket.load or 0.0, load[metric] / pods.serving)
+
+
+def chart_data(result: Result, metric: Metric) -> dict[str, Any]:
     """The columns of every run on one axis of times. A column has one value for each time; None is a gap.
 
     `needed` are the serving pods that the load needs at the high watermark each.
     """
-    scale = _scale(policy, setup, metric)
-    times = sorted({bucket.at for run in runs for bucket in run.buckets})
-    end = max(run.buckets[-1].at + run.buckets[-1].seconds for run in runs)
-    starts = [[bucket.at for bucket in run.buckets] for run in runs]
-    on_axis = [
-        [run.buckets[max(0, bisect_right(begun, at) - 1)] for at in times]
-        for run, begun in zip(runs, starts, strict=True)
-    ]
+    policy, setup, history = result.service.policy, result.service.setup, result.history
+    unit, worth = _UNITS.get(metric.resource_name, ("", float(NANO)))
+    if metric.relative_to is not None:
+        unit, worth = "%", capacity_of(metric, setup) / 100
+    marks = policy.limits_of(metric) if policy.algorithm is Algorithm.AVERAGE else (None, None)
+    high, low = (None if mark is None else float(plain_usage(metric, mark, setup)) / worth for mark in marks)
+    length = max(_LEAST_BUCKET, ceil((result.end - result.begin) / _MOST_BUCKETS))
+    runs = [_buckets(history, run, metric.name, length) for run in result.runs]
 
-    def column(buckets: Sequence[Bucket], value: Callable[[Bucket], float | None]) -> list[float | None]:
-        found = [None if (one := value(bucket)) is None else float(f"{one:.4g}") for bucket in buckets]
+    def column(values: Iterable[float | None], unit: float = 1.0) -> list[float | None]:
+        found = [None if value is None else float(f"{value / unit:.4g}") for value in values]
         return [*found, found[-1]]  # a step lasts until the next value, and the last one until the end
-
-    def load(bucket: Bucket) -> float | None:
-        return None if bucket.average is None else bucket.average / scale.worth
-
-    def needed(bucket: Bucket) -> float | None:
-        average = load(bucket)
-        return None if average is None or not scale.high else average * bucket.served / bucket.seconds / scale.high
 
     tolerance = float(policy.tolerance) if metric.target is None else 0.0  # limits of a target have it in them
     return {
-        "times": [*(round(at, 3) for at in times), round(end, 3)],
-        "unit": scale.unit,
-        "metric": metric.name,
+        "times": [*(round(result.begin + length * index, 3) for index in range(len(runs[0]))), round(result.end, 3)],
+        "unit": unit,
         "band": {
-            "high": scale.high,
-            "low": scale.low,
-            "highPlus": None if scale.high is None else scale.high * (1 + tolerance),
-            "lowMinus": None if scale.low is None else scale.low * (1 - tolerance),
+            "high": high,
+            "low": low,
+            "highPlus": None if high is None else high * (1 + tolerance),
+            "lowMinus": None if low is None else low * (1 - tolerance),
         },
-        "needed": column(on_axis[SUBJECT], needed) if scale.high else [],
-        "pulledOut": column(on_axis[SUBJECT], lambda bucket: bucket.out / bucket.seconds),
+        "needed": column((bucket.total for bucket in runs[SUBJECT]), worth * high) if high else [],
+        "pulledOut": column(bucket.out for bucket in runs[SUBJECT]),
         "runs": [
             {
                 "name": run.name,
-                "least": column(buckets, lambda bucket: bucket.least),
-                "most": column(buckets, lambda bucket: bucket.most),
-                "average": column(buckets, load),
-                "highest": column(buckets, lambda bucket: bucket.highest / scale.worth if bucket.carrying else None),
+                "least": column(bucket.least for bucket in buckets),
+                "most": column(bucket.most for bucket in buckets),
+                "load": column((bucket.load for bucket in buckets), worth),
                 "style": _style(index),
             }
-            for index, (run, buckets) in enumerate(zip(runs, on_axis, strict=True))
+            for index, (run, buckets) in enumerate(zip(result.runs, runs, strict=True))
         ],
     }

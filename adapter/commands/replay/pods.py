@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 
-from adapter.commands.replay.model import TITLE, Setup
+from adapter.commands.replay.model import Setup
 from adapter.load.pods import LOWEST_COST, Container, Owner, Pod, PodCondition
-from adapter.runtime.faults import Fault, FaultyDocument
 
-MOST_PODS = 100_000
-"""Each pod of the model is an object in memory."""
 LONG_AGO = 86_400.0
 """The age of the pods that exist at the beginning (seconds)."""
 _number = attrgetter("number")
@@ -100,10 +97,7 @@ class ServicePods:
         self._settle(now)
 
     def scale(self, replicas: int, now: float) -> None:
-        """Create or delete pods, so that there are this many. Raises FaultyDocument for more than MOST_PODS."""
-        if replicas > MOST_PODS:
-            advice = f"a replay has at most {MOST_PODS:,} pods; lower maxReplicas, or correct the history's numbers"
-            raise FaultyDocument([Fault("replicas", replicas, advice)], TITLE)
+        """Create or delete pods, so that there are this many."""
         for _ in range(replicas - self.replicas):
             self._made += 1
             ready_at = now + self._setup.pod_startup

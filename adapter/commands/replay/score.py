@@ -1,123 +1,146 @@
-"""The figures of a run, gathered while it goes on: sums, a bounded chart and the first changes of the count."""
+"""The figures of a run, from the load and the pods that there were at each moment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
-from adapter.commands.replay.model import Bucket, Change, Run, Setup, Summary
-from adapter.commands.replay.pods import ServicePods
+import msgspec
 
-CHANGES_KEPT = 10_000
-MOST_BUCKETS = 1024
+from adapter.commands.replay.history import Stretch
+from adapter.commands.replay.model import Amounts, Change, Moment
+
 FLAP_SECONDS = 600.0
 """A change that is turned back within this time is a flap."""
-_FIRST_BUCKET = 60.0
 _EXACT = 1e-9
 """Loads that differ by less than this share of them are equal."""
 
 
-class Score:
-    """Gathers the figures of one run from its `pods`: `add` for every stretch of time, `changed` for every change.
+class Counts(msgspec.Struct, frozen=True):
+    """The smallest, the average and the largest count, and the last one; the average counts every pod that exists."""
 
-    `high` are the high watermarks by metric (nano-units of a pod's plain usage); `minimum` pods are never too many.
+    least: int
+    average: float
+    most: int
+    final: int
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The figures of one run, as JSON has them. The load was unknown for some of its seconds: they are not judged.
+
+    `over_high_seconds`: with more than a high watermark on a serving pod; `longest_over_high_seconds`: in a row.
+    `shortfall_ratio`: the share of the load beyond the pods' capacity (0 to 1), None where no capacity is known.
+    `flaps` are changes that turned back the one before within ten minutes. `overshoot`: the most replicas beyond what
+    the high watermark needed at that moment. `pod_hours` counts every pod that exists.
     """
 
-    def __init__(
-        self, setup: Setup, pods: ServicePods, high: Mapping[str, float], minimum: int, at: float, first_metric: str
-    ) -> None:
-        self._pods, self._high, self._minimum, self._first = pods, high, minimum, first_metric
-        self._capacity = setup.capacity
-        self._seconds = self._unknown = self._over_high = self._longest = self._pod_seconds = 0.0
-        self._lost = dict.fromkeys(setup.capacity, 0.0)
-        self._asked = dict.fromkeys(setup.capacity, 0.0)
-        self.streak = 0.0
-        """Seconds since when a serving pod carries more than a high watermark."""
-        self._changes: list[Change] = []
-        self._last: Change | None = None
-        self._count = self._flaps = self._overshoot = 0
-        self._least = self._most = setup.replicas
-        self._length = max(_FIRST_BUCKET, setup.sync)
-        self._buckets = [Bucket(at, setup.replicas, setup.replicas)]
-        self._ends = at + self._length
+    seconds: float
+    unknown_seconds: float
+    replicas: Counts
+    over_high_seconds: float
+    longest_over_high_seconds: float
+    shortfall_ratio: float | None
+    change_count: int
+    flaps: int
+    overshoot: int
+    pod_hours: float
 
-    def changed(self, change: Change) -> None:
-        """The count was changed."""
-        last, self._last = self._last, change
-        is_back = last is not None and (last.after > last.before) != (change.after > change.before)
-        self._flaps += bool(last and is_back and change.at - last.at <= FLAP_SECONDS)
-        self._count += 1
-        if len(self._changes) < CHANGES_KEPT:
-            self._changes.append(change)
-        bucket, count = self._buckets[-1], change.after
-        self._least, self._most = min(self._least, count), max(self._most, count)
-        bucket.least, bucket.most = min(bucket.least, count), max(bucket.most, count)
+    @property
+    def risk(self) -> float:
+        """The shortfall; without a capacity, the share of the time over a high watermark (0 to 1)."""
+        if self.shortfall_ratio is not None:
+            return self.shortfall_ratio
+        return self.over_high_seconds / self.seconds if self.seconds else 0.0
 
-    def add(self, at: float, seconds: float, load: Mapping[str, float] | None) -> None:
-        """A stretch of time in which neither the pods nor the load (None: unknown) change."""
-        pods, serving = self._pods, len(self._pods.serving)
-        self._seconds += seconds
-        self._pod_seconds += pods.existing * seconds
-        bucket = self._buckets[-1] if at < self._ends else self._next_bucket(at)
-        bucket.seconds += seconds
-        bucket.served += serving * seconds
-        bucket.out += len(pods.out) * seconds
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one autoscaler would have done."""
+
+    name: str
+    summary: Summary
+    changes: Sequence[Change]
+    moments: Sequence[Moment]
+
+
+class Piece(NamedTuple):
+    """A part of a run, from `at`, in which neither the pods nor the load (None: unknown) change."""
+
+    at: float
+    seconds: float
+    load: Mapping[str, float] | None
+    pods: Moment
+
+
+def pieces(history: Sequence[Stretch], moments: Sequence[Moment]) -> Iterator[Piece]:
+    """The parts of a run in order of time. The first moment is at the beginning of the history, or before."""
+    following = iter(moments)
+    pods, upcoming = next(following), next(following, None)
+    for stretch in history:
+        at = stretch.at
+        while at < stretch.end:
+            while upcoming is not None and upcoming.at <= at:
+                pods, upcoming = upcoming, next(following, None)
+            until = stretch.end if upcoming is None else min(stretch.end, upcoming.at)
+            yield Piece(at, until - at, stretch.load, pods)
+            at = until
+
+
+def summarize(
+    history: Sequence[Stretch],
+    changes: Sequence[Change],
+    moments: Sequence[Moment],
+    high: Mapping[str, float],
+    capacity: Amounts,
+    minimum: int = 1,
+) -> Summary:
+    """Judge a run by the high watermarks (nano-units of a pod's plain usage); `minimum` pods are never too many."""
+    seconds = unknown = over_high = longest = streak = pod_seconds = 0.0
+    overshoot = 0
+    lost, asked = dict.fromkeys(capacity, 0.0), dict.fromkeys(capacity, 0.0)
+    for _, length, load, pods in pieces(history, moments):
+        seconds += length
+        pod_seconds += pods.existing * length
         if load is None:
-            self._unknown += seconds
-            self.streak = 0.0
-            return
-        value = load.get(self._first)
-        if value is not None and serving:
-            share = value / serving
-            bucket.carried += share * seconds
-            bucket.carrying += seconds
-            bucket.highest = max(bucket.highest, share)
-        for name, capacity in self._capacity.items():
+            unknown += length
+            streak = 0.0
+            continue
+        for name, carried in capacity.items():
             value = load.get(name, 0.0)
-            self._asked[name] += value * seconds
-            self._lost[name] += max(0.0, value - capacity * serving) * seconds
-        is_over, needed, in_rotation = False, self._minimum, pods.replicas - len(pods.out)
-        for name, high in self._high.items():
-            value = load.get(name)
-            if value is None:  # a metric that is not known asks for no fewer pods
+            asked[name] += value * length
+            lost[name] += max(0.0, value - carried * pods.serving) * length
+        is_over, needed, in_rotation = False, minimum, pods.replicas - pods.out
+        for name, mark in high.items():
+            known = load.get(name)
+            if known is None:  # a metric that is not known asks for no fewer pods
                 needed = in_rotation
                 continue
-            is_over = is_over or value > high * serving * (1 + _EXACT)
-            needed = max(needed, ceil(value / high * (1 - _EXACT)))
-        self.streak = self.streak + seconds if is_over else 0.0
-        self._over_high += seconds if is_over else 0.0
-        self._longest = max(self._longest, self.streak)
-        if self._high:
-            self._overshoot = max(self._overshoot, in_rotation - needed)
+            is_over = is_over or known > mark * pods.serving * (1 + _EXACT)
+            needed = max(needed, ceil(known / mark * (1 - _EXACT)))
+        streak = streak + length if is_over else 0.0
+        over_high += length if is_over else 0.0
+        longest = max(longest, streak)
+        if high:
+            overshoot = max(overshoot, in_rotation - needed)
+    counts = [moments[0].replicas, *(change.after for change in changes)]
+    shares = [lost[name] / amount for name, amount in asked.items() if amount]
+    return Summary(
+        seconds=seconds,
+        unknown_seconds=unknown,
+        replicas=Counts(min(counts), pod_seconds / seconds, max(counts), moments[-1].replicas),
+        over_high_seconds=over_high,
+        longest_over_high_seconds=longest,
+        shortfall_ratio=max(shares, default=0.0) if capacity else None,
+        change_count=len(changes),
+        flaps=_flaps(changes),
+        overshoot=overshoot,
+        pod_hours=pod_seconds / 3600,
+    )
 
-    def _next_bucket(self, at: float) -> Bucket:
-        if len(self._buckets) == MOST_BUCKETS:
-            for first, second in zip(self._buckets[::2], self._buckets[1::2], strict=True):
-                first.add(second)
-            del self._buckets[1::2]
-            self._length *= 2
-        # On the grid of the present length, so that all buckets but those after a gap are equally long.
-        begin = self._buckets[0].at
-        begin += (at - begin) // self._length * self._length
-        self._buckets.append(Bucket(begin, self._pods.replicas, self._pods.replicas))
-        self._ends = begin + self._length
-        return self._buckets[-1]
 
-    def run(self, name: str) -> Run:
-        """The figures, the chart and the first changes up to now."""
-        shares = [self._lost[one] / asked for one, asked in self._asked.items() if asked]
-        summary = Summary(
-            seconds=self._seconds,
-            unknown=self._unknown,
-            over_high=self._over_high,
-            longest=self._longest,
-            shortfall=max(shares, default=0.0) if self._capacity else None,
-            lost=next(iter(self._lost.values()), 0.0),
-            changes=self._count,
-            flaps=self._flaps,
-            overshoot=self._overshoot,
-            pod_seconds=self._pod_seconds,
-            least=self._least,
-            most=self._most,
-            final=self._pods.replicas,
-        )
-        buckets = [bucket for bucket in self._buckets if bucket.seconds]
-        return Run(name=name, summary=summary, buckets=buckets, changes=self._changes)
+def _flaps(changes: Sequence[Change]) -> int:
+    return sum(
+        after.at - before.at <= FLAP_SECONDS and (before.after > before.before) != (after.after > after.before)
+        for before, after in pairwise(changes)
+    )

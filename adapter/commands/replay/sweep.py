@@ -1,18 +1,20 @@
 """`--sweep`: other watermarks and another pace for a policy, judged by the risk of the present ones."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.compare import Judge, Result
-from adapter.commands.replay.model import TITLE, Summary
+from adapter.commands.replay.compare import Result
+from adapter.commands.replay.history import Stretch
+from adapter.commands.replay.model import fault
+from adapter.commands.replay.report import percent
+from adapter.commands.replay.score import Summary
 from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text, percent_text
 from adapter.load.spec import Metric, Policy, Strategy
-from adapter.runtime.faults import Fault, FaultyDocument
 
 _HIGH = (Fraction(8, 10), Fraction(9, 10), Fraction(1), Fraction(11, 10))
 """High watermarks, as shares of the present one."""
@@ -25,72 +27,60 @@ _SLACK = 1.01
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """A policy that was tried, with its figures on the first two thirds of the history and on the last third."""
 
     policy: Policy
     first: Summary
-    last: Summary | None = None
+    last: Summary
 
     def values(self) -> dict[str, str]:
         """What the policy sets, by field."""
         found = {}
         for metric in self.policy.metrics:
-            if not metric.floor:
-                found[f"{metric.name} highWatermark"] = _text(metric, metric.high)
-                found[f"{metric.name} lowWatermark"] = _text(metric, metric.low)
-        found["cooldown.scaleDownSeconds"] = f"{self.policy.cooldown.down:g}"
-        return {name: text for name, text in found.items() if text}
+            for field, mark in (("highWatermark", metric.high), ("lowWatermark", metric.low)):
+                if mark is not None and not metric.floor:
+                    text = nano_text(mark) if metric.relative_to is None else percent_text(mark / 10**9)
+                    found[f"{metric.name} {field}"] = text
+        return found | {"cooldown.scaleDownSeconds": f"{self.policy.cooldown.down:g}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """The present policy, and the plans with at most its risk on the first two thirds, the cheapest first."""
+def sweep(result: Result) -> tuple[dict[str, Any], list[str]]:
+    """Up to 24 plans for the policy of a comparison, as JSON data and as text, with a recommendation.
 
-    present: Plan
-    plans: Sequence[Plan]
-    tried: int
-
-    @property
-    def advice(self) -> str:
-        """What the sweep recommends, in a sentence."""
-        best = self.plans[0] if self.plans else self.present
-        if best.first.pod_seconds >= self.present.first.pod_seconds or best.last is None or self.present.last is None:
-            return "Keep the present values: no other plan needs fewer pod-hours at the same risk."
-        saved = f"{100 * (best.first.pod_seconds / self.present.first.pod_seconds - 1):+.1f} % pod-hours"
-        last = f"{100 * (best.last.pod_seconds / self.present.last.pod_seconds - 1):+.1f} %"
-        if best.last.risk > self.present.last.risk * _SLACK or best.last.pod_seconds >= self.present.last.pod_seconds:
-            return f"Keep the present values: the best plan ({saved}) does not hold in the last third of the history."
-        values = ", ".join(f"{name} {text}" for name, text in best.values().items())
-        return f"Set {values}: {saved}; in the last third of the history, which was not used to choose, {last}."
-
-
-def sweep(result: Result) -> Sweep:
-    """Try up to 24 plans for the policy of a comparison. Raises FaultyDocument for a policy without watermarks."""
-    service = result.service
-    policy = service.policy
+    Those with at most the risk of the present policy on the first two thirds of the history are ranked by pod-hours.
+    Raises FaultyDocument for a policy without watermarks.
+    """
+    service, policy = result.service, result.service.policy
     if policy.strategy is not Strategy.WATERMARK:
         advice = f"tries watermarks, and policy {policy.name} has strategy {policy.strategy}; leave out --sweep"
-        raise FaultyDocument([Fault("--sweep", None, advice)], TITLE)
-    history = result.history
+        raise fault("--sweep", None, advice)
     cut = result.begin + (result.end - result.begin) * 2 / 3
-    first = [stretch for stretch in history if stretch.at < cut]
-    last = [stretch for stretch in history if stretch.at >= cut]
-    judge = Judge(service, first)
+    begun = [stretch for stretch in result.history if stretch.at < cut]
+    rest = [stretch for stretch in result.history if stretch.at >= cut] or begun
 
-    def played(tried: Policy, by: Judge) -> Summary:
-        return by.play(PolicyAutoscaler(tried, service.hpa, totals=service.totals)).summary
+    def played(tried: Policy, history: Sequence[Stretch]) -> Summary:
+        return service.play(history, PolicyAutoscaler(tried, service.hpa, totals=service.totals)).summary
 
-    present = Plan(policy=policy, first=played(policy, judge))
-    plans = [Plan(policy=tried, first=played(tried, judge)) for tried in _policies(policy)]
-    safe = [plan for plan in plans if plan.first.risk <= present.first.risk * _SLACK]
-    safe.sort(key=lambda plan: plan.first.pod_seconds)
-    safe = safe[:_SHOWN]
-    if last:
-        check = Judge(service, last)
-        present, *safe = (replace(plan, last=played(plan.policy, check)) for plan in (present, *safe))
-    return Sweep(present=present, plans=safe, tried=len(plans))
+    present = Plan(policy, played(policy, begun), played(policy, rest))
+    tried = [(one, played(one, begun)) for one in _policies(policy)]
+    safe = sorted(
+        (one for one in tried if one[1].risk <= present.first.risk * _SLACK), key=lambda one: one[1].pod_hours
+    )
+    plans = [Plan(one, first, played(one, rest)) for one, first in safe[:_SHOWN]]
+    advice = _advice(present, plans)
+    head = ["PLAN", *present.values(), "POD-HOURS", "RISK", "LAST THIRD", "RISK"]
+    lines = [
+        f"SWEEP: {len(tried)} plans on the first two thirds of the history; those with at most the present risk:",
+        *aligned(
+            [
+                head,
+                *([name, *_cells(plan)] for name, plan in zip(["present", *"12345"], [present, *plans], strict=False)),
+            ]
+        ),
+        advice,
+    ]
+    return {"advice": advice, "present": _data(present), "plans": [_data(plan) for plan in plans]}, lines
 
 
 def _policies(policy: Policy) -> Iterator[Policy]:
@@ -108,35 +98,25 @@ def _scaled(metric: Metric, high: Fraction, low: Fraction) -> Metric:
     return replace(metric, high=mark, low=None if metric.low is None else mark * low)
 
 
-def _text(metric: Metric, mark: Fraction | None) -> str:
-    if mark is None:
-        return ""
-    return nano_text(mark) if metric.relative_to is None else percent_text(mark / 10**9)
+def _advice(present: Plan, plans: list[Plan]) -> str:
+    best = plans[0] if plans else present
+    if best.first.pod_hours >= present.first.pod_hours:
+        return "Keep the present values: no other plan needs fewer pod-hours at the same risk."
+    saved, last = (
+        f"{100 * (mine.pod_hours / theirs.pod_hours - 1):+.1f} %"
+        for mine, theirs in ((best.first, present.first), (best.last, present.last))
+    )
+    if best.last.risk > present.last.risk * _SLACK or best.last.pod_hours >= present.last.pod_hours:
+        return f"Keep the present values: the best plan ({saved} pod-hours) does not hold in the last third."
+    values = ", ".join(f"{name} {text}" for name, text in best.values().items())
+    return f"Set {values}: {saved} pod-hours; in the last third of the history, which was not used to choose, {last}."
 
 
-def lines(found: Sweep) -> Iterator[str]:
-    """The sweep as text."""
-    yield f"SWEEP: {found.tried} plans on the first two thirds of the history; those with at most the present risk:"
-    head = ["PLAN", *found.present.values(), "POD-HOURS", "RISK", "LAST THIRD", "RISK"]
-    rows = [("present", found.present), *((f"{number}", plan) for number, plan in enumerate(found.plans, 1))]
-    yield from aligned([head, *([name, *plan.values().values(), *_figures(plan)] for name, plan in rows)])
-    yield found.advice
+def _cells(plan: Plan) -> list[str]:
+    figures = ([f"{one.pod_hours:.1f}", percent(one.risk)] for one in plan[1:])
+    return [*plan.values().values(), *(cell for pair in figures for cell in pair)]
 
 
-def _figures(plan: Plan) -> list[str]:
-    figures = []
-    for summary in (plan.first, plan.last):
-        figures += ["", ""] if summary is None else [f"{summary.pod_hours:.1f}", f"{100 * summary.risk:.3f} %"]
-    return figures
-
-
-def data(found: Sweep) -> dict[str, Any]:
-    """The sweep as JSON data; `risk` is the shortfall, or the share of the time over the high watermark."""
-
-    def of(plan: Plan) -> dict[str, Any]:
-        parts = {"firstTwoThirds": plan.first, "lastThird": plan.last}
-        return {"values": plan.values()} | {
-            name: {"podHours": round(one.pod_hours, 3), "risk": one.risk} for name, one in parts.items() if one
-        }
-
-    return {"advice": found.advice, "present": of(found.present), "plans": [of(plan) for plan in found.plans]}
+def _data(plan: Plan) -> dict[str, Any]:
+    first, last = ({"podHours": one.pod_hours, "risk": one.risk} for one in plan[1:])
+    return {"values": plan.values(), "firstTwoThirds": first, "lastThird": last}

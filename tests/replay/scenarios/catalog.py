@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from adapter.commands.replay.model import Setup, Tick
+from adapter.commands.replay.history import Tick
+from adapter.commands.replay.model import Setup
 from adapter.load.quantity import NANO
 from adapter.policy.behavior import count_metric
 
@@ -15,9 +16,9 @@ Object = dict[str, Any]
 BEGAN = 1_767_571_200
 """Monday, 5 January 2026, 00:00 UTC, in seconds since the epoch."""
 MILLI = NANO // 1000
-MINUTE, HOUR, DAY = 60, 3600, 86_400
+MINUTE, HOUR = 60, 3600
 RAW, EFFECTIVE = "HPA, raw average", "HPA, effective average"
-WATERMARK, STEP, BUILT_IN = "Watermark", "Step", "HPA of 2018"
+WATERMARK, STEP = "Watermark", "Step"
 CPU_REQUEST, CPU_LIMIT = 1000, 1500
 HIGH, LOW, TARGET = 1000, 750, 800
 """The watermarks of CPU in millicores, and the target of the stock HPA: the middle of the band."""
@@ -178,67 +179,11 @@ def usual(
 
 STEP_POLICY = policy({**SHARE, "target": "80%"}, strategy="Step", step={"tolerance": 20})
 """80 % of the request, give or take 20 points: as wide as the band of `sawtooth`."""
-PAPER = Setup(
-    replicas=2,
-    pod_startup=6.0,
-    sync=30.0,
-    window=15.0,
-    capacity={"cpu": 1000 * MILLI},
-    requests={"cpu": 1000 * MILLI},
-    limits={"cpu": 1000 * MILLI},
-    throttles={"cpu": 1000 * MILLI},
-)
-"""A small service: two pods that carry 1000m each, new ones serve 6 s after their creation; a loop of 30 s."""
-
-
-def _of_the_paper() -> tuple[Contender, ...]:
-    """The contenders of the experiment: target 60 %, tolerance 15 points, two pods more, 180 s and 300 s apart.
-
-    The HPA of those days: the ratio rule with 10 % tolerance, a count at most doubled or 4, once in 3 minutes up and
-    in 5 minutes down.
-    """
-    limit = {"name": "cpu", "resource": {"name": "cpu", "relativeTo": "Limit"}}
-    share = {"type": "Utilization", "averageUtilization": 60}
-    today = {"type": "Resource", "resource": {"name": "cpu", "target": share}}
-    apart = {"scaleUpSeconds": 180, "scaleDownSeconds": 300}
-    built_in = policy({**limit, "target": "60%"}, strategy="Ratio", cooldown=apart)
-    watermark = policy({**limit, "highWatermark": "75%", "lowWatermark": "45%"})
-    bounds: Object = {"least": 2, "most": 30}
-    doubling = {
-        "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [_rate("Percent", 100, 15)]},
-        "scaleDown": {"stabilizationWindowSeconds": 0},
-    }
-    return (
-        Contender(BUILT_IN, hpa(**bounds, behavior=doubling), built_in),
-        Contender(RAW, hpa(today, **bounds)),
-        Contender(STEP, hpa(**bounds), policy({**limit, "target": "60%"}, strategy="Step")),
-        Contender(WATERMARK, hpa(**bounds), watermark),
-    )
-
-
-def _rate(kind: str, value: int, period: int) -> Object:
-    return {"type": kind, "value": value, "periodSeconds": period}
-
-
 _LEAKING = polyline((0, 4 * _GIB), (4 * HOUR, 12 * _GIB), (4 * HOUR, 4 * _GIB))
 _MONDAY = polyline((8 * HOUR, 8000), (9 * HOUR, 9000), (9 * HOUR + 2 * MINUTE, 36_000), (10 * HOUR, 30_000))
 _MONDAY_FROM = 8 * HOUR + 30 * MINUTE
 _FLOOR = {"name": "last-week", "query": {"name": "last-week"}, "highWatermark": f"{HIGH}m", "floor": True}
 _AT_LIMIT = {**CPU_METRIC, "highWatermark": f"{CPU_LIMIT}m", "lowWatermark": "1200m"}
-_PACE = {
-    "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [_rate("Percent", 900, 300)]},
-    "scaleDown": {"stabilizationWindowSeconds": 60, "policies": [_rate("Pods", 1, 10)]},
-}
-_STEP_TOLERANCE = ReplayScenario(
-    name="step-tolerance",
-    story="The experiment of the step-tolerance paper: sudden load on a small service whose pods start in 6 s.",
-    seconds=20 * MINUTE,
-    step=1,
-    setup=PAPER,
-    load={"cpu": step(800, 4500, 2 * MINUTE + 10, 10 * MINUTE + 10)},
-    high={"cpu": 757},
-    contenders=_of_the_paper(),
-)
 _ALL = (
     ReplayScenario(
         name="spike",
@@ -285,11 +230,11 @@ _ALL = (
     ),
     ReplayScenario(
         name="night-valley",
-        story="A day: 40 pods' worth of load at midnight, an eighth of it twelve hours later, and back.",
-        seconds=DAY,
+        story="A short night: 30 pods' worth of load, a sixth of it four hours later, and back.",
+        seconds=8 * HOUR,
         step=60,
-        setup=service(40, sync=30.0),
-        load={"cpu": valley(4000, 32_000, DAY)},
+        setup=service(30, sync=60.0),
+        load={"cpu": valley(4000, 24_000, 8 * HOUR)},
         contenders=usual(step=STEP_POLICY),
     ),
     ReplayScenario(
@@ -325,26 +270,6 @@ _ALL = (
         contenders=(
             *usual(resource("cpu", f"{CPU_LIMIT}m"), policy(_AT_LIMIT)),
             Contender(f"{WATERMARK}, saturation off", hpa(), policy(_AT_LIMIT, saturationFactor="1")),
-        ),
-    ),
-    _STEP_TOLERANCE,
-    replace(
-        _STEP_TOLERANCE,
-        name="step-tolerance-rise",
-        story="The same experiment, with a load that rises within two minutes.",
-        load={"cpu": polyline((130, 800), (250, 4500), (610, 4500), (610, 800))},
-    ),
-    ReplayScenario(
-        name="behavior",
-        story="The load needs 13 pods instead of one, then one again: at most 900 % more in 5 minutes, one pod less in"
-        " 10 seconds.",
-        seconds=20 * MINUTE,
-        step=5,
-        setup=service(1, sync=5.0, pod_startup=5.0, sample_age=0.0, window=0.0, throttles={}),
-        load={"cpu": step(800, 12_500, 1 * MINUTE, 11 * MINUTE)},
-        contenders=(
-            Contender(RAW, hpa(resource("cpu", "1"), 1, 20, _PACE)),
-            Contender(WATERMARK, hpa(None, 1, 20, _PACE), policy({**CPU_METRIC, "lowWatermark": "500m"})),
         ),
     ),
 )

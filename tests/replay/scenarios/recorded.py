@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.replay.scenarios.catalog import SCENARIOS
-from tests.replay.scenarios.kit import results
-from tests.replay.scenarios.table import ScenarioResult, cells, duration, table
+from tests.replay.scenarios.table import ScenarioResult, cells, duration, results, table
 
 FILE = Path(__file__).parent / "expected.txt"
 PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"

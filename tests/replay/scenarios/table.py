@@ -1,12 +1,15 @@
 """Plays the scenarios, one closed loop for each autoscaler, and writes their table."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.loop import ServiceLoop, stretches
-from adapter.commands.replay.model import Autoscaler, Summary, View
+from adapter.commands.replay.history import stretches
+from adapter.commands.replay.loop import play as play_loop
+from adapter.commands.replay.model import Autoscaler, View
+from adapter.commands.replay.score import Summary, pieces
 from adapter.commands.terminal.output import aligned
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
@@ -14,10 +17,10 @@ from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from tests.replay.scenarios.catalog import (
     BEGAN,
-    BUILT_IN,
     HOUR,
     MILLI,
     MINUTE,
+    SCENARIOS,
     Contender,
     ReplayScenario,
 )
@@ -36,25 +39,18 @@ _LEGEND = (
 class ScenarioResult:
     """What one autoscaler did. `counts` are (seconds since the beginning, count), the first one at 0.
 
-    `reached_goal`: whether the serving pods were not overloaded at the end. `asked` and `lost` are load times seconds
-    (nano-units): all of it, and what was beyond the pods' capacity.
+    `reached_goal`: whether the serving pods were not overloaded at the end.
     """
 
     name: str
     summary: Summary
     counts: tuple[tuple[int, int], ...]
     reached_goal: bool
-    asked: float
 
     @property
     def seconds_to_goal(self) -> float | None:
         """The longest time in a row with overloaded pods; None where it had no end."""
-        return self.summary.longest if self.reached_goal else None
-
-    @property
-    def throughput(self) -> float:
-        """The load that was carried, on average (nano-units)."""
-        return (self.asked - self.summary.lost) / self.summary.seconds
+        return self.summary.longest_over_high_seconds if self.reached_goal else None
 
 
 Played = Sequence[tuple[ReplayScenario, Sequence[ScenarioResult]]]
@@ -65,16 +61,9 @@ def table(played: Played) -> Iterator[str]:
     rows = [[cells(result) for result in results] for _, results in played]
     lines = (f"  {line}" for line in aligned([_HEAD, *(row for group in rows for row in group)]))
     yield from (*_LEGEND, "", next(lines))
-    for (scenario, results), group in zip(played, rows, strict=True):
+    for (scenario, _), group in zip(played, rows, strict=True):
         yield from ("", f"{scenario.name}: {scenario.story}")
         yield from islice(lines, len(group))
-        # Where the experiment's built-in algorithm is among the autoscalers: the others against it.
-        base = next((result for result in results if result.name == BUILT_IN and result.summary.lost), None)
-        for run in results:
-            if base is not None and run is not base:
-                failed = 100 * (run.summary.lost / base.summary.lost - 1)
-                gain = 100 * (run.throughput / base.throughput - 1)
-                yield f"  {run.name} against {BUILT_IN}: failed requests {failed:+.2f} %, throughput {gain:+.2f} %"
 
 
 def cells(result: ScenarioResult) -> tuple[str, ...]:
@@ -83,11 +72,11 @@ def cells(result: ScenarioResult) -> tuple[str, ...]:
     return (
         result.name,
         f"{summary.overshoot}",
-        f"{100 * (summary.shortfall or 0):.2f} %",
+        f"{100 * (summary.shortfall_ratio or 0):.2f} %",
         "never" if goal is None else duration(goal),
         f"{summary.flaps}",
         f"{summary.pod_hours:.2f}",
-        f"{summary.least}-{summary.most}",
+        f"{summary.replicas.least}-{summary.replicas.most}",
     )
 
 
@@ -104,19 +93,32 @@ def play(scenario: ReplayScenario) -> list[ScenarioResult]:
     high = {name: float(value * MILLI) for name, value in scenario.high.items()}
     ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
     history = stretches(ticks, scenario.setup)
-    judged = next(iter(scenario.setup.capacity))
-    asked = round(sum(tick.load[judged] * scenario.step for tick in ticks))
     results = []
     for contender in scenario.contenders:
         minimum = contender.hpa["spec"]["minReplicas"]
-        loop = ServiceLoop(scenario.setup, _autoscaler(scenario, contender), history[0], high, minimum)
-        run = loop.play(history)
+        run = play_loop(history, scenario.setup, _autoscaler(scenario, contender), high, minimum)
         counts = ((0, scenario.setup.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
-        reached = not loop.score.streak
-        results.append(
-            ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached, asked=asked)
-        )
+        *_, last = pieces(history, run.moments)
+        reached = all((last.load or {})[name] <= mark * last.pods.serving for name, mark in high.items())
+        results.append(ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached))
     return results
+
+
+@functools.cache
+def results(name: str) -> Mapping[str, ScenarioResult]:
+    """The results of a scenario by autoscaler; each is played once in a process."""
+    return {one.name: one for one in play(SCENARIOS[name])}
+
+
+def counts(result: ScenarioResult) -> list[int]:
+    """The counts in order."""
+    return [count for _, count in result.counts]
+
+
+def between(result: ScenarioResult, begin: float, end: float) -> list[int]:
+    """The counts that were there at any time in [begin, end), in order."""
+    before = [count for at, count in result.counts if at <= begin]
+    return [before[-1], *(count for at, count in result.counts if begin < at < end)]
 
 
 def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:

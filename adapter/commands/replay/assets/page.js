@@ -171,19 +171,17 @@
   };
 
   const loads = () => {
-    const columns = [], series = [], bands = [];
+    const columns = [], series = [];
     for (const run of data.runs) {
-      const { main, other, fill } = lines(run);
-      columns.push(run.highest, run.average);
-      series.push(other, main);
-      bands.push({ series: [series.length - 1, series.length], fill });
+      columns.push(run.load);
+      series.push(lines(run).main);
     }
     const top = data.band.highPlus || 0;
     const range = (u, least, most) => [0, 1.08 * Math.max(top, most || 0) || 1];
     const rows = (at) => shown().map((run) => [
-      run.style, run.name, run.average[at] === null ? "–" : `${load(run.average[at])}, at most ${load(run.highest[at])}`,
+      run.style, run.name, run.load[at] === null ? "–" : load(run.load[at]),
     ]);
-    timeChart("chart-load", 300, columns, series, bands, valueAxis(load), range, rows, { drawClear: [drawBand], draw: [drawMarks] });
+    timeChart("chart-load", 300, columns, series, [], valueAxis(load), range, rows, { drawClear: [drawBand], draw: [drawMarks] });
   };
   const drawBand = (u) => {
     const { high, low, highPlus, lowMinus } = data.band;
@@ -242,7 +240,7 @@
     for (const key of document.querySelectorAll("[data-key]")) {
       key.textContent = {
         replicas: data.needed.length ? "grey area: serving pods needed at the high watermark" : "",
-        load: data.band.high === null ? "" : "shaded: watermark band with its tolerance; thin lines: the highest load",
+        load: data.band.high === null ? "" : "the highest of each part of the time; shaded: the watermark band with its tolerance",
         out: "",
       }[key.dataset.key];
     }
