@@ -81,12 +81,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks what a worker of `--dist=loadgroup` takes together: the tests of a file, or of a group that they name.
 
     Tests of the shared control plane that make nothing once a module go one by one to whichever worker is free, so
-    that no long file is left at the end.
+    that no long file is left at the end. Those of the bare API server share one: each worker's own would cost 10 s of
+    processor time.
     """
     if item.get_closest_marker("xdist_group") is None:
-        fixtures = getattr(item, "_fixtureinfo", None)
+        fixtures, names = getattr(item, "_fixtureinfo", None), getattr(item, "fixturenames", ())
         shares = fixtures and any(one.scope == "module" for all_ in fixtures.name2fixturedefs.values() for one in all_)
-        if shares or "control_plane" not in getattr(item, "fixturenames", ()):
+        if "api_server" in names and "control_plane" not in names:
+            item.add_marker(pytest.mark.xdist_group("api_server"))
+        elif shares or "control_plane" not in names:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
