@@ -28,7 +28,7 @@ TWIN = replace(WEB, containers=(Container("app", ports=(8080,)),))
         (replace(AT_ITS_ADDRESS, pod_name="web-7"), {}, "10.0.0.1:8080 is registered, but as pod web-7"),
         (
             replace(AT_ITS_ADDRESS, pod_namespace="prod"), {},
-            "10.0.0.1:8080 is registered, but as a pod of namespace prod",
+            "10.0.0.1:8080 is registered, but its pod is of another namespace (prod)",
         ),
         (replace(AT_ITS_ADDRESS, pod_uid="uid-7"), {}, "10.0.0.1:8080 is registered, but as pod uid-7"),
         (
@@ -38,15 +38,15 @@ TWIN = replace(WEB, containers=(Container("app", ports=(8080,)),))
         (Instance(ip="192.168.0.1", port=30080), {}, "192.168.0.1:30080 is registered at the address"),
         (
             AT_ITS_ADDRESS, {"registry": replace(REGISTRY, port=9090)},
-            "10.0.0.1:8080 is registered, but the policy counts port 9090 only (registry.port)",
+            "10.0.0.1:8080 is registered, but its port is not the one that the policy names (registry.port: 9090)",
         ),
         (
             AT_ITS_ADDRESS, {"of": replace(WEB, host_network=True)},
-            "it is on the host network and declares no such port",
+            "no pod there declares its port; declare it as a containerPort",
         ),
         (
             AT_ITS_ADDRESS, {"of": TWIN, "beside": (replace(TWIN, name="web-1", uid="web-1"),)},
-            "several pods have that address and port",
+            "several pods have its address and port; let instances carry",
         ),
     ],
 )  # fmt: skip

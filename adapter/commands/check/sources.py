@@ -238,8 +238,17 @@ def _reasons(pod: Pod, match: RegistrationMatch, registry: Registry) -> Iterator
     instance, node, at = match.instance, canonical_ip(pod.host_ip), canonical_ip(match.instance.ip)
     if match.pod is pod and match.mismatch:
         yield 0, f"{address(instance)}: {match.mismatch}"
-    if at in map(canonical_ip, pod.ips) and (why := _not_counted(pod, match, registry)):
-        yield 1, f"{address(instance)} is registered, but {why}"
+    if at in map(canonical_ip, pod.ips) and (match.mismatch or match.pod):
+        carry = "let instances carry their pod's name (registry.podNameKey)"
+        hints = {
+            Mismatch.NAMESPACE: f" ({instance.pod_namespace})",
+            Mismatch.OTHER_PORT: f" (registry.port: {registry.port})",
+            Mismatch.UNDECLARED_PORT: f"; declare it as a containerPort, name it in registry.port, or {carry}",
+            Mismatch.AMBIGUOUS: f"; {carry}",
+        }
+        named = named_pod(instance, registry) or instance.pod_uid or (match.pod.name if match.pod else "")
+        why = f"as pod {named}" if match.mismatch is None or match.mismatch not in hints else match.mismatch
+        yield 1, f"{address(instance)} is registered, but {why}{hints.get(match.mismatch or Mismatch.UID, '')}"
     for key, value in instance.metadata.items():
         if value == pod.name:
             yield 2, f"{address(instance)} carries its name under {key}; write registry.podNameKey: {key}"
@@ -252,20 +261,3 @@ def address(instance: Instance) -> str:
     """Where an instance is registered: `10.0.0.1:8080`, `[fd00::1]:8080`."""
     ip = f"[{canonical_ip(instance.ip)}]" if ":" in instance.ip else instance.ip
     return ip if instance.port is None else f"{ip}:{instance.port}"
-
-
-def _not_counted(pod: Pod, match: RegistrationMatch, registry: Registry) -> str:
-    """Why a registration at a pod's address is none of the pod; empty where nothing is known."""
-    instance = match.instance
-    named = f"as pod {named_pod(instance, registry) or instance.pod_uid or (match.pod.name if match.pod else '')}"
-    shares = "it is on the host network" if pod.host_network else "it shares its address with other pods"
-    carry = "let instances carry their pod's name (registry.podNameKey)"
-    sentences = {
-        **dict.fromkeys((Mismatch.NAME, Mismatch.UID, Mismatch.OTHER_ADDRESS), named),
-        Mismatch.NAMESPACE: f"as a pod of namespace {instance.pod_namespace}",
-        Mismatch.OTHER_PORT: f"the policy counts port {registry.port} only (registry.port)",
-        Mismatch.UNDECLARED_PORT: f"{shares} and declares no such port; declare it as a containerPort, name it in "
-        f"registry.port, or {carry}",
-        Mismatch.AMBIGUOUS: f"several pods have that address and port; {carry}",
-    }
-    return named if match.pod is not None else sentences.get(match.mismatch, "") if match.mismatch is not None else ""
