@@ -97,6 +97,7 @@ NOWHERE = {"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}
     ("registries", "arguments", "sentence"),
     [
         ([NOWHERE], ["--policy", "shop"], "write NAMESPACE/NAME"),
+        ([NOWHERE], ["--policy", "../../x"], "--policy '../../x': write NAMESPACE/NAME"),
         ([{"name": "main", "type": "Consul"}], [], "registries[0].servers: is missing"),
     ],
 )

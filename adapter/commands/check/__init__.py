@@ -5,7 +5,7 @@ Here the command `effective-load check` is declared; what runs it is imported on
 
 import argparse
 
-from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, add_output, is_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
     wrong = ""
     if parsed.manifests and (parsed.kubeconfig or parsed.policy):
         wrong = "--manifests asks no cluster: leave --kubeconfig and --policy out"
-    elif parsed.policy and not all(parsed.policy.partition("/")):
+    elif parsed.policy and not all(map(is_name, parsed.policy.partition("/")[::2])):
         wrong = f"--policy {parsed.policy!r}: write NAMESPACE/NAME"
     if wrong:
         output.complain(f"effective-load check: {wrong}")

@@ -75,6 +75,11 @@ def whole_number(most: int) -> Callable[[str], int]:
     return parse
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of an object."""
+    return _NAME.fullmatch(text) is not None
+
+
 def policy_name(text: str) -> tuple[str, str]:
     """The type of an argument that names a policy: its namespace (empty where not named) and its name.
 
@@ -83,14 +88,14 @@ def policy_name(text: str) -> tuple[str, str]:
     before, slash, name = text.rpartition("/")
     if before.partition(".")[0].lower() in _KINDS:
         before = slash = ""
-    if _NAME.fullmatch(name) and (_NAME.fullmatch(before) or not slash):
+    if is_name(name) and (is_name(before) or not slash):
         return before, name
     raise argparse.ArgumentTypeError(f"{text[:80]!r} is not NAME or NAMESPACE/NAME")
 
 
 def namespace_name(text: str) -> str:
     """The type of an argument that names a namespace."""
-    if not text or _NAME.fullmatch(text):
+    if not text or is_name(text):
         return text
     raise argparse.ArgumentTypeError(f"{text[:80]!r} is not the name of a namespace")
 
