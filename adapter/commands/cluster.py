@@ -1,124 +1,142 @@
-"""Reads the policies of a cluster, their HPAs, and the pods of their targets."""
+"""What commands read of a cluster: objects as they are, and the server's decision on a policy with its inputs."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import msgspec
 
-from adapter.kube.api import HPAS, PODS, WATERMARK_POLICIES, GroupVersionResource
-from adapter.kube.errors import decode_answer
+from adapter.commands.decide.reader import DecisionCase, DocumentError, read_document
+from adapter.kube.api import WATERMARK_POLICIES, GroupVersionResource, path
+from adapter.kube.errors import ApiStatusError, KubeError, MalformedAnswer, decode_answer
 from adapter.kube.objects import ObjectList
-from adapter.kube.pods import PodDecoder
-from adapter.kube.rest_mapper import RestMapper
-from adapter.kube.scale import target_decoder
-from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.session import Session
-from adapter.load.pods import Pod
-from adapter.load.spec import Policy
-from adapter.policy.documents import mapping_at
-from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.linking import NO_SCALE, reference_faults, selector_fault, target_pods
-from adapter.policy.watermark_policy import parse_policy
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import FaultyDocument
+from adapter.runtime.decoding import Decoder, decode
+from adapter.telemetry.metrics import package_version
+
+T = TypeVar("T")
 
 TOLERANCE_SINCE = (1, 35)
 """The Kubernetes version from which on HPAs have a tolerance of their own."""
 _DIGITS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
+_SECONDS = 15.0
+_OF_ADAPTER = frozenset({409, 422, 500, 503})
+"""The codes that a request for `desired_replicas` gets for want of a count."""
+_OF_OTHERS = ("service unavailable", "error trying to reach service", "the inputs of")
+"""Errors of these codes that are not answers for an HPA: the aggregator's, and one about the document alone."""
 
 
-class ClusterError(Exception):
-    """The pods of a policy cannot be determined; the message says why."""
+class Metric(msgspec.Struct, frozen=True, rename="camel"):
+    """A metric of a decision; values are quantities."""
 
-
-@dataclass(frozen=True, slots=True)
-class ListedPolicy:
-    """A policy; where it is not valid, `policy` is None and `fault` says why."""
-
-    namespace: str
     name: str
-    policy: Policy | None
-    fault: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-class TargetPods(NamedTuple):
-    """The pods of a policy's target, and the HPA that scales it."""
-
-    hpa: Hpa
-    pods: tuple[Pod, ...]
+    verdict: str
+    error: str | None = None
+    low: str | None = None
+    high: str | None = None
+    target: str | None = None
+    raw: str | None = None
+    usage: str | None = None
+    stale_at: str | None = None
 
 
-class Cluster:
-    """Reads from one API server. Raises KubeError and ClusterError.
+class Pod(msgspec.Struct, frozen=True):
+    """A pod of a decision: its usage by metric, or why it has none."""
 
-    `tolerance` is the ratio for HPAs that set none themselves.
-    """
+    name: str
+    state: str = ""
+    reason: str = ""
+    evidence: str | None = None
+    usage: dict[str, str] = {}
+    missing: dict[str, str] = {}
 
-    def __init__(self, session: Session, tolerance: Fraction) -> None:
-        self._session = session
-        self._tolerance = tolerance
-        self._resources = RestMapper(session)
 
-    async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
-        """The policies of these namespaces (empty: of all), sorted by name."""
-        return sorted(map(_policy, await list_objects(self._session, WATERMARK_POLICIES, namespaces)), key=str)
+class Decision(msgspec.Struct, frozen=True, rename="camel"):
+    """What commands read of a decision in the form of `decide -o json`."""
 
-    async def pods(self, policy: Policy) -> TargetPods:
-        """The pods of a policy's target, by selector and owner."""
-        try:
-            path, missing = HPAS.collection(policy.namespace), f"there is no HPA {policy.hpa}, which the policy names"
-            hpa = parse_hpa(await self._one(path, policy.hpa, missing), self._tolerance)
-            for fault in reference_faults(*hpa.target):
-                raise ClusterError(f"HPA {hpa.name}: {fault}")
-            resource = await self._resources.scalable(hpa.target.api_version, hpa.target.kind)
-            named = f"{resource.kind} {hpa.target.name}"
-            missing = f"{named}, which HPA {hpa.name} scales, does not exist"
-            raw = await self._one(resource.collection(policy.namespace), hpa.target.name, missing)
-            target = decode_answer(target_decoder(resource.api_version, resource.kind, resource.paths), raw, named)
-            if target.scale is None:
-                raise ClusterError(f"{named} {NO_SCALE}")
-            selector = parse_selector(target.scale.selector)
-        except (FaultyDocument, SelectorError) as error:
-            raise ClusterError(str(error)) from error
-        if unusable := selector_fault(selector.requirements):
-            raise ClusterError(f"{named}: {unusable}")
-        decode, path = PodDecoder(), PODS.collection(policy.namespace)
-        raws = await _items(self._session, path, labelSelector=str(selector))
-        pods = target_pods([decode_answer(decode, raw, "pods") for raw in raws], selector.matches, target.target)
-        return TargetPods(hpa, tuple(sorted(pods, key=lambda pod: pod.name)))
+    current: int
+    served: str | None = None
+    desired_replicas: int | None = None
+    error: str | None = None
+    lower_bound: int | None = None
+    upper_bound: int | None = None
+    pods: list[Pod] = []
+    metrics: list[Metric] = []
+    conditions: dict[str, str] = {}
+    explanation: list[str] = []
 
-    async def _one(self, path: str, name: str, missing: str) -> msgspec.Raw:
-        """One object, by a list with a field selector: the rights to list and watch suffice."""
-        for raw in await _items(self._session, path, fieldSelector=f"metadata.name={name}"):
-            return raw
-        raise ClusterError(missing)
+
+class _Answer(msgspec.Struct):
+    decision: msgspec.Raw
+    document: msgspec.Raw
+    server: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The server's decision, also as it was `sent`; its inputs as a document, and read (None: of another version)."""
+
+    decision: Decision
+    sent: Mapping[str, Any]
+    document: str
+    case: DecisionCase | None
+    version: str
+
+
+def read_answer(body: bytes) -> Answer:
+    """What the server answers. Raises MsgspecError for another form."""
+    wire = decode(body, _Answer)
+    document = bytes(wire.document).decode()
+    try:
+        case = read_document(document)
+    except DocumentError:
+        case = None
+    return Answer(
+        decision=decode(wire.decision, Decision), sent=decode(wire.decision, dict[str, Any]), document=document,
+        case=case, version=wire.server.get("version", "unknown"),
+    )  # fmt: skip
+
+
+async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError:
+    """The server's decision on a policy, or the error why it cannot be read."""
+    kind = WATERMARK_POLICIES.name
+    target = path("apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", namespace, kind, name, "decision")
+    return await read_object(session, target, read_answer)
+
+
+async def read_object(session: Session, target: str, read: Callable[[bytes], T]) -> T | KubeError:
+    """An object, or the error why it cannot be read."""
+    try:
+        return read(await session.get(target, timeout=_SECONDS))
+    except KubeError as error:
+        return error
+    except msgspec.MsgspecError:
+        return MalformedAnswer(f"the answer is not in a form that version {package_version()} reads")
+
+
+def refusal_of(error: KubeError) -> str:
+    """The error that HPAs get instead of a count, of a request for the decision; empty for an error of another kind."""
+    if not isinstance(error, ApiStatusError) or error.code not in _OF_ADAPTER or error.message.startswith(_OF_OTHERS):
+        return ""
+    return f"{error.code} {error.reason}: {error.message}"
+
+
+def reason(error: Exception) -> str:
+    """The message of the API server, else the whole error."""
+    return error.message if isinstance(error, ApiStatusError) else str(error)
 
 
 async def list_objects(
     session: Session, resource: GroupVersionResource, namespaces: Iterable[str] = (), **params: str
 ) -> list[Mapping[str, Any]]:
     """The objects of a kind in these namespaces (empty: in all). Raises KubeError."""
-    paths = [resource.collection(namespace) for namespace in tuple(namespaces) or ("",)]
-    return [msgspec.json.decode(raw) for path in paths for raw in await _items(session, path, **params)]
-
-
-async def _items(session: Session, path: str, **params: str) -> list[msgspec.Raw]:
-    body = await session.get(path, params=params or None, timeout=30)
-    return decode_answer(Decoder(ObjectList).decode, body, path).items or []
-
-
-def _policy(data: Mapping[str, Any]) -> ListedPolicy:
-    metadata = mapping_at(data, "metadata")
-    try:
-        return ListedPolicy(metadata["namespace"], metadata["name"], parse_policy(data))
-    except FaultyDocument as error:
-        return ListedPolicy(metadata["namespace"], metadata["name"], None, "; ".join(map(str, error.faults)))
+    found = list[Mapping[str, Any]]()
+    for namespace in tuple(namespaces) or ("",):
+        path = resource.collection(namespace)
+        body = await session.get(path, params=params or None, timeout=30)
+        found += map(msgspec.json.decode, decode_answer(Decoder(ObjectList).decode, body, path).items or ())
+    return found
 
 
 def parse_version(text: str) -> tuple[int, int] | None:

@@ -8,8 +8,8 @@ import msgspec
 import yaml
 
 from adapter.apiserver.decision_document import document as written_document
+from adapter.commands.cluster import read_answer
 from adapter.commands.decide.reader import decision_json, read_document
-from adapter.commands.decisions import read_answer
 from adapter.commands.explain.read import Explained
 from adapter.policy.behavior import count_metric
 from adapter.policy.hpa import parse_hpa

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
-from adapter.commands.decisions import reason
+from adapter.commands.cluster import reason
 from adapter.commands.files import objects_of
 from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import KubeError, decode_answer

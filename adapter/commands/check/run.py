@@ -10,7 +10,7 @@ from adapter.commands.check.links import check_links
 from adapter.commands.check.report import Finding, error, has_errors, ok, skipped, warning
 from adapter.commands.check.rights import check_rights
 from adapter.commands.check.world import World, fill_from_cluster, read_manifests
-from adapter.commands.decisions import Answer, ask, reason, refusal_of
+from adapter.commands.cluster import Answer, ask, reason, refusal_of
 from adapter.commands.files import read_files
 from adapter.kube.errors import KubeError, Unreachable
 from adapter.kube.session import Session

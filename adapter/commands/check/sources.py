@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
-from adapter.commands.decisions import reason
+from adapter.commands.cluster import reason
 from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.session import Session

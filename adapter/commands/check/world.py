@@ -10,8 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from adapter.commands.check.report import Finding, error, skipped
-from adapter.commands.cluster import list_objects
-from adapter.commands.decisions import reason
+from adapter.commands.cluster import list_objects, reason
 from adapter.commands.files import ManifestObject, Place
 from adapter.kube.api import HPAS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.errors import Forbidden, KubeError, NotFound

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adapter.commands.decisions import Answer
+from adapter.commands.cluster import Answer
 from adapter.commands.explain.read import Explained
 from adapter.commands.terminal.output import duration
 from adapter.hpa.controller import Controller, Flags

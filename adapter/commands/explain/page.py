@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from adapter.commands.decisions import Answer, Decision, Metric
+from adapter.commands.cluster import Answer, Decision, Metric
 from adapter.commands.explain.hpa import condition_text, did_last, will_do
 from adapter.commands.explain.read import Explained, read
 from adapter.commands.terminal import output

@@ -9,7 +9,7 @@ from typing import Any
 from adapter.commands.check.links import check_links
 from adapter.commands.check.report import Finding, Level
 from adapter.commands.check.world import World, fill_from_cluster
-from adapter.commands.decisions import Answer, ask, reason, refusal_of
+from adapter.commands.cluster import Answer, ask, reason, refusal_of
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.session import Session
 from adapter.policy.documents import mapping_at

@@ -60,17 +60,15 @@ def print_json(data: object) -> None:
     print_line(json.dumps(data, indent=2))
 
 
-def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> Iterator[str]:
-    """A line for each row, the head first: the first column to the left, the others to the right unless `left`.
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A line for each row, the head first: the first column to the left, the others to the right.
 
     Columns that are empty but for their head are left out.
     """
     kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
     widths = {index: max(len(row[index]) for row in rows) for index in kept}
     for row in rows:
-        cells = (
-            row[index].ljust(widths[index]) if left or not index else row[index].rjust(widths[index]) for index in kept
-        )
+        cells = (row[index].rjust(widths[index]) if index else row[index].ljust(widths[index]) for index in kept)
         yield "  ".join(cells).rstrip()
 
 

@@ -1,4 +1,4 @@
-"""A command that runs for long: the line that says so, its progress, signals that end it with its files put away."""
+"""A command that runs for long: the line that says so, and signals that end it with its files put away."""
 
 import signal
 import sys
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rich import progress
 from rich.console import Console
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -20,27 +19,6 @@ def waiting(what: str) -> Iterator[None]:
         return
     with Console(stderr=True).status(what):
         yield
-
-
-class Progress:
-    """Shows on a terminal how much of `total` is done, and how long the rest may take."""
-
-    def __init__(self, what: str, total: int) -> None:
-        columns = (progress.BarColumn(), progress.TextColumn(what), progress.MofNCompleteColumn())
-        console = Console(stderr=True)
-        self._shown = progress.Progress(
-            *columns, progress.TimeRemainingColumn(), console=console, disable=not console.is_terminal
-        )
-        self._task = self._shown.add_task(what, total=total)
-        self._shown.start()
-
-    def advance(self, count: int = 1) -> None:
-        """So many more are done."""
-        self._shown.advance(self._task, count)
-
-    def close(self) -> None:
-        """Leaves the last state on its line."""
-        self._shown.stop()
 
 
 class Interrupted(KeyboardInterrupt):
