@@ -1,6 +1,5 @@
 """What commands read of a cluster: objects as they are, and the server's decision on a policy with its inputs."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,9 +16,6 @@ from adapter.telemetry.metrics import package_version
 
 T = TypeVar("T")
 
-TOLERANCE_SINCE = (1, 35)
-"""The Kubernetes version from which on HPAs have a tolerance of their own."""
-_DIGITS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
 _SECONDS = 15.0
 _OF_ADAPTER = frozenset({409, 422, 500, 503})
 """The codes that a request for `desired_replicas` gets for want of a count."""
@@ -137,9 +133,3 @@ async def list_objects(
         body = await session.get(path, params=params or None, timeout=30)
         found += map(msgspec.json.decode, decode_answer(Decoder(ObjectList).decode, body, path).items or ())
     return found
-
-
-def parse_version(text: str) -> tuple[int, int] | None:
-    """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
-    match = _DIGITS.match(text)
-    return (int(match[1]), int(match[2])) if match else None

@@ -14,7 +14,8 @@ from cryptography import x509
 
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
 from adapter.commands.check.rights import ACCOUNTS
-from adapter.commands.cluster import TOLERANCE_SINCE, list_objects, parse_version, read_object, reason
+from adapter.commands.cluster import list_objects, read_object, reason
+from adapter.commands.terminal.command import TOLERANCE_SINCE, parse_version
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS, PODS
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.objects import ApiService, ConfigMap, KubeObject, ObjectReference

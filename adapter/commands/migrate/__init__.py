@@ -5,7 +5,16 @@ Here the command `effective-load migrate` is declared; what runs it is imported 
 
 import argparse
 
-from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
+from adapter.commands.terminal.command import (
+    FAILED,
+    INVALID,
+    OK,
+    TOLERANCE_SINCE,
+    Command,
+    Example,
+    kubernetes_version,
+    whole_number,
+)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -23,7 +32,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--kubernetes",
         metavar="VERSION",
-        type=_version,
+        type=kubernetes_version,
         help="write HPAs for this version, such as 1.34: before 1.35 without `tolerance`, which the API server drops "
         "there; default: 1.35 or newer",
     )
@@ -31,7 +40,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Migrate the files. Raises FaultyDocument."""
-    from adapter.commands.cluster import TOLERANCE_SINCE
     from adapter.commands.files import read_files
     from adapter.commands.migrate import write
     from adapter.commands.terminal import output
@@ -49,15 +57,6 @@ def run(parsed: argparse.Namespace) -> int:
     if not migration.pairs:
         return INVALID
     return FAILED if migration.refused or faults else OK
-
-
-def _version(text: str) -> tuple[int, int]:
-    from adapter.commands.cluster import parse_version
-
-    found = parse_version(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a version such as 1.34")
-    return found
 
 
 COMMAND = Command(

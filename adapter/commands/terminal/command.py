@@ -18,6 +18,9 @@ _WIDEST = 100
 """Characters of a line of help."""
 _NARROWEST = 40
 _KINDS = {"watermarkpolicy", "watermarkpolicies", "wmp"}
+TOLERANCE_SINCE = (1, 35)
+"""The Kubernetes version from which on HPAs have a tolerance of their own."""
+_DIGITS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
@@ -73,6 +76,19 @@ def whole_number(most: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {most}")
 
     return parse
+
+
+def parse_version(text: str) -> tuple[int, int] | None:
+    """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
+    match = _DIGITS.match(text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def kubernetes_version(text: str) -> tuple[int, int]:
+    """The type of an argument that is a version of Kubernetes."""
+    if (found := parse_version(text)) is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a version such as 1.34")
+    return found
 
 
 def is_name(text: str) -> bool:
