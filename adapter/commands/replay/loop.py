@@ -117,10 +117,10 @@ class _Loop:
         self._plan(max(self._syncs, last))
 
     def _is_inside(self, stretch: Stretch, ranges: Ranges) -> bool:
-        load = self._sampler.shown(stretch.load)
-        if load is None or stretch.pulled_out != self._pods.wanted_out:
+        if stretch.load is None or stretch.pulled_out != self._pods.wanted_out:
             return False
         serving = self._sampler.serving
+        load = self._sampler.shown(stretch.load, serving)
         return all(least <= load.get(name, -inf) / serving <= most for name, (least, most) in ranges.items())
 
     def _view(self) -> View:
@@ -137,7 +137,7 @@ class _Loop:
 
 
 class _Note(NamedTuple):
-    """From `at` on, this many pods share this load, as far as samples show it; None where it is unknown."""
+    """From `at` on, this many pods share this load; None where it is unknown."""
 
     at: float
     load: Mapping[str, float] | None
@@ -161,18 +161,18 @@ class Sampler:
         """The pods that share the load."""
         return max(1, len(self._pods.serving))
 
-    def shown(self, load: Mapping[str, float] | None) -> Mapping[str, float] | None:
-        """As much of a load as the samples of throttled pods show."""
+    def shown(self, load: Mapping[str, float], serving: int) -> Mapping[str, float]:
+        """As much of a load as the samples of so many throttled pods show."""
         throttles = self._setup.throttles
-        if load is None or not throttles:
+        if not throttles:
             return load
-        return {name: min(value, throttles.get(name, inf) * self.serving) for name, value in load.items()}
+        return {name: min(value, throttles.get(name, inf) * serving) for name, value in load.items()}
 
     def note(self, at: float, load: Mapping[str, float] | None) -> None:
         """The load, or the number of pods that share it, changed."""
         if self._notes and self._notes[-1].at == at:
             self._notes.pop()
-        self._notes.append(_Note(at, self.shown(load), self.serving))
+        self._notes.append(_Note(at, load, self.serving))
 
     def measure(self, now: float) -> bool:
         """Take the samples that are read now. False where the load was unknown: the samples before stay the latest."""
@@ -185,7 +185,7 @@ class Sampler:
             if note.at < at or begin == at == note.at:
                 if note.load is None:
                     return False
-                parts.append((end - max(note.at, begin), note))
+                parts.append((end - max(note.at, begin), note._replace(load=self.shown(note.load, note.serving))))
                 end = note.at
         self._parts, self.at = parts, at
         return True
