@@ -122,9 +122,8 @@ def selecting(selector: LabelSelector | None) -> Callable[[Pod], bool]:
 class Snapshot:
     """All policies, the results of all named queries, and all pods.
 
-    `pods_metric_targets` and `pods` are by namespace. `synced` is true once every
-    Kubernetes cache was listed, or refused, and every policy known by then was evaluated.
-    Indexes are built on first use.
+    `pods_metric_targets` and `pods` are by namespace. `synced` is true once every Kubernetes cache was listed, or
+    refused, and every policy known by then was evaluated. Indexes are built on first use.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)

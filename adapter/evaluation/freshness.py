@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adapter.kube.api import ENDPOINT_SLICES
-from adapter.kube.errors import Forbidden, KubeError, NotFound
+from adapter.kube.api import ENDPOINT_SLICES, WATERMARK_POLICIES
+from adapter.kube.errors import Forbidden, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.policy.linking import TargetRef
 from adapter.runtime.times import format_time
@@ -18,7 +18,6 @@ from adapter.telemetry.metrics import Metrics
 
 CHECK_SECONDS = 0.25
 
-POLICIES_NAME = "watermarkpolicies"
 _ROLE = "ClusterRole effective-load-server (manifests/base/rbac.yaml) has the adapter's own rights"
 
 
@@ -41,16 +40,12 @@ def silence_of(watch: Reflector[Any]) -> str | None:
     if not watch.silent and watch.synced.is_set():
         return None
     cause, where = "", f" in namespace {watch.namespace}" if watch.namespace else ""
-    match watch.trouble:
-        case Forbidden(message=message):
-            remedy = f"let the service account list and watch {watch.name}{where}; {_ROLE}"
-            cause = f": {message.rstrip('.')}; {remedy}"
-        case NotFound() if watch.name == POLICIES_NAME:
-            cause = ": the API server does not serve them; apply manifests/crd"
-        case KubeError(public=public):
-            cause = f": {public}"
-        case None:
-            pass
+    if isinstance(trouble := watch.trouble, Forbidden):
+        cause = f": {trouble.message.rstrip('.')}; let the service account list and watch {watch.name}{where}; {_ROLE}"
+    elif isinstance(trouble, NotFound) and watch.name == WATERMARK_POLICIES.plural:
+        cause = ": the API server does not serve them; apply manifests/crd"
+    elif trouble is not None:
+        cause = f": {trouble.public}"
     objects = f"{watch.name}{where}"
     if watch.confirmed_at is None or not watch.synced.is_set():
         return f"{objects} have not been listed yet{cause}"

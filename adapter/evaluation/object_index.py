@@ -116,8 +116,8 @@ class Need(NamedTuple):
 class ObjectIndex:
     """Policies, HPAs and pods, and the links between them.
 
-    `mark` is called for each policy that a change affects,
-    `on_links` is called when the targets, samples or queries that policies need may have changed.
+    `mark` is called for each policy that a change affects, `on_links` when the targets, samples or queries that
+    policies need may have changed.
     """
 
     def __init__(self, mark: Callable[[Key], None], on_links: Callable[[], None]) -> None:
@@ -247,12 +247,8 @@ class ObjectIndex:
 
     def links(self) -> Iterable[Link]:
         """All policies that have an HPA and are not refused for it."""
-        return (
-            link
-            for namespace, links in tuple(self._links.items())
-            for name in tuple(links.policies)
-            if not links.is_refused(name) and (link := links.link(name)) is not None
-        )
+        keys = [key for need, keys in self._users.items() if need.kind == "workload" for key in keys]
+        return [link for key in keys if (link := self.link(key)) is not None]
 
     def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
         """HPAs that ask for this adapter's Pods metrics, by namespace."""

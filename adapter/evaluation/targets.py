@@ -19,8 +19,6 @@ from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-PAUSE_SECONDS = 1.0
-"""How long after its removal a kind is resolved again at the earliest."""
 REDISCOVERY_SECONDS = 30.0
 """How often a watched kind is resolved again: no watch event announces that the paths of its scale changed."""
 
@@ -119,7 +117,7 @@ class Targets:
             kind.resource, kind.watches = None, {}
             self._on_kind(kind.key)
             if not served:
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(1.0)  # discovery may still name it
 
     async def _resolve(self, kind: _Kind) -> RestMapping:
         """Wait until discovery finds the kind; meanwhile its `fault` says why it does not."""
@@ -179,8 +177,8 @@ class Targets:
 
     def resource(self, api_version: str, kind: str) -> str:
         """The plural with its group (`deployments.apps`); empty while the kind is not resolved."""
-        watcher = self._kinds.get(KindKey(api_version, kind))
-        return watcher.resource.name if watcher is not None and watcher.resource is not None else ""
+        found = self._kinds.get(KindKey(api_version, kind))
+        return found.resource.name if found is not None and found.resource is not None else ""
 
     def find(self, ref: TargetRef) -> ResolvedTarget | str:
         """The target, or a sentence why it is unknown."""
