@@ -42,7 +42,7 @@ class Cluster:
         metadata = {**body.get("metadata", {}), "resourceVersion": str(self._version), "name": path.rpartition("/")[2]}
         self.objects[path] = {**body, "metadata": metadata}
 
-    def trust(self, authority: str, *, allowed: list[str] | None = None, **more: str) -> None:
+    def trust(self, authority: str, *, allowed: list[str] | None = None) -> None:
         names = ["front-proxy-client"] if allowed is None else allowed
         data = {
             "requestheader-client-ca-file": authority,
@@ -50,7 +50,6 @@ class Cluster:
             "requestheader-username-headers": '["X-Remote-User"]',
             "requestheader-group-headers": '["X-Remote-Group"]',
             "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
-            **more,
         }
         self.put(CONFIG_MAP, {"kind": "ConfigMap", "data": data})
 

@@ -44,12 +44,11 @@ def listing(*items: dict[str, Any], group: str = CUSTOM, version: str = "v1beta2
     return json.dumps({**head, "items": list(items)}, separators=(",", ":")).encode()
 
 
-def names(group: str, version: str, *listed: str | tuple[str, bool]) -> dict[str, Any]:
+def names(group: str, version: str, *listed: str) -> dict[str, Any]:
     """A discovery document."""
-    pairs = [(one, True) if isinstance(one, str) else one for one in listed]
     resources = [
-        {"name": name, "singularName": "", "namespaced": namespaced, "kind": KINDS[group], "verbs": ["get"]}
-        for name, namespaced in pairs
+        {"name": name, "singularName": "", "namespaced": True, "kind": KINDS[group], "verbs": ["get"]}
+        for name in listed
     ]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}", "resources": resources}
 
@@ -63,7 +62,6 @@ class FakeUpstream:
     documents: dict[str, Any] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    discovery_fault: int = 0
     port: int = 0
     refuses: bool = False
 
@@ -119,13 +117,12 @@ class FakeUpstream:
 
         self.respond = respond
 
-    def hold(self, part: str = "") -> asyncio.Event:
-        """Hold the usual answers to targets with this part back until the event is set."""
+    def hold(self) -> asyncio.Event:
+        """Hold the usual answers back until the event is set."""
         event = asyncio.Event()
 
         async def respond(request: web.BaseRequest) -> web.Response:
-            if part in request.raw_path:
-                await event.wait()
+            await event.wait()
             return await self.usual(request)
 
         self.respond = respond
@@ -146,6 +143,6 @@ class FakeUpstream:
             self.arrived.set()
             return await self.respond(request)
         document = self.documents.get(path.removeprefix("/apis/"))
-        if self.discovery_fault or document is None:
-            return web.Response(status=self.discovery_fault or 404, text="404 page not found")
+        if document is None:
+            return web.Response(status=404, text="404 page not found")
         return web.json_response(document)
