@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab.harness.prometheus import Page, Prometheus
-from lab.harness.workloads import Workloads
+from lab.harness.workloads import Workloads, until
 
 PULLED_OUT = "effective-load.io/pulled-out"
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
@@ -52,6 +52,34 @@ def scaled(workloads: Workloads, replicas: int, syncs: int = 1) -> None:
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", replicas, syncs=syncs)
+
+
+def policy_path(workloads: Workloads, name: str = "web") -> str:
+    return f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/{name}"
+
+
+def status(workloads: Workloads, name: str = "web") -> dict[str, Any]:
+    """A policy's status, empty before its first."""
+    return dict(workloads.client.get(policy_path(workloads, name)).get("status") or {})
+
+
+def condition(workloads: Workloads, kind: str, name: str = "web") -> dict[str, Any]:
+    """A condition of a policy, empty if it has none."""
+    found = (one for one in status(workloads, name).get("conditions", ()) if one["type"] == kind)
+    return dict(next(found, {}))
+
+
+def wait_finding(
+    workloads: Workloads, kind: str, reason: str, says: str = "", *, name: str = "web", seconds: float = 60
+) -> dict[str, Any]:
+    """Waits until a policy's condition has this reason, with `says` in its message."""
+
+    def found() -> bool:
+        now = condition(workloads, kind, name)
+        return now.get("reason") == reason and says in now["message"]
+
+    until(found, seconds, lambda: f"{kind} of {name} is not {reason} {says!r}: {status(workloads, name)}")
+    return condition(workloads, kind, name)
 
 
 class Load:

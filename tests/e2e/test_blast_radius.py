@@ -16,7 +16,7 @@ from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Page, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
-from tests.e2e.kit import CALM, Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import CALM, Load, condition, prometheus_settings, query_watermarks, status, wait_finding
 
 SCALE = {
     "specReplicasPath": ".spec.replicas",
@@ -127,22 +127,6 @@ class Scene:
     def wait_count(self, name: str, count: str, seconds: float = 60) -> None:
         until(lambda: self.asked(name) == count, seconds, lambda: f"{name} is answered {self.asked(name)}")
 
-    def status(self, name: str) -> dict[str, Any]:
-        path = f"/apis/effective-load.io/v1alpha1/namespaces/{self.workloads.namespace}/watermarkpolicies/{name}"
-        return dict(self.client.get(path).get("status") or {})
-
-    def condition(self, name: str, kind: str) -> dict[str, Any]:
-        found = (one for one in self.status(name).get("conditions", ()) if one["type"] == kind)
-        return dict(next(found, {}))
-
-    def wait_condition(self, name: str, kind: str, reason: str, seconds: float = 60) -> dict[str, Any]:
-        until(
-            lambda: self.condition(name, kind).get("reason") == reason,
-            seconds,
-            lambda: f"the status of {name} says {self.status(name)}",
-        )
-        return self.condition(name, kind)
-
     def hold(self, name: str, answer: str, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         """Asserts that a policy's answer stays the same for `seconds` or until `done`."""
         deadline = time.monotonic() + seconds
@@ -183,26 +167,26 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
     scene.wait_count("web", "8")
     scene.wait_count("thing", "8")
     for name in ("web", "thing"):
-        scene.wait_condition(name, "Ready", "Decided")
+        wait_finding(scene.workloads, "Ready", "Decided", name=name)
     kind.revoke()
     says = f'resource "widgets" in API group "{kind.group}"'
     scene.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("thing"))
     assert "has shown no life since" in scene.wait_asked("thing", says)
     scene.workloads.wait_condition("thing", "ScalingActive", status="False", contains=says)
-    told = scene.wait_condition("thing", "InputsFresh", "WatchSilent", silent_seconds(laws))
+    told = wait_finding(scene.workloads, "InputsFresh", "WatchSilent", name="thing", seconds=silent_seconds(laws))
     assert says in told["message"]
-    assert scene.condition("thing", "Ready")["reason"] == "WatchSilent"
-    status = scene.status("thing")
-    assert (status["verdict"], status.get("desired"), status.get("current")) == ("Error", None, None)
+    assert condition(scene.workloads, "Ready", "thing")["reason"] == "WatchSilent"
+    said = status(scene.workloads, "thing")
+    assert (said["verdict"], said.get("desired"), said.get("current")) == ("Error", None, None)
     scene.load.each("web", 100)
     scene.wait_count("web", "5")
-    until(lambda: scene.status("web").get("desired") == 5, 60, companion.logs)
-    assert scene.condition("web", "Ready")["reason"] == "Decided"
+    until(lambda: status(scene.workloads, "web").get("desired") == 5, 60, companion.logs)
+    assert condition(scene.workloads, "Ready", "web")["reason"] == "Decided"
     assert adapter.get("/readyz").status == 200
     assert adapter.metric(f'effective_load_watch_stale{{resource="{kind.resource}"}}') == 1
     kind.grant()
     scene.wait_count("thing", "8")
-    scene.wait_condition("thing", "InputsFresh", "SamplesFresh")
+    wait_finding(scene.workloads, "InputsFresh", "SamplesFresh", name="thing")
 
 
 @pytest.fixture
@@ -304,10 +288,10 @@ def test_processes_that_start_without_a_right_name_it_until_granted(
     says = "pods have not been listed yet: pods is forbidden"
     until(lambda: says in _readyz(adapter), 60, adapter.logs)
     assert 'resource "pods" in API group "" at the cluster scope' in scene.wait_asked("web", says)
-    until(lambda: says in scene.status("web").get("decision", ""), 60, companion.logs)
+    until(lambda: says in status(scene.workloads, "web").get("decision", ""), 60, companion.logs)
     grant(scene.workloads.cluster, "apart-pods", [PODS])
     scene.wait_count("web", "8")
-    scene.wait_condition("web", "InputsFresh", "SamplesFresh")
+    wait_finding(scene.workloads, "InputsFresh", "SamplesFresh")
     until(lambda: adapter.get("/readyz").status == 200, 30, adapter.logs)
 
 

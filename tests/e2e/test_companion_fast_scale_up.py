@@ -18,7 +18,7 @@ from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws
 from tests.e2e.course import Course, Numbers
-from tests.e2e.kit import query_watermarks
+from tests.e2e.kit import query_watermarks, wait_finding
 
 FAST = {"companion": {"features": {"fastScaleUp": True}}}
 RIGHTS = ("status", "fast-scale-up")
@@ -140,15 +140,9 @@ def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(
         for source in (told, numbers):
             source.set("web", 450)
         shop.wait_replicas("web", 5, 3 * shop.cluster.hpa_sync)
-        path = f"/apis/effective-load.io/v1alpha1/namespaces/{shop.namespace}/watermarkpolicies/web"
-        shop.client.wait_for(path, lambda found: _reason(found) == "Forbidden", 30, "FastScaleUp Forbidden")
+        wait_finding(shop, "FastScaleUp", "Forbidden")
         assert companion.writes("RaiseScale") == 0
         assert 1 <= companion.writes("RaiseScale", "Forbidden") <= 5
-
-
-def _reason(found: dict[str, Any]) -> str:
-    conditions = found.get("status", {}).get("conditions") or []
-    return next((one["reason"] for one in conditions if one["type"] == "FastScaleUp"), "")
 
 
 def observed(shop: Workloads, name: str) -> None:

@@ -13,9 +13,8 @@ from lab.harness.companion import CompanionProcess
 from lab.harness.prometheus import HttpThread, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks, wait_finding
 
-POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 RIGHTS = ("status", "events")
 
@@ -79,23 +78,6 @@ def wait_event(workloads: Workloads, reason: str, policy: str = "web", timeout: 
     return found()[0]
 
 
-def condition(client: Client, path: str, type_: str) -> tuple[str, str, str]:
-    """Status, reason and message of a policy's condition; empty where it has none."""
-    conditions = client.get(path).get("status", {}).get("conditions", [])
-    found: Object = next((one for one in conditions if one["type"] == type_), {})
-    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
-
-
-def wait_condition(workloads: Workloads, type_: str, reason: str, timeout: float = 40) -> tuple[str, str, str]:
-    path = POLICIES.format(workloads.namespace, "web")
-    until(
-        lambda: condition(workloads.client, path, type_)[1] == reason,
-        timeout,
-        lambda: f"{type_} is not {reason}: {condition(workloads.client, path, type_)}",
-    )
-    return condition(workloads.client, path, type_)
-
-
 def test_a_real_scaling_is_an_event_and_a_notification(
     adapter: AdapterProcess,
     make_companion: MakeCompanion,
@@ -110,7 +92,7 @@ def test_a_real_scaling_is_an_event_and_a_notification(
     workloads.hpa("web", up_window=5)  # so that the companion, which reads for itself, knows the load before it acts
     companion = make_companion(prometheus_settings(shared_prometheus) | {"companion": hook.settings()}, rights=RIGHTS)
     companion.wait_leading()
-    wait_condition(workloads, "Ready", "Decided")
+    wait_finding(workloads, "Ready", "Decided")
     load.each("web", 150)
     workloads.wait_replicas("web", 7)
     event = wait_event(workloads, "Scaled")
@@ -135,7 +117,7 @@ def test_events_name_who_changed_the_count_and_how(
     load.each("web", 100)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web", minimum=4)
-    wait_condition(workloads, "Ready", "Decided")
+    wait_finding(workloads, "Ready", "Decided")
     workloads.scale("web", 6)
     until(lambda: len(scaled(workloads)) >= 1, 40, lambda: str(scaled(workloads)))
     workloads.scale("web", 2)

@@ -16,11 +16,10 @@ from lab.harness.kwok import READY_AFTER
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, policy_metric, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, condition, prometheus_settings, query_watermarks, wait_finding
 
 ON = {"companion": {"features": {"hpaConfiguration": True}}}
 RIGHTS = ("status", "hpa-configuration")
-POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 ROUNDS = 6
 GATE = "HPAConfigurableTolerance"
 
@@ -47,20 +46,6 @@ def behavior(workloads: Workloads) -> Object:
 
 def tolerances(workloads: Workloads) -> list[str | None]:
     return [behavior(workloads).get(direction, {}).get("tolerance") for direction in ("scaleUp", "scaleDown")]
-
-
-def conformant(workloads: Workloads) -> Object:
-    """The condition HPAConformant, empty if there is none yet."""
-    status = workloads.client.get(POLICIES.format(workloads.namespace, "web")).get("status", {})
-    return next((one for one in status.get("conditions", ()) if one["type"] == "HPAConformant"), {})
-
-
-def wait_told(workloads: Workloads, reason: str, text: str, timeout: float = 90) -> None:
-    def told() -> bool:
-        condition = conformant(workloads)
-        return condition.get("reason") == reason and text in condition["message"]
-
-    until(told, timeout, lambda: f"HPAConformant is {conformant(workloads)}")
 
 
 def apply(workloads: Workloads, manager: str, spec: Object) -> None:
@@ -91,7 +76,11 @@ def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeC
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
     up = behavior(workloads)["scaleUp"]
     assert up["policies"] == [{"type": "Pods", "value": 100, "periodSeconds": 1}]
-    until(lambda: conformant(workloads).get("status") == "True", 30, lambda: str(conformant(workloads)))
+    until(
+        lambda: condition(workloads, "HPAConformant").get("status") == "True",
+        30,
+        lambda: str(condition(workloads, "HPAConformant")),
+    )
     assert companion.writes("WireHpa") == 1
     replace(workloads, "kubectl", spec)
     assert tolerances(workloads) == [None, None]
@@ -108,11 +97,11 @@ def test_fields_of_other_managers_stay_and_are_named(companion: CompanionProcess
     workloads.hpa("web", behavior=rules)
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
     assert behavior(workloads)["scaleUp"]["policies"] == rules["scaleUp"]["policies"]
-    wait_told(workloads, "WiringConflict", "owns behavior.scaleUp.policies")
+    wait_finding(workloads, "HPAConformant", "WiringConflict", "owns behavior.scaleUp.policies")
     spec = {"behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.05"}}}
     assert war(companion, lambda: apply(workloads, "flux", spec)) <= 1
     assert tolerances(workloads) == ["50m", "50m"]
-    wait_told(workloads, "WiringConflict", "flux owns behavior.scaleUp.tolerance")
+    wait_finding(workloads, "HPAConformant", "WiringConflict", "flux owns behavior.scaleUp.tolerance")
 
 
 def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
@@ -126,7 +115,7 @@ def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
     workloads.hold_replicas("web", 20)
     place = f'namespace="{workloads.namespace}",policy="web"'
     assert adapter.metric(f"effective_load_policy_suppressed_replicas{{{place}}}") == 1
-    wait_told(workloads, "Tolerance", "suppresses the step from 20 to 21")
+    wait_finding(workloads, "HPAConformant", "Tolerance", "suppresses the step from 20 to 21")
     load.each("web", 138)
     workloads.wait_replicas("web", 23)
 
@@ -189,8 +178,8 @@ def test_cluster_without_the_field_is_detected_and_served_coarsely(
         CompanionProcess(old_cluster, merged(settings, ON), kubeconfig=rights),
     ):
         # The creator owns the API server's defaults in scaleUp.policies, and that conflict is reported first.
-        wait_told(old, "WiringConflict", "HPAs have no field tolerance here")
-        assert "suppresses the step from 20 to 21" in conformant(old)["message"]
+        wait_finding(old, "HPAConformant", "WiringConflict", "HPAs have no field tolerance here")
+        assert "suppresses the step from 20 to 21" in condition(old, "HPAConformant")["message"]
         assert tolerances(old) == [None, None]
         old.wait_condition("web", "ScalingActive")
         old.hold_replicas("web", 20)
