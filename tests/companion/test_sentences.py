@@ -26,7 +26,7 @@ METRICS = (
 RESOURCES = {
     "down": ResourceSamples(
         error="503 ServiceUnavailable: the server is currently unable to handle the request "
-        "(last answer at 2026-01-01T00:00:00Z)",
+        "(last answer at 2026-01-01T00:00Z)",
         fetched_at=NOW - 200,
     ),
     "never": ResourceSamples(error="no answer within 5 s (no answer so far)"),
@@ -38,14 +38,11 @@ RESOURCES = {
 }
 _DOWN = (
     "Prometheus main: Cannot connect to host prometheus:9090 ssl:default [Connection refused] "
-    "(last answer at 2026-01-01T00:00:0{}Z)"
+    "(last answer at 2026-01-01T00:00Z)"
 )
 
 
-QUERIES = {
-    name: QuerySamples(error=_DOWN.format(second))
-    for name, second in zip(("rps", "latency", "queue"), (3, 4, 5), strict=True)
-}
+QUERIES = {name: QuerySamples(error=_DOWN) for name in ("rps", "latency", "queue")}
 OLD = Roster(at=NOW - 2000, error="http://consul:8500/v1/health/service/web: HTTP 500: No cluster leader")
 RULE = policy(*METRICS, registry=REGISTRY, fallback=Fallback(after=0, replicas=9))
 PODS = [pod(f"p{n}", limits={"memory": "1000"}) for n in range(4)]
@@ -80,7 +77,7 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
     errors = _context(RESOURCES["down"]).conditions["InputsFresh"].message
     assert errors.startswith(
         "metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable: the server is currently unable to handle "
-        "the request (last answer at 2026-01-01T00:00:00Z); "
+        "the request (last answer at 2026-01-01T00:00Z); "
         "query rps, metric latency: query p99, query queue: Prometheus main: Cannot connect to host prometheus:9090 "
-        "ssl:default [Connection refused] (last answer at 2026-01-01T00:00:03Z)"
+        "ssl:default [Connection refused] (last answer at 2026-01-01T00:00Z)"
     )
