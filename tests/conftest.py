@@ -17,6 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.nodeid import NodeId
 
 from lab.harness import binaries, objects
 from lab.harness.adapter import install_crds
@@ -94,13 +95,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that wait for servers come first, the largest groups before all, and those that only compute fill the ends.
 
     A group stays on one worker: one of minutes that began late would be left alone at the end.
     """
     sizes = Counter(map(_group, items))
     items.sort(key=lambda item: (not _is_real(item), not item.get_closest_marker("long"), -sizes[_group(item)]))
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            # By this end of its id a worker's group is known. pytest-xdist 3.8 sets `_nodeid`, which pytest 9.2 does
+            # not read: without this every worker would start the servers of every group.
+            if item.get_closest_marker("xdist_group") and not item.nodeid.endswith(f"@{_group(item)}"):
+                item._id = NodeId.parse(f"{item.nodeid}@{_group(item)}")  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _group(item: pytest.Item) -> str:
