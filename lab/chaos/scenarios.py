@@ -67,6 +67,17 @@ def _killed(server: Callable[[Scene], LocalServer]) -> Break:
     return _mended(lambda scene: server(scene).kill(), lambda scene: server(scene).resume())
 
 
+def _emptied(server: Callable[[Scene], LocalServer], after: Callable[[Scene], object] = lambda _: None) -> Break:
+    """A server is killed and starts again without its data; `after` ends it."""
+
+    def empty(scene: Scene) -> None:
+        server(scene).kill()
+        server(scene).wipe()
+        server(scene).resume()
+
+    return _mended(empty, after)
+
+
 def _component_killed(name: str) -> Break:
     return _mended(lambda scene: scene.cluster.kill(name), lambda scene: scene.cluster.start_component(name))
 
@@ -129,15 +140,6 @@ def _leader_frozen(scene: Scene) -> Iterator[None]:
 
 
 # --- the registry ---
-
-
-@contextmanager
-def _consul_emptied(scene: Scene) -> Iterator[None]:
-    scene.consul.kill()
-    scene.consul.wipe()
-    scene.consul.resume()
-    yield
-    scene.register()
 
 
 @contextmanager
@@ -302,6 +304,9 @@ SCENARIOS = (
     Scenario(
         "prometheus-frozen", "Prometheus accepts and does not answer", _frozen(lambda scene: scene.prometheus.component)
     ),
+    Scenario(
+        "prometheus-emptied", "Prometheus starts again without its data", _emptied(lambda scene: scene.prometheus)
+    ),
     Scenario("prometheus-slow", "each answer takes 3 s", _slow(_prometheus), hold=8),
     Scenario("prometheus-zeros", "every other pod has load 0", _false(_prometheus, _other(lambda _: "0", step=2))),
     Scenario("prometheus-halves", "every other pod has no series", _false(_prometheus, _missing(2))),
@@ -324,7 +329,12 @@ SCENARIOS = (
     Scenario("metrics-server-old", "a quarter, ten minutes ago", _false(_metrics, _other(_quarter, -600))),
     Scenario("consul-restarted", "Consul is killed and starts again", _killed(lambda scene: scene.consul)),
     Scenario("consul-frozen", "Consul accepts and does not answer", _frozen(lambda scene: scene.consul.component)),
-    Scenario("consul-emptied", "Consul starts again without its data", _consul_emptied, hold=10),
+    Scenario(
+        "consul-emptied",
+        "Consul starts again without its data",
+        _emptied(lambda scene: scene.consul, lambda scene: scene.register()),
+        hold=10,
+    ),
     Scenario("all-pulled-out", "every pod is in maintenance", _all_registered_out),
     Scenario("clock-ahead", "the adapter's clock jumps an hour ahead", _clock(HOUR)),
     Scenario("clock-behind", "the adapter's clock jumps an hour back", _clock(-HOUR)),

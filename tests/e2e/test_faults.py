@@ -17,6 +17,8 @@ QUICK = (
     "api-server-restarted",
     "connections-cut",
     "prometheus-gone",
+    "prometheus-frozen",
+    "prometheus-emptied",
     "prometheus-zeros",
     "consul-frozen",
     "consul-emptied",
