@@ -8,6 +8,7 @@ import importlib
 import logging
 import string
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -30,6 +31,8 @@ MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
 LONGEST_ANSWER = 64 * 1024
 """Bytes of an answer that are read: services answer a few hundred, and one of 300 MiB took 600 MiB of memory."""
+_answers = threading.local()
+"""`seconds`: how long an answer is read in this thread; a timeout of `requests` begins again with each byte."""
 _NO_LIBRARY = "the extra notify is not installed: name it in EXTRAS when the image is built"
 _SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
 """Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
@@ -71,7 +74,7 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     place = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if not place:
         return False
-    place.socket_connect_timeout = place.socket_read_timeout = seconds
+    place.socket_connect_timeout = place.socket_read_timeout = _answers.seconds = seconds
     place.overflow_mode = apprise.OverflowMode.TRUNCATE  # to what the service takes
     kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[message.severity]
     sent = place.notify(
@@ -86,7 +89,13 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
 def _content(answer: Any) -> bytes:
     """The begin of an answer, once; it stands for all of it in `requests`."""
     if answer._content is False:  # noqa: SLF001
-        answer._content = answer.raw.read(LONGEST_ANSWER, decode_content=True)  # noqa: SLF001
+        body, end = b"", time.monotonic() + _answers.seconds
+        while len(body) < LONGEST_ANSWER and time.monotonic() < end:
+            if not (part := answer.raw.read1(LONGEST_ANSWER - len(body), decode_content=True)):
+                break
+            body += part
+        answer._content = body  # noqa: SLF001
+        answer.raw.close()
     content: bytes = answer._content  # noqa: SLF001
     return content
 

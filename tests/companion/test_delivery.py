@@ -60,6 +60,32 @@ async def test_an_answer_without_an_end_takes_no_memory(stand: Stand) -> None:
 
 
 @pytest.mark.integration
+async def test_an_answer_that_drips_takes_no_longer_than_the_timeout(stand: Stand) -> None:
+    """Each byte is in time, so only a bound of the whole answer frees the route."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while not closed.is_set():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.close()
+
+    closed = asyncio.Event()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, notifying(stand) as notifier:
+        port = server.sockets[0].getsockname()[1]
+        stand.route(f"json://127.0.0.1:{port}/hook", attempts=1, timeout_seconds=1)
+        notifier.add(*telling())
+        try:
+            await eventually(lambda: stand.count("sent") + stand.count("failed"))
+        finally:
+            closed.set()
+
+
+@pytest.mark.integration
 async def test_a_receiver_that_refuses_is_tried_again_and_its_token_is_never_logged(
     stand: Stand, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
