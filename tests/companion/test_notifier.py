@@ -66,6 +66,20 @@ async def test_a_route_is_rate_limited(stand: Stand, sent: Sent, notifier: Notif
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", "scaled from 4 to 7"]
 
 
+async def test_a_route_that_hangs_delays_no_other(stand: Stand) -> None:
+    gate, sent = threading.Event(), Sent()
+
+    def hangs(url: str, message: Message, seconds: float) -> bool:
+        return sent(url, message, seconds) if url == "json://works" else gate.wait(60)
+
+    async with notifying(stand, hangs) as notifier:
+        stand.configure(routed("json://hangs", name="stuck"), routed("json://works", name="working"))
+        notifier.add(*telling(notice(1), notice(2)))
+        await stand.ended("sent", 2, route="working")
+        assert stand.count("sent", "stuck") == 0
+        gate.set()
+
+
 async def test_an_old_notification_is_not_sent(stand: Stand, sent: Sent, notifier: Notifier) -> None:
     notifier.add(*telling(notice(at=NOW - MAX_AGE_SECONDS - 1)))
     await stand.ended("stale")
