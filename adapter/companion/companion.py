@@ -125,6 +125,8 @@ class Companion:
                 history = replica_history.unattributed(observed.of(ReplicaHistory))
                 kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
                 self._records[key] = _Record(State(refused=observed.refused).having(history, *kept))
+            # Before the first look: without it the condition of an HPA would change with each leader.
+            self._has_tolerance = await has_tolerance(self._session)
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(WORKERS):
                     tasks.create_task(self._work("look", self._looks, urgent=True))
@@ -137,13 +139,13 @@ class Companion:
     async def _resync(self) -> None:
         """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed.
 
-        It learns before whether HPAs have a tolerance here; an API server may be upgraded.
+        It learns again whether HPAs have a tolerance here; an API server may be upgraded.
         """
-        version_at = -VERSION_SECONDS
+        version_at = asyncio.get_running_loop().time()
         while True:
-            if asyncio.get_running_loop().time() - version_at >= VERSION_SECONDS:
+            if self._has_tolerance is None or asyncio.get_running_loop().time() - version_at >= VERSION_SECONDS:
                 self._has_tolerance = await has_tolerance(self._session)
-                version_at = asyncio.get_running_loop().time() if self._has_tolerance is not None else version_at
+                version_at = asyncio.get_running_loop().time()
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._records[key].looked_at <= before]

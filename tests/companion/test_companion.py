@@ -186,6 +186,26 @@ async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None
         assert last - first >= 10 / 20 - late, "nor is it exceeded for a moment"
 
 
+async def test_no_policy_is_looked_at_before_it_is_known_whether_hpas_have_a_tolerance(make: Make) -> None:
+    """An HPA would look wrong until the next look, and its condition would change with each leader."""
+    known: list[bool | None] = []
+
+    def looks(case: Context) -> Iterator[Action]:
+        known.append(case.has_tolerance)
+        return _nothing(case)
+
+    async def version(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.3)
+        return web.json_response({"major": "1", "minor": "34"})
+
+    case = make(3, urgent=looks)
+    case.tolerance_seen = False
+    case.api.answers["/version"] = version
+    case.changed()
+    await case.until(lambda: len(known) >= 3)
+    assert set(known) == {False}
+
+
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
     def urgent(case: Context) -> Iterator[Action]:
         return _write(case) if case.key.name == "p099" else _nothing(case)
