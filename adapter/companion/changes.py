@@ -4,6 +4,7 @@ It has every scaling, and every condition that has changed for longer than a mom
 told again after ten minutes at the earliest, if it stands then. A new leader goes on from what the status says.
 """
 
+import math
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -96,11 +97,13 @@ class Told:
     """What was told. `conditions` is None before the first look.
 
     `events` are not written yet, `lately` are those of the last hour, and `notices` the notifications of this look.
+    `changes` are those of conditions, and when each was told last, also beyond the hourly limit of Events.
     """
 
     conditions: Mapping[str, Known] | None = None
     events: tuple[Event, ...] = ()
     lately: tuple[Event, ...] = ()
+    changes: Mapping[tuple[str, str, bool], float] = MappingProxyType({})
     notices: tuple[Notification, ...] = ()
 
 
@@ -194,13 +197,11 @@ def _with_conditions(told: Told, context: Context) -> Told:
         after = before.seen(now_is, _patience(type_, now_is, context), context.now)
         is_trouble = _is_trouble(type_, now_is) and type_ != ConditionType.ACTIVE  # a mode of rest is no trouble
         if after.value != before.value and (_is_trouble(type_, before.value) or _is_trouble(type_, now_is)):
-            reason = f"{type_}Over" if now_is is None else now_is[1]
-            if type_ != ConditionType.ACTIVE and any(
-                event[:3] == (reason, type_, is_trouble) and context.now - event.at < REPEATED_SECONDS
-                for event in told.lately
-            ):
+            change = (f"{type_}Over" if now_is is None else now_is[1], type_, is_trouble)
+            if type_ != ConditionType.ACTIVE and context.now - told.changes.get(change, -math.inf) < REPEATED_SECONDS:
                 after = before._replace(candidate=now_is, since=before.since or context.now)  # told later, if it stays
             else:
+                told = replace(told, changes={**told.changes, change: context.now})
                 told = _with_change(told, context, type_, before.value, now_is)
         settled[type_] = after
     return replace(told, conditions={type_: one for type_, one in settled.items() if one != Debounced(None)})

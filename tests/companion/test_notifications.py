@@ -7,7 +7,7 @@ import pytest
 
 from adapter.companion import changes, status
 from adapter.companion.state import Context, WrittenStatus
-from adapter.load.spec import Bounds
+from adapter.load.spec import Bounds, Mode
 from adapter.policy.conditions import Reason
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
@@ -112,6 +112,15 @@ def test_a_mass_pull_out_is_notified_at_once() -> None:
     assert (notice.topic, notice.severity) == (Topic.MASS_PULL_OUT, Severity.CRITICAL)
     assert notice.text == "3 of 10 running pods are pulled out; out-0: pulled out by hand"
     assert [one["type"] for one in status_of(leader, at(0, pods=pods)) if one["status"] == "True"][-1] == "MassPullOut"
+
+
+def test_no_trouble_is_notified_more_often_after_the_last_event_of_the_hour() -> None:
+    leader, resting = Leader(), replace(RULE, mode=Mode.PAUSED)
+    for n in range(changes.MOST_PER_HOUR + 2):
+        leader.look(at(n, current=10, rule=resting if n % 2 else RULE))
+    pods = same(10, None)[0], [*same(7, None)[0], *(out(f"out-{n}") for n in range(3))]
+    looks = [at(s, current=10, pods=pods[s % 40 < 20]) for s in range(120, 660, 20)]
+    assert told(leader, *looks) == ["massPullOut"]
 
 
 def status_of(leader: Leader, case: Context) -> list[dict[str, Any]]:
