@@ -90,14 +90,15 @@ class Freshness:
 
     def check(self) -> None:
         """Find the stale watches, and call `on_shared` and `on_kind` for each that became stale or current."""
-        before, self._stale, counts = self._stale, {}, Counter[str]()
+        stale, counts = dict[tuple[KindKey, str], str](), Counter[str]()
         watches = [(_ENDPOINTS if watch.name == ENDPOINT_SLICES.plural else _SHARED, watch) for watch in self._shared]
         watches += [(kind, watch) for kind, by_namespace in self._kinds().items() for watch in by_namespace.values()]
         for kind, watch in watches:
             counts[watch.name] += watch.silent
             if (sentence := silence_of(watch)) is not None:
-                self._stale.setdefault((kind, watch.namespace), sentence)
-        changed = [key for key in {**before, **self._stale} if before.get(key) != self._stale.get(key)]
+                stale.setdefault((kind, watch.namespace), sentence)
+        before, self._stale = self._stale, stale  # at once: policies are assessed in a thread meanwhile
+        changed = [key for key in {**before, **stale} if before.get(key) != stale.get(key)]
         for namespace in dict.fromkeys(namespace for kind, namespace in changed if kind in {_SHARED, _ENDPOINTS}):
             self._on_shared(namespace)
         for kind in {kind for kind, _ in changed} - {_SHARED, _ENDPOINTS}:

@@ -94,6 +94,26 @@ def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_a_warning() -
     assert checked.namespaces == [""], "its policies are assessed again"
 
 
+def test_a_silent_watch_is_silent_during_a_check_too_when_a_thread_may_ask() -> None:
+    slices, seen = FakeWatch("endpointslices", silent=True), []
+
+    class Asked(FakeWatch):
+        @property
+        def silent(self) -> bool:
+            seen.append(checked.freshness.endpoints_silent("shop"))
+            return False
+
+        @silent.setter
+        def silent(self, _: bool) -> None: ...
+
+    checked = Checked(slices)
+    checked.kinds[WIDGET] = {"": Asked("widgets.example.com")}
+    checked.freshness._shared = [Asked(), slices]
+    checked.freshness.check()
+    assert seen
+    assert all(seen)
+
+
 def test_a_revoked_right_is_a_warning_and_makes_no_replica_unready() -> None:
     checked = Checked(FakeWatch(silent=True, trouble=FORBIDDEN))
     assert checked.freshness.unready() is None
