@@ -167,7 +167,7 @@ class RegistryManager:
             while True:
                 self._changed.clear()
                 for name, follower in list(self._followers.items()):
-                    if name not in self._chosen or follower.cache.settings != self._settings.get(name):
+                    if name not in self._chosen or not _fits(follower.cache.settings, self._settings.get(name)):
                         del self._followers[name]
                         await follower.close()
                 for name, keys in self._chosen.items():  # read after the awaits above
@@ -182,6 +182,12 @@ class RegistryManager:
             for follower in self._followers.values():
                 await follower.close()
             self._followers.clear()
+
+
+def _fits(used: Registry, wanted: Registry | None) -> bool:
+    """Whether a connection with the settings in use can stay: rules about policies do not concern it."""
+    rules = {"allow": (), "services_per_namespace": 0}
+    return wanted is not None and used.model_copy(update=rules) == wanted.model_copy(update=rules)
 
 
 _SOURCES: Mapping[str, Callable[[Any], Source]] = {

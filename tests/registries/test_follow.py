@@ -15,7 +15,7 @@ from adapter.registries.cache import InstanceCache
 from adapter.registries.follow import Follower, RegistryManager, open_source
 from adapter.registries.source import Claim, ServiceKey
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
-from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
+from adapter.settings.registries import AllowedServices, ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from tests.registries.kit import Changes, Clock, PlayedSource
 from tests.waiting import eventually
@@ -91,6 +91,19 @@ class TestConnections:
             await stand.until_followed(WEB, API)
             assert stand.made[-1].settings.token_file == "/etc/token"  # type: ignore[union-attr]
             assert not two.closed.is_set()
+
+    async def test_new_rules_about_policies_keep_the_connection_and_its_lists(self, stand: Stand) -> None:
+        async with stand.running(WEB, API):
+            source = next(source for source in stand.made if source.settings == ONE)
+            source.say(WEB, LISTED)
+            await stand.changes.until(lambda: stand.manager.instances(WEB))
+            rules = {"allow": (AllowedServices(namespaces=("*",), services=("*",)),), "services_per_namespace": 7}
+            changed = TWO.model_copy(update={"token_file": "/etc/token"})  # what shows that all was applied
+            stand.manager.reload((ONE.model_copy(update=rules), changed))
+            await eventually(lambda: any(source.settings == changed for source in stand.made))
+            assert len(stand.made) == 3
+            assert not source.closed.is_set()
+            assert stand.manager.instances(WEB) is not None
 
     async def test_missing_extra_is_the_error_of_its_services_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.session", None)
