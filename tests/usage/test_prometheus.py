@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import Point, QuerySamples, time_text
+from adapter.load.samples import UNCOUNTED, Point, QuerySamples, time_text
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
@@ -187,6 +187,25 @@ class TestSamples:
             fake.handler = fake.by_rows
             await world.change(3)
         assert (world.of(SHOP).pods["a"].at, world.of(SHOP).fetched_at) == (NOW, NOW + 30)
+
+    @pytest.mark.parametrize(("held", "count"), [([("4", "2")], UNCOUNTED), ([("4", "4"), ("4", "2")], 2)])
+    async def test_windows_that_never_agreed_are_not_counted(
+        self, fake: FakePrometheus, held: list[tuple[str, str]], count: int
+    ) -> None:
+        """Different scrape intervals would hide each other's gaps; a gap after they agreed is seen."""
+        answers = iter(held)
+
+        async def two(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+            one, other = next(answers, held[-1])
+            marks = {"time0": str(NOW), "time1": str(NOW), "count0": one, "count1": other}
+            return vector((A, "1"), *(({**A, INPUT_LABEL: mark}, value) for mark, value in marks.items()))
+
+        fake.handler = two
+        ratio = "rate(x[1m]) / rate(y[1m])"
+        world = Source(fake.settings(), queries=[named("rps", ratio, interval_seconds=0.01)])
+        async with world.running():
+            await world.change(len(held))
+            assert world.of(SHOP).pods["a"].count == count
 
 
 class TestSharing:

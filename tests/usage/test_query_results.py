@@ -336,6 +336,13 @@ class TestCounts:
         assert result_of(answer).agreed == agree
         assert result_of(answer, agreed=True).agreed
 
+    def test_a_total_whose_windows_never_agreed_says_no_numbers(self) -> None:
+        ratio = question("sum(rate(x[1m])) / sum(rate(y[1m]))", by_pod=False)
+        times = [time_of(n, NOW, **POD_A) for n in range(2)]
+        found = of(ratio, [row(1)], *times, count_of(0, 4, **POD_A), count_of(1, 2, **POD_A))
+        assert found.total is not None
+        assert (found.total.count, found.counts) == (UNCOUNTED, {})
+
     def test_a_range_of_one_sample_is_named(self) -> None:
         found = of(question(RATE), [], count_of(0, 1, **POD_A))
         assert found.error == "its range of 60 s holds one sample, and a rate needs two; make it four scrape intervals"
@@ -353,6 +360,14 @@ class TestTargets:
         others = [time_of(0, NOW, namespace="shop", pod="b"), time_of(0, NOW, namespace="other", pod="c")]
         found = of(question("sum by (namespace) (x)", by_pod=False), [row(1, **SHOP)], *others)
         assert found.targets == {"b": 1}
+
+    def test_the_times_of_ended_series_are_no_targets(self) -> None:
+        made = answer_of(question("sum(rate(x[1m]))", by_pod=False), [row(1)])
+        assert made.ended == [0]
+        made.add([raw_sample(*time_of(0, NOW - 9, **POD_A))], are_live=False)
+        found = result_of(made).of("shop")
+        assert found.total is not None
+        assert found.targets == {}
 
     def test_pods_have_those_of_several(self) -> None:
         times = [time_of(0, NOW, **pod, instance=instance) for pod in (POD_A, POD_B) for instance in ("1", "2")][:3]

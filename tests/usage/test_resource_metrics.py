@@ -176,6 +176,19 @@ class TestPolling:
         assert world.value("source_up") == 1
         assert (world.value("source_fetch_duration_seconds_count") or 0) >= 1
 
+    async def test_a_date_ahead_of_its_answer_is_that_of_the_first_answer_with_it(self) -> None:
+        """A source whose clock is ahead, and that is frozen: its samples grow old all the same."""
+        world = World("shop")
+        world.session.time = AT_SECONDS - 60
+        world.answers(item("web-1"))
+        async with world.running():
+            await world.change()
+            world.session.time += 30
+            asked = len(world.session.asked)
+            await world.session.bell(lambda: len(world.session.asked) >= asked + 3)
+            assert world.samples().fetched_at == AT_SECONDS - 30
+            assert world.samples().pods["web-1"].at == AT_SECONDS - 60
+
     @pytest.mark.parametrize("answer", [listing(item("web-1")), Unreachable("connection refused")])
     async def test_the_same_samples_or_failure_again_are_no_change(self, answer: bytes | KubeError) -> None:
         world = World("shop")
