@@ -60,6 +60,7 @@ class FakeInputs:
     refused: str = ""
     crowded: str = ""
     silent: str | None = None
+    are_endpoints_silent: bool = False
     listed: Roster | None = None
     service: str = "web-service"
 
@@ -101,7 +102,7 @@ class FakeInputs:
 
     def endpoints_silent(self, namespace: str) -> bool:
         assert namespace == "shop"
-        return False
+        return self.are_endpoints_silent
 
 
 def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) -> ResolvedTarget:

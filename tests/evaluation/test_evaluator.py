@@ -103,6 +103,16 @@ def test_a_pod_whose_endpoints_are_not_serving_is_pulled_out(stand: Stand) -> No
     assert stand.assessment().counts[PodState.PULLED_OUT] == 1
 
 
+def test_while_the_watch_of_endpoints_is_silent_what_it_said_is_doubted_and_nobody_comes_back(stand: Stand) -> None:
+    stand.inputs.endpoints["web-0"] = False
+    stand.view()
+    stand.inputs.are_endpoints_silent = True
+    for said in (False, None):
+        stand.inputs.endpoints["web-0"] = said
+        counts = stand.assessment().counts
+        assert (counts[PodState.DOUBTFUL], counts[PodState.SERVING]) == (1, 4)
+
+
 def test_a_deleted_policy_has_no_view(stand: Stand) -> None:
     stand.world.policy_changed(entry(), None)
     assert stand.evaluator.begin(KEY) is None
