@@ -100,7 +100,7 @@ def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_t
 
     async def keep() -> None:
         async with await Session.open(str(kubeconfig)) as session:
-            await CertificateManager(session, settings, Metrics(), lambda _: None).sync_secret()
+            await CertificateManager(session, settings, Metrics(), lambda: None).sync_secret()
 
     applied.client.delete(path)
     with pytest.raises(CertificateError) as missing:
