@@ -42,9 +42,7 @@ class Follower:
     """
 
     def __init__(self, source: Source, cache: InstanceCache, longest_pause: float = LONGEST_SECONDS) -> None:
-        self.source = source
-        self.cache = cache
-        self._longest_pause = longest_pause
+        self.source, self.cache, self._longest_pause = source, cache, longest_pause
         self._tasks: dict[ServiceKey, asyncio.Task[None]] = {}
         self._ended: set[asyncio.Task[None]] = set()
         """Tasks of services that are no longer followed, until their iterators are closed."""
@@ -103,9 +101,7 @@ class RegistryManager:
         opener: Callable[[Registry], Source] | None = None,
     ) -> None:
         self._open = opener or open_source
-        self._on_change = on_change
-        self._clock = clock
-        self._metrics = metrics
+        self._on_change, self._clock, self._metrics = on_change, clock, metrics
         self._claims: tuple[Claim, ...] = ()
         self._chosen: dict[str, frozenset[ServiceKey]] = {}
         self._left_out: set[ServiceKey] = set()
@@ -214,13 +210,9 @@ class ProbeResult(NamedTuple):
 
 
 async def probe(settings: Registry, keys: Collection[ServiceKey]) -> list[ProbeResult]:
-    """Ask all servers of a registry about these services concurrently.
-
-    Takes the settings' timeout and a second at most.
-    """
-    return list(
-        await asyncio.gather(*(_probe_server(settings.with_address(each), keys) for each in settings.addresses))
-    )
+    """Ask all servers of a registry about these services at once, for the settings' timeout and a second at most."""
+    asked = (_probe_server(settings.with_address(each), keys) for each in settings.addresses)
+    return await asyncio.gather(*asked)
 
 
 async def _probe_server(settings: Registry, keys: Collection[ServiceKey]) -> ProbeResult:
