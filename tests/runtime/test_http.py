@@ -14,6 +14,7 @@ from blockbuster import blockbuster_ctx
 
 from adapter.runtime.http import LARGEST_SECRET, MIB, UNREADABLE_CREDENTIALS, Access, Client, credentials
 from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable
+from tests.kube.fake import cut_short
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -152,15 +153,7 @@ class TestLimits:
         assert caught.value.public == "timed out"
 
     async def test_client_works_again_after_a_failure(self, source: Source, client_of: Make) -> None:
-        async def cut(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse(headers={"Content-Length": "1000"})
-            await response.prepare(request)
-            await response.write(b'{"status":')
-            assert request.transport is not None
-            request.transport.abort()
-            return response
-
-        client, source.handler = client_of(), cut
+        client, source.handler = client_of(), cut_short
         with pytest.raises(SourceUnreachable):
             await client.send("GET", source.url)
         source.handler = source.ok

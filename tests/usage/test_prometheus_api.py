@@ -12,6 +12,7 @@ from aiohttp import web
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
 from adapter.settings import PrometheusServer
 from adapter.usage.prometheus_api import VECTOR, PrometheusClient, decode_result
+from tests.kube.fake import cut_short
 from tests.usage.fakes import FakePrometheus, Handler, PlainSample, always, plain, raw
 
 AT = 1_767_268_800.25
@@ -140,15 +141,7 @@ class TestFaults:
                 await query(PrometheusServer(name="main", url=url))
 
     async def test_a_connection_that_is_cut_off(self, fake: FakePrometheus) -> None:
-        async def cut(request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
-            response = web.StreamResponse(headers={"Content-Length": "1000"})
-            await response.prepare(request)
-            await response.write(b'{"status":')
-            assert request.transport is not None
-            request.transport.abort()
-            return response
-
-        assert isinstance(await failure(fake, cut), SourceUnreachable)
+        assert isinstance(await failure(fake, lambda request, _: cut_short(request)), SourceUnreachable)
 
     @pytest.mark.parametrize("lost", [0, 1, 8, 9, 200])
     async def test_a_truncated_compressed_response_is_an_error_or_whole(self, fake: FakePrometheus, lost: int) -> None:
