@@ -127,7 +127,7 @@ class Evaluator:
             if metric.query is not None
         }
         resources = ResourceSamples()
-        if any(metric.resource for metric in policy.metrics):
+        if any(metric.query is None for metric in policy.metrics):
             resources = self._inputs.resource_metrics.samples(policy.namespace)
         inputs = AssessmentInputs(
             policy=policy,

@@ -295,7 +295,7 @@ class ObjectIndex:
         decoded, link = self.policies.get(key), self.link(key)
         if decoded is None:
             return
-        if any(metric.resource for metric in decoded.policy.metrics):
+        if any(metric.query is None for metric in decoded.policy.metrics):
             yield Need("resources", key.namespace)
         if (service := service_of(decoded.policy)) is not None:
             yield Need("service", service)

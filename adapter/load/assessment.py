@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from adapter.load.memory import Memory
-from adapter.load.pod_samples import PodSample
+from adapter.load.pod_samples import PodSample, Total
 from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
@@ -97,13 +97,6 @@ class Upper(NamedTuple):
 
 
 NO_UPPER = Upper()
-
-
-class Total(NamedTuple):
-    """A number for the whole service (nano-units): its value, and the most that it may be. None: not known."""
-
-    value: int | None = None
-    bound: int | None = None
 
 
 class MetricAssessment(NamedTuple):

@@ -12,41 +12,37 @@ it. The rules D1 to D5 are those of the decision's specification (docs/decision.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
-from adapter.load.spec import Algorithm, Metric, Policy, Step, Strategy
+from adapter.load.spec import Algorithm, Capacity, Metric, Policy, Strategy
 from adapter.load.states import PodGroups
 
 SATURATED = Fraction(97, 100)
 """Pods that use this much of their limits are throttled at times, so they may need more than they show."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
     """The watermarks of one metric (nano-units, exact) with the tolerance around them. None: no such watermark.
 
     Usage is above the band beyond `beyond` = high · (1 + tolerance), and below it under `under` = low · (1 -
-    tolerance): the tolerance decides whether to act, never how many. `is_absolute`: they are for the whole service.
-    Strategy Ratio has its target as both watermarks, and `rounds_up` in both directions. `saturation`: the factor by
-    which the load of throttled pods is taken for more. `unit`: usage divided by capacities is in parts of 1/`unit`.
-    `step` is for strategy Step.
+    tolerance): the tolerance decides whether to act, never how many. A target is both watermarks. `total`: the metric
+    is a service total, of which 0 is accepted by default. `saturation`: the factor by which the load of throttled pods
+    is taken for more: a limit caps CPU itself. `unit`: usage divided by capacities is in parts of 1/`unit`.
     """
 
-    high: Fraction | None
-    low: Fraction | None
-    beyond: Fraction | None
-    under: Fraction | None
-    is_absolute: bool = False
-    accepts_zero: bool = False
-    rounds_up: bool = False
-    saturation: Fraction | None = None
-    unit: int = 1
-    step: Step | None = None
+    def __init__(self, policy: Policy, metric: Metric, *, total: bool) -> None:
+        (self.high, self.low), (self.beyond, self.under) = metric.watermarks, policy.edges_of(metric)
+        self.is_absolute = policy.algorithm is Algorithm.ABSOLUTE
+        self.accepts_zero = total if policy.accept_zero_usage is None else policy.accept_zero_usage
+        self.rounds_up = policy.strategy is not Strategy.WATERMARK
+        is_throttled = metric.is_cpu and metric.relative_to is not Capacity.REQUEST
+        self.saturation = policy.saturation_factor if is_throttled and policy.saturation_factor > 1 else None
+        self.unit = 1 if metric.relative_to is None or total else NANO
+        self.step = policy.step if policy.strategy is Strategy.STEP else None
 
     def is_above(self, usage: Fraction | None) -> bool:
         """Whether usage is above the band."""
@@ -54,32 +50,10 @@ class Band:
 
     def exceeds(self, sample: PodSample) -> bool:
         """Whether the pod shows more than the high watermark: then it serves."""
-        return (
-            self.high is not None
-            and sample.usage is not None
-            and sample.sizes is not None
-            and sample.usage * self.unit > self.high * sample.sizes.larger
-        )
-
-
-def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
-    """The watermarks of a metric, or its target as both, with the tolerance around them.
-
-    By default a service total of 0 is accepted.
-    """
-    (high, low), (beyond, under) = metric.watermarks, policy.edges_of(metric)
-    return Band(
-        high=high,
-        low=low,
-        beyond=beyond,
-        under=under,
-        is_absolute=policy.algorithm is Algorithm.ABSOLUTE,
-        accepts_zero=policy.accept_zero_usage if policy.accept_zero_usage is not None else total,
-        rounds_up=policy.strategy is not Strategy.WATERMARK,
-        saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
-        unit=1 if metric.relative_to is None or total else NANO,
-        step=policy.step if policy.strategy is Strategy.STEP else None,
-    )
+        usage, sizes = sample.usage, sample.sizes
+        if self.high is None or usage is None or sizes is None:
+            return False
+        return usage * self.unit > self.high * sizes.larger
 
 
 class Sums(NamedTuple):
@@ -111,7 +85,7 @@ def sums_of(samples: Iterable[PodSample]) -> Sums:
     return Sums(len(found), len(used), sum(used), size, sum(limits) if all(limits) else 0)
 
 
-def reading_of(sums: Sums, band: Band, replaceable: int, shown: Sequence[Fraction] | None) -> Reading:
+def reading_of(sums: Sums, band: Band, replaceable: int, shown: Sequence[Fraction] | None = None) -> Reading:
     """What these pods need at the high watermark; nothing where they are not above it.
 
     Saturated pods are above it whatever they use, and may need more than they show. With strategy Step one of the

@@ -15,16 +15,12 @@ from adapter.load.spec import Bounds, Scale
 
 LAST_SAMPLE_SECONDS = 300.0
 """For this long a sample stands for a pod's last usage; for a window longer, departed pods are remembered."""
-MEDIANS_SECONDS = 3600.0
-"""The largest median of this time is the number of samples that a full window holds."""
-TARGETS_SECONDS = 3600.0
-"""A value that reads fewer scrape targets than in this time is not whole: some of them may be down."""
+FULL_SECONDS = 3600.0
+"""The largest number of this time, of samples in windows or of scrape targets, is that of a whole value."""
 OTHERS = ""
 """The key of the scrape targets that are none of the target's own pods; the key of a total's own last sample."""
 READ = "/"
 """The key of the number of the target's own pods that a total reads."""
-GAP_POLLS = 2.2
-"""Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -37,10 +33,6 @@ class LastSample(NamedTuple):
     at: float
     bound: int
     gap_at: float = 0.0
-
-    def followed_by(self, at: float, bound: int, interval: float) -> "LastSample":
-        """The next sample, which may end a gap by its date; `interval`: that of the polls (seconds)."""
-        return LastSample(at, bound, at if at - self.at > GAP_POLLS * interval else self.gap_at)
 
 
 class PodMemory(NamedTuple):
@@ -68,7 +60,7 @@ class PodMemory(NamedTuple):
 NEW_POD = PodMemory()
 
 Numbers = tuple[tuple[float, int], ...]
-"""The largest numbers of a time, each with its time: every one is larger than all later ones."""
+"""The numbers of the last FULL_SECONDS with their times; of equal ones in a row the first and the last."""
 
 
 class Departed(NamedTuple):
@@ -82,37 +74,32 @@ class Departed(NamedTuple):
 class MetricMemory:
     """The memory of one metric: pods' last samples by UID, and since when usage is beyond a watermark.
 
-    `medians`: the median number of samples in the windows of the pods in service, of an hour, with their times.
-    `targets`: the largest numbers of scrape targets of an hour, by UID of pods with several, and of all OTHERS; and how
-    many own pods a total has READ.
-    `own`: the names and addresses of the target's own pods in the answers of that hour, with their last times.
+    `medians`: the median numbers of samples in the windows of the pods in service. `targets`: the numbers of scrape
+    targets, by UID of pods with several, and of all OTHERS; and how many own pods a total has READ. `own`: the names
+    and addresses of the target's own pods in the answers of the same time, with their last times.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
-    medians: tuple[tuple[float, int], ...] = ()
+    medians: Numbers = ()
     above_since: float | None = None
     below_since: float | None = None
     targets: Mapping[str, Numbers] = field(default_factory=dict)
     own: Mapping[str, float] = field(default_factory=dict)
 
-    def with_targets(self, numbers: Mapping[str, int], now: float) -> Mapping[str, Numbers]:
-        """The largest numbers of scrape targets of the last hour with the current ones, by the same keys."""
-        after: dict[str, Numbers] = {}
-        for key in {*numbers, *self.targets}:
-            number = numbers.get(key, 0)
-            kept = [one for one in self.targets.get(key, ()) if now - one[0] <= TARGETS_SECONDS and one[1] > number]
-            if kept or number > (key not in {OTHERS, READ}):  # a pod whose only target is down has no sample at all
-                after[key] = (*kept, (now, number))
-        return after
 
-    def with_median(self, median: int | None, now: float) -> tuple[tuple[float, int], ...]:
-        """The medians of the last hour with the current one (None: not known); of equal ones the first and the last."""
-        medians = [each for each in self.medians if now - each[0] <= MEDIANS_SECONDS]
-        if median is not None:
-            if [each[1] for each in medians[-2:]] == [median, median]:
-                medians.pop()
-            medians.append((now, median))
-        return tuple(medians)
+def with_number(numbers: Numbers, number: int | None, now: float) -> Numbers:
+    """The numbers with the current one (None: not known)."""
+    kept = [each for each in numbers if now - each[0] <= FULL_SECONDS]
+    if number is not None:
+        if [each[1] for each in kept[-2:]] == [number, number]:
+            kept.pop()
+        kept.append((now, number))
+    return tuple(kept)
+
+
+def largest(numbers: Numbers | None) -> int:
+    """The largest of the numbers; 0 without any."""
+    return max((number for _, number in numbers or ()), default=0)
 
 
 NEW_METRIC = MetricMemory()

@@ -1,18 +1,32 @@
 """The samples of one metric: which pods have one that counts, when its window began, and what usage is divided by."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from math import ceil
 from statistics import median_low
 from typing import NamedTuple
 
-from adapter.load.memory import GAP_POLLS, LAST_SAMPLE_SECONDS, NEW_METRIC, LastSample, MetricMemory, Numbers
+from adapter.load.memory import (
+    FULL_SECONDS,
+    LAST_SAMPLE_SECONDS,
+    NEW_METRIC,
+    OTHERS,
+    READ,
+    LastSample,
+    MetricMemory,
+    Numbers,
+    largest,
+    with_number,
+)
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
 
 IGNORED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+GAP_POLLS = 2.2
+"""Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 
 
 class Sizes(NamedTuple):
@@ -28,6 +42,7 @@ class Sizes(NamedTuple):
 ONE = Sizes(1, 1)
 Source = ResourceSamples | QuerySamples
 """The latest answer of a metric's source."""
+_NO_QUERY = QuerySamples()
 
 
 class PodSample(NamedTuple):
@@ -37,6 +52,7 @@ class PodSample(NamedTuple):
     where that is not known: then it is missing for the upper bound. `sizes` is None where the pod has no capacity.
     `limit` caps the usage itself. `last`: the largest of its recent bounds that is known. The sample (or the last that
     counted; 0: none) was taken at `at` over a window of `window` seconds. The pod has been in service since `since`.
+    `remembered` is for the memory.
     """
 
     pod: Pod
@@ -49,13 +65,27 @@ class PodSample(NamedTuple):
     at: float
     window: float
     since: float
+    remembered: LastSample | None = None
+
+
+class Total(NamedTuple):
+    """A number for the whole service (nano-units) at a time: its value, and the most that it may be (None: not known).
+
+    `lost`: how many scrape targets fewer than in the last hour it is of. `reads_all`: no pod's load is left out of it.
+    """
+
+    value: int | None = None
+    bound: int | None = None
+    at: float = 0.0
+    lost: int = 0
+    reads_all: bool = True
 
 
 class MetricReader:
     """Reads one metric's samples of a target's pods at one time (`now`, seconds).
 
     Pods of one template share their containers (`kube.pods.PodDecoder`), so what depends on those only is computed once
-    for consecutive pods.
+    for consecutive pods. `lost`: by UID how many scrape targets fewer a pod has than in the last hour.
     """
 
     def __init__(
@@ -69,54 +99,54 @@ class MetricReader:
         started_at: float | None = None,
     ) -> None:
         self._metric, self._now, self._accepts_zero = metric, now, accepts_zero
-        self._of, self._resource = metric.relative_to, metric.resource_name
-        self._is_cpu = metric.resource is not None and metric.resource.name == "cpu"
-        self._is_whole = not metric.source.containers
-        self._memory, self._started_at = memory, started_at
-        self._source = source = source if source is not None else ResourceSamples()
-        self._query = source if isinstance(source, QuerySamples) else None
-        self._points: Mapping[str, Point] = self._query.pods if self._query is not None else {}
+        self._memory, self._started_at = memory, started_at or 0.0
+        self._source = source = ResourceSamples() if source is None else source
+        self._query = source if isinstance(source, QuerySamples) else _NO_QUERY
+        self._points, self._window = self._query.pods, self._query.window
         self._usages = source.pods if isinstance(source, ResourceSamples) else {}
-        self._window = self._query.window if self._query is not None else 0.0
         # CPU is measured over a window as well, that of its sample; memory at one moment.
-        self._warms = self._is_cpu or bool(self._window)
+        self._warms = metric.is_cpu or bool(self._window)
         self._full = 0
         self.lost: Mapping[str, int] = {}
-        """By UID how many scrape targets fewer a pod has than in the last hour."""
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._basis: tuple[Sizes | None, str, int] = ONE, "", 0
 
-    def count_windows(self, pods: Iterable[Pod], in_service: Mapping[str, float]) -> tuple[tuple[float, int], ...]:
-        """Learn how many samples a full window of these pods holds; returns the medians to remember.
+    def learn(self, pods: Sequence[Pod], idle: Sequence[Pod], in_service: Mapping[str, float]) -> MetricMemory:
+        """Learn how many samples a full window of the pods holds, and which pods, or idle ones, lack scrape targets.
 
         `in_service`: since when pods have been in service, by UID.
         """
-        counts = []
+        counts, targets = [], self._memory.targets
         for pod in pods if self._window else ():
             point = self._points.get(pod.name)
             if point is not None and point.count is not None and point.count > 0:
                 counts += [point.count] * (in_service[pod.uid] <= point.at - self._window)
-        medians = self._memory.with_median(median_low(counts) if counts else None, self._now)
-        self._full = max((median for _, median in medians), default=0)
-        return medians
+        medians = with_number(self._memory.medians, median_low(counts) if counts else None, self._now)
+        self._full = largest(medians)
+        if targets or self._query.targets:
+            known = [pod for pod in chain(pods, idle) if pod.name in self._points]
+            named = {pod.uid: self._query.targets.get(pod.name, 1) for pod in known}
+            targets = self._with_targets(named)
+            self.lost = {uid: lost for uid, number in named.items() if (lost := largest(targets.get(uid)) - number) > 0}
+        return MetricMemory(medians=medians, targets=targets)
 
-    def count_targets(self, pods: Iterable[Pod]) -> Mapping[str, Numbers]:
-        """Learn which pods lack a scrape target that they had in the last hour; returns the numbers to remember."""
-        counted = self._query.targets if self._query is not None else {}
-        if not counted and not self._memory.targets:
-            return {}
-        named = {pod.uid: counted.get(pod.name, 1) for pod in pods if pod.name in self._points}
-        targets = self._memory.with_targets(named, self._now)
-        self.lost = {uid: lost for uid, number in named.items() if (lost := lost_targets(targets, uid, number))}
-        return targets
+    def _with_targets(self, numbers: Mapping[str, int]) -> Mapping[str, Numbers]:
+        """The numbers of scrape targets with the current ones. Of a pod with one target its sample says it all."""
+        before = self._memory.targets
+        after = {key: with_number(before.get(key, ()), numbers.get(key, 0), self._now) for key in {*numbers, *before}}
+        return {key: each for key, each in after.items() if largest(each) > (key not in {OTHERS, READ})}
 
-    def sample(self, pod: Pod, since: float = 0.0) -> PodSample:
-        """The pod's sample, or why none counts. `since`: since when the pod has been in service."""
+    def sample(self, pod: Pod, since: float = 0.0, *, serves: bool = True) -> PodSample:
+        """The pod's sample, or why none counts. `since`: since when the pod has been in service.
+
+        Of a pod that serves, the newest sample is remembered; of others the largest recent one. Samples are not all of
+        the same time: theirs may show that they are idle before those of others show their load.
+        """
         now = self._now
         sizes, lack, limit = self.basis(pod)
-        remembered = self._memory.last.get(pod.uid)
-        last = remembered.bound if remembered is not None and now - remembered.at <= LAST_SAMPLE_SECONDS else 0
+        before = self._memory.last.get(pod.uid)
+        last = before.bound if before is not None and now - before.at <= LAST_SAMPLE_SECONDS else 0
         point = self._points.get(pod.name)
         if point is not None:
             value, at, window, reason = point.value, point.at, self._window, ""
@@ -133,17 +163,21 @@ class MetricReader:
         elif not reason and point is not None and point.count in {0, 1}:
             reason = "its window holds fewer than two samples, which give no rate"
         if reason or lack:
-            at = 0.0 if remembered is None else remembered.at
-            return PodSample(pod, None, reason or lack, None, sizes, limit, last, at, window, since)
-        bound = value if point is None else self._bound(point, remembered) if pod.uid not in self.lost else None
-        last = max(last, value if bound is None else bound)
-        return PodSample(pod, value, "", bound, sizes, limit, last, at, window, since)
+            at = 0.0 if before is None else before.at
+            return PodSample(pod, None, reason or lack, None, sizes, limit, last, at, window, since, before)
+        gap_at = self._gap_at(before, at)
+        bound = value if point is None else None if pod.uid in self.lost else self._bound(point, gap_at)
+        last, after = max(last, value if bound is None else bound), before
+        if before is None or (at >= before.at and (serves or last == bound)):
+            kept = bound if bound is not None or before is None else before.bound
+            after = None if kept is None else LastSample(at, kept, gap_at)
+        return PodSample(pod, value, "", bound, sizes, limit, last, at, window, since, after)
 
     def _measured(self, name: str) -> tuple[int, float, float, str]:
         """Value, time, window of a pod's resource usage, and why there is none."""
-        usage, value, resource = self._usages.get(name), 0, self._resource
+        usage, value, resource = self._usages.get(name), 0, self._metric.resource
         if usage is None:
-            answered = self._query.unusable.get(name) if self._query is not None else None
+            answered = self._query.unusable.get(name)
             reason = f"the query answers {answered} for it, which does not count" if answered else "no sample"
             return 0, 0.0, 0.0, reason
         for container in self._names or usage.containers:
@@ -153,126 +187,110 @@ class MetricReader:
             value += amount
         return value, usage.at, usage.window, ""
 
-    def _bound(self, point: Point, remembered: LastSample | None) -> int | None:
-        """The most that a pod may have used, which a window with a gap hides; None where nobody can tell."""
-        if point.count != UNCOUNTED:
-            return bound_of(point, self._full)
-        assert self._query is not None
-        latest = sample_after(remembered, point, self._query)
-        return uncounted_bound(latest, self._query, self._now, self._started_at)
+    def _gap_at(self, before: LastSample | None, at: float) -> float:
+        """When samples came again after the last gap, which this one may end by its date."""
+        if before is None:
+            return 0.0
+        return at if at - before.at > GAP_POLLS * self._source.interval else before.gap_at
 
-    def lasts(self, samples: Iterable[PodSample], serving: int) -> dict[str, LastSample]:
-        """The newest samples that counted, by UID; of all but the first `serving` ones, the largest recent ones.
+    def _bound(self, point: Point, gap_at: float) -> int | None:
+        """The most that a value may be, which a window with a gap hides; None where nobody can tell.
 
-        Samples are not all of the same time: theirs may show that they are idle before those of others show their load.
+        A rate divides by the whole window, however few samples it holds. With c of `full` samples, c - 1 of the
+        distances between them are measured at least, so the load is value · full/(c - 1) at most. Where nobody can
+        count them, a gap lasts while answers have no newer sample, and the longest window reads it for its own length
+        after that; a process knows of none before its start. What has not come yet may be the begin of one: the
+        shortest window lacks as much of the load.
         """
-        lasts = {}
-        for index, sample in enumerate(samples):
-            uid, bound = sample.pod.uid, sample.bound
-            remembered = self._memory.last.get(uid)
-            if remembered is None and bound is not None:
-                lasts[uid] = LastSample(sample.at, bound)
-            elif remembered is not None:
-                is_newer = sample.usage is not None and sample.at >= remembered.at
-                if is_newer and (index < serving or sample.last == bound):
-                    latest = remembered.bound if bound is None else bound
-                    lasts[uid] = remembered.followed_by(sample.at, latest, self._source.interval)
-                else:
-                    lasts[uid] = remembered
-        return lasts
+        count, value, source = point.count, point.value, self._query
+        if count is None or (count > 1 and count >= self._full):
+            return value
+        if count != UNCOUNTED:
+            return -(-value * self._full // (count - 1)) if count > 1 else None
+        answered = self._now if source.fetched_at is None else source.fetched_at
+        silent, length = max(0.0, answered - source.behind - point.at), source.shortest or source.window
+        is_gapless = self._now - max(gap_at, self._started_at) > source.window
+        if silent > GAP_POLLS * source.interval or silent >= length or not is_gapless:
+            return None
+        return ceil(value * Fraction(length) / Fraction(length - silent))
+
+    def total(
+        self, pods: Iterable[Pod], all_in: Sequence[Pod], out: Iterable[Pod], in_service: Mapping[str, float]
+    ) -> tuple[Total | None, MetricMemory]:
+        """The number for the whole service, if there is one, and the memory. `pods`: all that the target has.
+
+        Where the query reads none of the pods, such as that of an ingress, the fewest samples in any window count. A
+        total that reads one of several pods, as ever in the last hour, speaks for all, as the leader of a group does.
+        """
+        source, before, now, key = self._query, self._memory, self._now, OTHERS
+        point, counts, targets = source.total, source.counts, source.targets
+        # Series outlive their pods.
+        own = {name: at for name, at in before.own.items() if now - at <= FULL_SECONDS and name in targets}
+        for pod in pods if targets else ():
+            own |= {name: now for name in _names_of(pod) if name in targets}
+        numbers = {pod.uid: targets[pod.name] for pod in all_in if pod.name in targets}
+        numbers[OTHERS] = sum(number for name, number in targets.items() if name not in own)
+        numbers[READ] = read = sum(not targets.keys().isdisjoint(_names_of(pod)) for pod in all_in)
+        after = self._with_targets(numbers)
+        lost = {key: max(0, largest(after.get(key)) - number) for key, number in numbers.items()}
+        most = read + lost.pop(READ)
+        reads_all = read >= len(all_in) or not (most > 1 or read < most or (read == 1 and len(all_in) == 2))
+        memory = MetricMemory(medians=before.medians, targets=after, own=own)
+        if point is None:
+            return None, memory
+        held = {pod.uid: counts[pod.name] for pod in chain(all_in, out) if pod.name in counts}
+        whole = [count for uid, count in held.items() if in_service[uid] <= point.at - source.window]
+        median = median_low(whole) if whole else None
+        if held:
+            point = replace(point, count=min(held.values()))
+        elif point.count is not None and point.count > 0:
+            median = point.count
+        memory = replace(memory, medians=with_number(before.medians, median, now))
+        self._full, last = largest(memory.medians), before.last.get(key)
+        gap_at = self._gap_at(last, point.at)
+        if point.count == UNCOUNTED:
+            memory = replace(memory, last={key: LastSample(point.at, point.value, gap_at)})
+        bound = self._bound(point, gap_at)
+        return Total(point.value, bound, point.at, sum(lost.values()), reads_all), memory
 
     def basis(self, pod: Pod) -> tuple[Sizes | None, str, int]:
         """What does not change with samples: what usage is divided by, why it cannot be, and the limit that caps it.
 
         A pod's own limit or request counts, if it has one and the whole pod is measured, else that of its containers.
         """
+        metric = self._metric
         if pod.containers is not self._containers:
-            chosen = _chosen(self._metric, pod)
+            chosen = _chosen(metric, pod)
             self._containers, self._names = pod.containers, [container.name for container in chosen]
-            limits = _sizes(Capacity.LIMIT, self._metric, chosen)[0] if self._is_cpu else None
-            self._basis = *_sizes(self._of, self._metric, chosen), limits.larger if limits is not None else 0
-        if not (self._is_whole and (pod.pod_limits or pod.pod_requests)):
+            limits = _sizes(Capacity.LIMIT, metric, chosen)[0] if metric.is_cpu else None
+            self._basis = *_sizes(metric.relative_to, metric, chosen), limits.larger if limits is not None else 0
+        if metric.containers or not (pod.pod_limits or pod.pod_requests):
             return self._basis
         sizes, lack, limit = self._basis
         amounts = pod.pod_requests, pod.pod_limits, pod.pod_requests_in_force, pod.pod_limits_in_force
         whole = Container(pod.name, *amounts)
-        if self._of is not None and (own := _sizes(self._of, self._metric, [whole])[0]):
+        if metric.relative_to is not None and (own := _sizes(metric.relative_to, metric, [whole])[0]):
             sizes, lack = own, ""
-        if self._is_cpu and (own := _sizes(Capacity.LIMIT, self._metric, [whole])[0]):
+        if metric.is_cpu and (own := _sizes(Capacity.LIMIT, metric, [whole])[0]):
             limit = own.larger
         return sizes, lack, limit
 
 
-def sample_after(before: LastSample | None, point: Point, source: QuerySamples) -> LastSample:
-    """A value as the newest sample after the last one."""
-    first = LastSample(point.at, point.value)
-    return first if before is None else before.followed_by(point.at, point.value, source.interval)
-
-
-def uncounted_bound(latest: LastSample, source: QuerySamples, now: float, started_at: float | None) -> int | None:
-    """The most that a value may be where nobody can count the samples in its windows; None where nobody can tell.
-
-    A gap lasts while answers have no newer sample, and the longest window reads it for its own length after that; a
-    process knows of none before its start. What has not come yet may be the begin of one: the shortest window lacks
-    as much of the load.
-    """
-    silent = max(0.0, (now if source.fetched_at is None else source.fetched_at) - source.behind - latest.at)
-    length = source.shortest or source.window
-    is_gapless = now - max(latest.gap_at, started_at or 0.0) > source.window
-    if silent > GAP_POLLS * source.interval or silent >= length or not is_gapless:
-        return None
-    return ceil(latest.bound * Fraction(length) / Fraction(length - silent))
-
-
-def lost_targets(remembered: Mapping[str, Numbers], key: str, number: int) -> int:
-    """How many scrape targets fewer than in the last hour there are of this key."""
-    return remembered[key][0][1] - number if key in remembered else 0
-
-
-def bound_of(point: Point, full: int) -> int:
-    """The most that a value may be whose window holds fewer samples than the `full` one.
-
-    A rate divides by the whole window, however few samples it holds. With c of `full` samples, c - 1 of the distances
-    between them are measured at least, so the load is value · full/(c - 1) at most.
-    """
-    if point.count is None or point.count >= full:
-        return point.value
-    return -(-point.value * full // (point.count - 1))
-
-
-def counted_total(source: QuerySamples, in_service: Mapping[str, float]) -> tuple[Point | None, int | None]:
-    """A service total with the fewest samples in a window of the target's pods, and the median of those in service.
-
-    Where the query reads none of these pods, such as that of an ingress, the fewest of all that it reads counts.
-    `in_service`: since when pods have been in service, by name.
-    """
-    point = source.total
-    if point is None:
-        return None, None
-    held = {name: source.counts[name] for name in in_service if name in source.counts}
-    if not held:
-        return point, point.count if point.count is not None and point.count > 0 else None
-    whole = [count for name, count in held.items() if in_service[name] <= point.at - source.window]
-    return replace(point, count=min(held.values())), median_low(whole) if whole else None
+def _names_of(pod: Pod) -> Iterable[str]:
+    """The name of a pod, and the addresses that are its alone: how scrape targets name it."""
+    return (pod.name,) if pod.host_network else (pod.name, *pod.ips)
 
 
 def source_of(metric: Metric, samples: Samples) -> Source:
     """The latest answer of the metric's source; an empty one with an error where there is none yet."""
-    if metric.resource is not None:
+    if metric.query is None:
         return samples.resources
     return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
 
 
-def is_service_total(metric: Metric, source: Source) -> bool:
-    """Whether the metric is one number for the service; True also for a query that has never told."""
-    if metric.resource is not None or not isinstance(source, QuerySamples):
-        return False
-    return not (source.pods if source.total is not None or source.by_pod is None else source.by_pod)
-
-
 def source_name(metric: Metric) -> str:
     """The name of a metric's source in sentences."""
-    return "metrics.k8s.io" if metric.resource else f"query {(metric.query and metric.query.name) or metric.name}"
+    return f"query {metric.query.name or metric.name}" if metric.query else "metrics.k8s.io"
 
 
 def source_error(metric: Metric, source: Source) -> str:
@@ -285,22 +303,24 @@ def source_error(metric: Metric, source: Source) -> str:
     return f"{name} has no fresh sample (last answer at {time_text(source.fetched_at)})"
 
 
-def absent_container_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
-    """A sentence about a container that the metric names and no pod has; empty where there is none."""
+def samples_error(metric: Metric, source: Source, samples: Sequence[PodSample]) -> str:
+    """Why none of the samples counts: a container or capacity that is not there, or what these pods have in common."""
+    pods, names = [sample.pod for sample in samples], metric.containers
     present = {container.name for pod in pods for container in pod.containers}
-    absent = [name for name in metric.source.containers if name not in present]
-    return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}" if absent and present else ""
-
-
-def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
-    """A sentence naming the container without the limit or request that a utilization needs."""
-    lacks = (_sizes(metric.relative_to, metric, _chosen(metric, pod))[1] for pod in pods)
-    return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `relativeTo` from the metric"
+    if present and (absent := [name for name in names if name not in present]):
+        return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}"
+    if metric.relative_to is not None and not any(sample.sizes for sample in samples):
+        lacks = (_sizes(metric.relative_to, metric, _chosen(metric, pod))[1] for pod in pods)
+        return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `relativeTo` from the metric"
+    reasons = {sample.missing for sample in samples} - {"", "no sample"}
+    if not source.error and source.pods and reasons:
+        return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons)}"
+    return source_error(metric, source)
 
 
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     """The containers that the metric covers: the named ones, else the running ones."""
-    if names := metric.source.containers:
+    if names := metric.containers:
         by_name = {container.name: container for container in pod.containers}
         return [by_name.get(name, Container(name)) for name in names]
     return [container for container in pod.containers if container.running is not False]
@@ -310,7 +330,7 @@ def _sizes(of: Capacity | None, metric: Metric, parts: Iterable[Container]) -> t
     """The sum of the limits or requests of containers, wanted and in force; or why there is none."""
     if of is None:
         return ONE, ""
-    resource, wanted, in_force = metric.resource_name, 0, 0
+    resource, wanted, in_force = metric.resource, 0, 0
     for part in parts:
         asked, given = part.limits, part.limits_in_force
         if of is Capacity.REQUEST:

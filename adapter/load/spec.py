@@ -44,24 +44,12 @@ class Capacity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceMetric:
-    """Usage from metrics.k8s.io, plain or as a share (`relativeTo`). `containers`: empty means all running ones."""
-
-    name: str
-    containers: tuple[str, ...] = ()
-    relative_to: Capacity | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A named query of the settings, or inline PromQL where they allow it; with `relativeTo` a share of capacity."""
+    """A named query of the settings, or inline PromQL where they allow it."""
 
     name: str = ""
     prom_ql: str = ""
     server: str = ""
-    relative_to: Capacity | None = None
-    resource: str = ""
-    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +71,18 @@ class Limits(NamedTuple):
 class Metric:
     """One metric with its watermarks in nano-units (for `relativeTo` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
 
-    Exactly one of `resource` and `query` is set. Strategy Watermark needs at least one watermark; Ratio and Step need
-    the `target` instead. `floor`: a service total that only keeps the count from falling below what it needs; its high
-    watermark or target is the load of one pod. `delay`: how long usage must be beyond a watermark before it acts.
+    Without a `query` it is the usage of `resource` from metrics.k8s.io. With `relative_to` it is divided by that
+    capacity of `resource`. `containers`: those that are measured, or whose capacity counts; empty means all running
+    ones. Strategy Watermark needs at least one watermark; Ratio and Step need the `target` instead. `floor`: a service
+    total that only keeps the count from falling below what it needs; its high watermark or target is the load of one
+    pod. `delay`: how long usage must be beyond a watermark before it acts.
     """
 
     name: str
-    resource: ResourceMetric | None = None
+    resource: str = ""
     query: Query | None = None
+    relative_to: Capacity | None = None
+    containers: tuple[str, ...] = ()
     high: Fraction | None = None
     low: Fraction | None = None
     target: Fraction | None = None
@@ -103,24 +95,9 @@ class Metric:
         return Limits(self.high, self.low) if self.target is None else Limits(self.target, self.target)
 
     @property
-    def is_throttled(self) -> bool:
-        """Whether a limit caps the usage itself, as it does that of CPU: no sample can show more."""
-        return self.resource is not None and self.resource.name == "cpu" and self.relative_to is not Capacity.REQUEST
-
-    @property
-    def source(self) -> ResourceMetric | Query:
-        """The one of both that is set."""
-        return self.resource or self.query or Query()
-
-    @property
-    def relative_to(self) -> Capacity | None:
-        """The capacity that usage is divided by, None for plain usage."""
-        return self.source.relative_to
-
-    @property
-    def resource_name(self) -> str:
-        """The resource whose usage is measured, or by whose capacity a query's values are divided."""
-        return self.resource.name if self.resource is not None else self.query.resource if self.query else ""
+    def is_cpu(self) -> bool:
+        """Whether it is the pods' own CPU, which is measured over a window."""
+        return self.query is None and self.resource == "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

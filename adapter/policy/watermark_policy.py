@@ -77,6 +77,8 @@ def parse_policy(source: Source) -> Policy:
         metric["delay"] = {} if metric.get("floor") else delay | metric.get("delay", {})
         # Nano-units, rounded up as the API server rounds quantities.
         metric |= {key: Fraction(math.ceil(_number(metric[key]) * NANO)) for key in _MARKS if key in metric}
+        of = metric["query"] if "query" in metric else {"resource": metric["resource"]["name"]} | metric["resource"]
+        metric |= {key: of[key] for key in ("resource", "relativeTo", "containers") if key in of}
     for schedule in spec.get("schedules", ()):
         schedule["timeZone"] = ZoneInfo(schedule["timeZone"])
     spec |= {key: _number(spec[key]) for key in ("tolerance", "saturationFactor") if key in spec}

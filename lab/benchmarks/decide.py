@@ -26,7 +26,7 @@ from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, Scale, Target
 from adapter.load.states import LONG_DOUBT_SECONDS
 from lab.benchmarks import record
 
@@ -105,13 +105,14 @@ def scene(case: str, size: int) -> Scene:
         metrics=(
             Metric(
                 name="cpu",
-                resource=ResourceMetric(name="cpu"),
+                resource="cpu",
                 high=Fraction(NANO, 2),
                 low=Fraction(NANO, 4),
             ),
             Metric(
                 name="memory",
-                resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT),
+                resource="memory",
+                relative_to=Capacity.LIMIT,
                 high=Fraction(NANO * 95, 100),
                 low=Fraction(NANO * 40, 100),
             ),

@@ -10,7 +10,7 @@ from adapter.load.pod_samples import PodSample, Sizes
 from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, Scale, Target
 from adapter.snapshot import (
     Key,
     PodsMetricTarget,
@@ -73,7 +73,8 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
 def metric(name: str = "cpu", *, relative_to: Capacity | None = None) -> Metric:
     return Metric(
         name=name,
-        resource=ResourceMetric(name="memory" if relative_to else "cpu", relative_to=relative_to),
+        resource="memory" if relative_to else "cpu",
+        relative_to=relative_to,
         high=Fraction(1200 * NANO, 1000),
     )
 

@@ -9,14 +9,14 @@ from adapter.load.memory import Memory
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Query, ResourceMetric
+from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Query
 from tests.companion.kit import context, judged
 from tests.load.kit import NOW, REGISTRY, cpu, pod, policy
 
 HALF = Fraction(NANO, 2)
 METRICS = (
     cpu("1200m", "400m"),
-    Metric(name="memory", resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT), high=HALF),
+    Metric(name="memory", resource="memory", relative_to=Capacity.LIMIT, high=HALF),
     Metric(name="rps", query=Query(name="rps"), high=Fraction(100 * NANO)),
     Metric(name="latency", query=Query(name="p99"), high=Fraction(100 * NANO)),
     Metric(name="queue", query=Query(name="queue"), high=Fraction(100 * NANO)),

@@ -14,7 +14,7 @@ from adapter.companion import plan, status
 from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
 from adapter.companion.writer import as_written
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
+from adapter.load.spec import Bounds, Capacity, Metric, Mode
 from adapter.policy.conditions import Reason
 from adapter.snapshot import Problem
 from tests.companion.kit import RULE, Leader, context, judged, status_in
@@ -103,7 +103,8 @@ def test_a_policy_whose_hpa_is_missing_does_not_pass_for_active() -> None:
 
 MEMORY = Metric(
     name="memory",
-    resource=ResourceMetric(name="memory", relative_to=Capacity.LIMIT),
+    resource="memory",
+    relative_to=Capacity.LIMIT,
     high=Fraction(8 * NANO, 10),
     low=Fraction(1, 2) * NANO,
 )

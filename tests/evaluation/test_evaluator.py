@@ -175,7 +175,7 @@ def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand
 
 
 def test_a_query_that_the_settings_lack_is_told_before_the_policy_can_be_assessed(stand: Stand) -> None:
-    unknown = entry(metrics=(cpu(), replace(cpu(), name="queue", resource=None, query=Query(name="unknown"))))
+    unknown = entry(metrics=(cpu(), replace(cpu(), name="queue", resource="", query=Query(name="unknown"))))
     told = (422, "WatermarkPolicy web: metric queue: unknown of shop/web")
     stand.world.policy_changed(entry(), unknown)
     assert stand.view().problem is None, "the other metric decides"

@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, ResourceMetric, Scale, Target
+from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Scale, Target
 
 NOW = 1_767_268_800.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -67,7 +67,7 @@ def cpu(high: str | None = "1200m", low: str | None = None, **changes: object) -
     """A CPU metric with its watermarks."""
     metric = Metric(
         name="cpu",
-        resource=ResourceMetric(name="cpu"),
+        resource="cpu",
         high=None if high is None else Fraction(nano(high)),
         low=None if low is None else Fraction(nano(low)),
     )
@@ -101,7 +101,7 @@ def total(value: str, name: str = "queue", at: float = NOW - 10) -> Samples:
 
 def queue(high: str | None = None, low: str | None = None) -> Metric:
     """A metric that is one number for the service."""
-    return replace(cpu(high, low), name="queue", resource=None, query=Query(name="queue"))
+    return replace(cpu(high, low), name="queue", resource="", query=Query(name="queue"))
 
 
 REGISTRY = Registry(name="nacos", service="com.shop.web")

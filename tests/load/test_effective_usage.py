@@ -11,7 +11,7 @@ from adapter.load.pod_samples import MetricReader, PodSample, source_of
 from adapter.load.pods import Container, Pod
 from adapter.load.quantity import NANO
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
-from adapter.load.spec import Capacity, Metric, Query, ResourceMetric
+from adapter.load.spec import Capacity, Metric, Query
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, pod, policy, queue, same, total, usage
 
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
@@ -21,7 +21,9 @@ def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] 
     """Memory as a share of its limit: high 80 %, low 50 %."""
     base = Metric(
         name="memory",
-        resource=ResourceMetric(name="memory", containers=containers, relative_to=of),
+        resource="memory",
+        containers=containers,
+        relative_to=of,
         high=Fraction(8, 10) * NANO,
         low=Fraction(5, 10) * NANO,
     )
@@ -57,8 +59,8 @@ def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: objec
     return assessment.metrics[0]
 
 
-APP = cpu(resource=ResourceMetric(name="cpu", containers=("app",)))
-NGINX = cpu(resource=ResourceMetric(name="cpu", containers=("nginx",)))
+APP = cpu(resource="cpu", containers=("app",))
+NGINX = cpu(resource="cpu", containers=("nginx",))
 TWO = (container("app"), container("sidecar"))
 
 

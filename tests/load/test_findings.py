@@ -11,7 +11,7 @@ from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Query
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, same, usage
 
-RPS = replace(cpu("1200m", "400m"), name="rps", resource=None, query=Query(name="rps"))
+RPS = replace(cpu("1200m", "400m"), name="rps", resource="", query=Query(name="rps"))
 
 
 def test_a_usage_of_exactly_0_says_that_it_is_not_believed() -> None:

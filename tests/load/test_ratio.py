@@ -47,8 +47,8 @@ def queue_aim() -> Metric:
 
 
 def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> None:
-    query = Query(name="memory", relative_to=Capacity.LIMIT, resource="memory")
-    rule = ratio(cpu(None, name="memory", resource=None, query=query, target=Fraction(nano("800m"))))
+    share = {"resource": "memory", "relative_to": Capacity.LIMIT}
+    rule = ratio(cpu(None, name="memory", query=Query(name="memory"), **share, target=Fraction(nano("800m"))))
     there = [pod(f"web-{i}", limits={"memory": "2560Mi"}) for i in range(4)]
     values = dict.fromkeys((one.name for one in there), "2304Mi") | {"web-0-canary": "99Gi", "web-10": "99Gi"}
     points = {name: Point(NOW - 10, nano(value)) for name, value in values.items()}

@@ -1,5 +1,6 @@
 """Strategy Step: up at once by what the target needs and a few more, down by a few where those left can carry it."""
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -12,16 +13,15 @@ from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Departed, Memory
 from adapter.load.pods import Pod
-from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric, Seconds, Step, Strategy
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, pod, policy, scale
+from adapter.load.spec import Capacity, Metric, Policy, Seconds, Step, Strategy
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, pod, policy, queue, same, scale, total
 from tests.load.kit import usage as samples_of
 
-SHARE = ResourceMetric(name="cpu", relative_to=Capacity.LIMIT)
 DEFAULT = Step()
 
 
 def metric(target: str = "60%") -> Metric:
-    return cpu(None, resource=SHARE, target=Fraction(nano(target.replace("%", "e-2"))))
+    return cpu(None, relative_to=Capacity.LIMIT, target=Fraction(nano(target.replace("%", "e-2"))))
 
 
 def rule(step: Step = DEFAULT, *metrics: Metric, **changes: object) -> Policy:
@@ -91,6 +91,13 @@ def test_every_step_says_why(loads: list[int | None], memory: Memory | None, wor
     samples = samples_of({f"web-{i}": None if load is None else f"{load}m" for i, load in enumerate(loads)})
     assessment, decision = assess_and_decide(rule(), pods(len(loads)), samples, memory=memory)
     assert words in "\n".join(explain(assessment, decision, BOUNDS, NOW))
+
+
+@pytest.mark.parametrize(("load", "count"), [("50", 5), ("42", 5), ("30", 3), ("58", 8)])
+def test_a_service_total_takes_a_step_where_its_share_is_beyond_the_limit(load: str, count: int) -> None:
+    share = replace(queue(), target=Fraction(nano("10")))
+    by = rule(Step(tolerance_unit="Percent"), share)
+    assert assess_and_decide(by, same(5, None)[0], total(load))[1].desired == count
 
 
 def test_one_assessment_takes_one_step_however_often_it_is_asked() -> None:

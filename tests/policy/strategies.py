@@ -13,7 +13,6 @@ from adapter.load.spec import (
     Mode,
     Query,
     Registry,
-    ResourceMetric,
 )
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9_]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "pods")
@@ -51,13 +50,14 @@ def metrics(draw: st.DrawFn, name: str) -> tuple[dict[str, Any], Metric]:
     if draw(st.booleans()):
         resource = draw(st.sampled_from(["cpu", "memory"]))
         document["resource"] = {"name": resource, "containers": named, "relativeTo": of and of.value}
-        source: dict[str, Any] = {"resource": ResourceMetric(name=resource, containers=tuple(named), relative_to=of)}
+        source: dict[str, Any] = {"resource": resource, "containers": tuple(named), "relative_to": of}
     else:
         document["query"] = {"name": "q"} | (
             {"relativeTo": of.value, "resource": "memory", "containers": named} if of else {}
         )
-        query = Query(name="q", relative_to=of, resource="memory" if of else "", containers=tuple(named) if of else ())
-        source = {"query": query}
+        source = {"query": Query(name="q")}
+        if of:
+            source |= {"resource": "memory", "containers": tuple(named), "relative_to": of}
     marks = sorted(
         draw(st.lists(ratios() if of else amounts(), min_size=1, max_size=2, unique_by=lambda m: m[1])),
         key=lambda m: m[1],

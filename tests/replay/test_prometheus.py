@@ -26,7 +26,7 @@ from adapter.commands.replay.prometheus import (
     read_source,
     server_of,
 )
-from adapter.load.spec import Metric, Policy, Query, ResourceMetric
+from adapter.load.spec import Metric, Policy, Query
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import parse_settings
@@ -49,7 +49,7 @@ def named(query: str) -> Metric:
     return Metric(name=query, query=Query(name=query), high=Fraction(10**9))
 
 
-CPU = Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=Fraction(10**9))
+CPU = Metric(name="cpu", resource="cpu", high=Fraction(10**9))
 
 
 def policy(*metrics: Metric) -> Policy:

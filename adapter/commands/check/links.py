@@ -122,9 +122,9 @@ def _check_basis(read: Read[Policy], policy: Policy, workload: Workload) -> Iter
     """What the workload's template lacks for the metrics, and watermarks that its limits keep out of reach."""
     names = [container.name for container in workload.pod.containers]
     for index, metric in enumerate(policy.metrics):
-        place, source = read.place(f"spec.metrics[{index}]"), metric.resource or metric.query
+        place = read.place(f"spec.metrics[{index}]")
         sizes, lack, limit = MetricReader(metric).basis(workload.pod)
-        missing = [name for name in (source.containers if source else ()) if name not in names]
+        missing = [name for name in metric.containers if name not in names]
         for name in missing:
             text = f"{workload} has no container {name}{closest(name, names)}"
             yield error(read.about, text, f"there are {', '.join(names)}", place)

@@ -46,7 +46,7 @@ _REMEDIES = {
 async def check_usage(session: Session, settings: Settings, policies: Sequence[Policy]) -> list[Finding]:
     """Whether metrics.k8s.io answers, if a policy needs it; in the namespace of the first such policy."""
     about, options = "metrics.k8s.io", settings.resource_metrics
-    namespace = next((one.namespace for one in policies if any(metric.resource for metric in one.metrics)), None)
+    namespace = next((one.namespace for one in policies if any(metric.query is None for metric in one.metrics)), None)
     if namespace is None:
         return []
     try:

@@ -207,7 +207,7 @@ def freshness(answer: Answer | None) -> Iterator[tuple[str, str, str]]:
     stale = {metric.name: parse_time(metric.stale_at) for metric in answer.decision.metrics}
     queries, sources = inputs.samples.queries, list[tuple[str, SourceState, float | None]]()
     sources += [(f"query {name}", one, stale.get(name)) for name, one in queries.items()]
-    if any(metric.resource is not None for metric in inputs.policy.metrics):
+    if any(metric.query is None for metric in inputs.policy.metrics):
         resources = (at for name, at in stale.items() if name not in queries and at is not None)
         sources.append(("metrics.k8s.io", inputs.samples.resources, min(resources, default=None)))
     for name, source, until in sources:

@@ -14,7 +14,7 @@ from adapter.hpa.controller import Controller, Values
 from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
-from adapter.load.bounds import SATURATED, band_of
+from adapter.load.bounds import SATURATED, Band
 from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -181,14 +181,7 @@ class PolicyAutoscaler(HpaAutoscaler):
     ) -> None:
         super().__init__(hpa_following(policy, hpa), name or policy.name)
         self.deletes_pulled_out_first = policy.pulled_out.delete_first
-        whole_pods = tuple(
-            replace(
-                metric,
-                resource=metric.resource and replace(metric.resource, containers=()),
-                query=metric.query and replace(metric.query, containers=()),
-            )
-            for metric in policy.metrics
-        )
+        whole_pods = tuple(replace(metric, containers=()) for metric in policy.metrics)
         # A policy that observes is replayed to see what it would do.
         registry = policy.registry if keeps_registry else None
         self.policy = replace(policy, mode=Mode.ACTIVE, metrics=whole_pods, registry=registry)
@@ -235,10 +228,10 @@ class PolicyAutoscaler(HpaAutoscaler):
     def _inside_band(self, metric: Metric, view: View) -> tuple[float, float] | None:
         if metric.floor or metric.name not in view.load:
             return None
-        band, app = band_of(self.policy, metric, total=metric.name in self._totals), view.pods[0].containers[0]
+        band, app = Band(self.policy, metric, total=metric.name in self._totals), view.pods[0].containers[0]
         size = 1.0
         if metric.relative_to is not None:
-            size = (app.limits if metric.relative_to is Capacity.LIMIT else app.requests)[metric.resource_name] / NANO
+            size = (app.limits if metric.relative_to is Capacity.LIMIT else app.requests)[metric.resource] / NANO
         least = 1.0 if band.low is None else float(band.low) * size
         most = inf if band.high is None else float(band.high) * size
         if band.saturation is not None and (limit := app.limits.get("cpu")):
@@ -268,8 +261,8 @@ class PolicyAutoscaler(HpaAutoscaler):
         queries: dict[str, QuerySamples] = {}
         at = view.sampled_at
         for name, metric in ((metric.name, metric) for metric in self.policy.metrics):
-            if metric.resource is not None:
-                resources[metric.resource.name] = view.samples.get(name, {})
+            if metric.query is None:
+                resources[metric.resource] = view.samples.get(name, {})
             elif name in view.load:
                 is_total = name in self._totals
                 queries[name] = QuerySamples(
@@ -339,7 +332,7 @@ def _stock_metric(metric: Metric, aim: Fraction, policy: Policy, setup: Setup, *
     if total or is_absolute:
         target = MetricTargetType.VALUE if is_absolute else MetricTargetType.AVERAGE_VALUE
         return HpaMetric(kind=MetricSourceType.EXTERNAL, name=metric.name, target=target, aim=int(aim))
-    is_resource = metric.resource is not None and metric.resource.name == metric.name
+    is_resource = metric.query is None and metric.resource == metric.name
     kind = MetricSourceType.RESOURCE if is_resource else MetricSourceType.PODS
     if is_resource and metric.relative_to is Capacity.REQUEST:
         percent = max(1, int(aim * 100 / NANO))
@@ -356,7 +349,7 @@ def plain_usage(metric: Metric, mark: Fraction, setup: Setup) -> Fraction:
 def capacity_of(metric: Metric, setup: Setup) -> int:
     """The limit or request of a pod (nano-units), for a metric with `relativeTo`; 0 if it is unknown."""
     amounts = setup.limits if metric.relative_to is Capacity.LIMIT else setup.requests
-    return amounts.get(metric.resource_name, 0)
+    return amounts.get(metric.resource, 0)
 
 
 def throttles_of(metrics: Iterable[Metric], setup: Setup) -> Mapping[str, int]:
@@ -364,7 +357,7 @@ def throttles_of(metrics: Iterable[Metric], setup: Setup) -> Mapping[str, int]:
     most = {
         metric.name: setup.limits.get("cpu") or setup.capacity.get(metric.name, 0)
         for metric in metrics
-        if metric.resource_name == "cpu" and not metric.floor
+        if metric.resource == "cpu" and not metric.floor
     }
     return {name: amount for name, amount in most.items() if amount}
 

@@ -18,7 +18,7 @@ from adapter.commands.replay.model import TITLE, Amounts, Setup, fault
 from adapter.commands.replay.prometheus import Source, read_history, read_source
 from adapter.kube.pods import PodDecoder
 from adapter.load.quantity import QuantityError, parse_nano
-from adapter.load.spec import Metric, ResourceMetric
+from adapter.load.spec import Metric
 from adapter.policy.documents import mapping_at
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
@@ -89,7 +89,7 @@ def read_service(parsed: argparse.Namespace, written: ManifestObject, objects: S
         Fault(
             f"metric {metric.name}",
             None,
-            f"is a share of the pods' {metric.relative_to.lower()} of {metric.resource_name}, which no file has; "
+            f"is a share of the pods' {metric.relative_to.lower()} of {metric.resource}, which no file has; "
             "add the file of the workload (kubectl get deployment NAME -o yaml)",
         )
         for metric in metrics
@@ -134,7 +134,7 @@ def _needed(service: Service) -> dict[str, tuple[Metric, str]]:
     stock = service.stock
     named = dict.fromkeys(service.setup.capacity, "--capacity")
     named |= {metric.name: f"HPA {stock.name}" for metric in stock.metrics} if stock else {}
-    found = {name: (Metric(name=name, resource=ResourceMetric(name=name)), why) for name, why in named.items()}
+    found = {name: (Metric(name=name, resource=name), why) for name, why in named.items()}
     for _, policy, _ in service.contenders:
         found |= {metric.name: (metric, f"policy {policy.name}") for metric in policy.metrics}
     return found

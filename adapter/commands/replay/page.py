@@ -158,7 +158,7 @@ def chart_data(result: Result, metric: Metric) -> dict[str, Any]:
     `needed` are the serving pods that the load needs at the high watermark each.
     """
     policy, setup, history = result.service.policy, result.service.setup, result.history
-    unit, worth = _UNITS.get(metric.resource_name, ("", float(NANO)))
+    unit, worth = _UNITS.get(metric.resource, ("", float(NANO)))
     if metric.relative_to is not None:
         unit, worth = "%", capacity_of(metric, setup) / 100
     marks = policy.limits_of(metric) if policy.algorithm is Algorithm.AVERAGE else (None, None)

@@ -128,12 +128,11 @@ def _load(metric: Metric, policy: Policy, target: CrossVersionReference, named: 
     advice = f"give --query {metric.name}='PROMQL'"
     namespace, pods = policy.namespace, _pattern(target.name) + _POD_NAMES.get(target.kind, _ANY_POD)
     if metric.query is None:
-        resource = metric.resource
-        if resource is None or resource.name not in _RESOURCES:
+        if metric.resource not in _RESOURCES:
             raise fault(f"metric {metric.name}", None, f"no usual series is known for it; {advice}")
-        before, after = _RESOURCES[resource.name]
-        chosen = f"container=~{_quoted('|'.join(map(_pattern, resource.containers)))}"
-        if not resource.containers:
+        before, after = _RESOURCES[metric.resource]
+        chosen = f"container=~{_quoted('|'.join(map(_pattern, metric.containers)))}"
+        if not metric.containers:
             chosen = 'container!="", container!="POD"'
         return RangeQuery(
             text=f"sum({before}{{namespace={_quoted(namespace)}, pod=~{_quoted(pods)}, {chosen}}}{after})"
