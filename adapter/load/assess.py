@@ -12,13 +12,13 @@ from adapter.load.assessment import Assessment, AssessmentInputs, HeldBy, Metric
 from adapter.load.bounds import Band, Loads, Sums, reading_of, step_down, sums_of, upper_of
 from adapter.load.decide import in_error
 from adapter.load.explanation import condition_sentences
-from adapter.load.matching import registrations
 from adapter.load.memory import MetricMemory, after_instances, after_scale, after_states, lasting
 from adapter.load.pod_samples import MetricReader, PodSample, Total, samples_error, source_error, source_name, source_of
+from adapter.load.roster import registrations
 from adapter.load.samples import QuerySamples
 from adapter.load.schedule import schedule_windows
 from adapter.load.spec import Metric
-from adapter.load.states import PodGroups, classify, group_pods, service_registry
+from adapter.load.states import PodGroups, classify, service_registry
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
@@ -39,7 +39,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     longest = max((query.window for query in inputs.samples.queries.values()), default=0.0)
     memory = after_scale(after_states(inputs.memory, pods, now, longest), inputs.scale, now)
     inputs = replace(inputs, memory=memory)
-    groups = group_pods(inputs, pods)
+    groups = PodGroups(inputs, pods)
     assessed = [_of_metric(inputs, metric, groups) for metric in policy.metrics]
     metrics = tuple(metric for metric, _ in assessed)
     zero_since = lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics))
@@ -141,9 +141,7 @@ class _Assessor:
             sized = [(sample.usage, sample.bound, sample.sizes) for sample in serving]
             bounds = [Fraction(most * band.unit, size.smaller) for _, most, size in sized if size and most is not None]
             if band.step.trigger == "AnyPod":
-                shown = [
-                    Fraction(used * band.unit, size.larger) for used, _, size in sized if size and used is not None
-                ]
+                shown = [Fraction(use * band.unit, size.larger) for use, _, size in sized if size and use is not None]
         lower = [reading_of(sums, band, groups.replaceable, shown)]
         if doubtful:
             idle_doubt = {sample.pod.uid for sample in doubtful if not band.exceeds(sample)}

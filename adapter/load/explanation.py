@@ -6,20 +6,12 @@ from fractions import Fraction
 from functools import partial
 from math import floor
 
-from adapter.load.assessment import (
-    Assessment,
-    AssessmentInputs,
-    Decision,
-    HeldBy,
-    MetricAssessment,
-    Outcome,
-    Verdict,
-)
-from adapter.load.matching import Mismatch, match_registrations
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy, MetricAssessment, Outcome, Verdict
 from adapter.load.memory import last_scaled
 from adapter.load.pod_samples import Sizes, source_name
 from adapter.load.pods import GONE, PodState
 from adapter.load.quantity import NANO, milli_text, nano_text, percent_text
+from adapter.load.roster import Mismatch, match_registrations
 from adapter.load.samples import time_text
 from adapter.load.schedule import limits_at
 from adapter.load.spec import Algorithm, Bounds, Metric, Mode, Policy, Strategy

@@ -17,10 +17,6 @@ LAST_SAMPLE_SECONDS = 300.0
 """For this long a sample stands for a pod's last usage; for a window longer, departed pods are remembered."""
 FULL_SECONDS = 3600.0
 """The largest number of this time, of samples in windows or of scrape targets, is that of a whole value."""
-OTHERS = ""
-"""The key of the scrape targets that are none of the target's own pods; the key of a total's own last sample."""
-READ = "/"
-"""The key of the number of the target's own pods that a total reads."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -87,7 +83,7 @@ class MetricMemory:
     own: Mapping[str, float] = field(default_factory=dict)
 
 
-def with_number(numbers: Numbers, number: int | None, now: float) -> Numbers:
+def extended(numbers: Numbers, number: int | None, now: float) -> Numbers:
     """The numbers with the current one (None: not known)."""
     kept = [each for each in numbers if now - each[0] <= FULL_SECONDS]
     if number is not None:

@@ -8,23 +8,16 @@ from math import ceil
 from statistics import median_low
 from typing import NamedTuple
 
-from adapter.load.memory import (
-    FULL_SECONDS,
-    LAST_SAMPLE_SECONDS,
-    NEW_METRIC,
-    OTHERS,
-    READ,
-    LastSample,
-    MetricMemory,
-    Numbers,
-    largest,
-    with_number,
-)
+from adapter.load.memory import FULL_SECONDS, LAST_SAMPLE_SECONDS, LastSample, MetricMemory, Numbers, extended, largest
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Capacity, Metric
 
 IGNORED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+OTHERS = ""
+"""The key of the scrape targets that are none of the target's own pods; the key of a total's own last sample."""
+READ = "/"
+"""The key of the number of the target's own pods that a total reads."""
 GAP_POLLS = 2.2
 """Samples further apart than this many polls have a gap between them: one poll may come late, none is left out."""
 
@@ -90,16 +83,11 @@ class MetricReader:
 
     def __init__(
         self,
-        metric: Metric,
-        source: Source | None = None,
-        now: float = 0.0,
-        memory: MetricMemory = NEW_METRIC,
-        *,
-        accepts_zero: bool = False,
-        started_at: float | None = None,
-    ) -> None:
+        metric: Metric, source: Source | None = None, now: float = 0.0, memory: MetricMemory | None = None,
+        *, accepts_zero: bool = False, started_at: float | None = None,
+    ) -> None:  # fmt: skip
         self._metric, self._now, self._accepts_zero = metric, now, accepts_zero
-        self._memory, self._started_at = memory, started_at or 0.0
+        self._memory, self._started_at = memory or MetricMemory(), started_at or 0.0
         self._source = source = ResourceSamples() if source is None else source
         self._query = source if isinstance(source, QuerySamples) else _NO_QUERY
         self._points, self._window = self._query.pods, self._query.window
@@ -122,7 +110,7 @@ class MetricReader:
             point = self._points.get(pod.name)
             if point is not None and point.count is not None and point.count > 0:
                 counts += [point.count] * (in_service[pod.uid] <= point.at - self._window)
-        medians = with_number(self._memory.medians, median_low(counts) if counts else None, self._now)
+        medians = extended(self._memory.medians, median_low(counts) if counts else None, self._now)
         self._full = largest(medians)
         if targets or self._query.targets:
             known = [pod for pod in chain(pods, idle) if pod.name in self._points]
@@ -134,7 +122,7 @@ class MetricReader:
     def _with_targets(self, numbers: Mapping[str, int]) -> Mapping[str, Numbers]:
         """The numbers of scrape targets with the current ones. Of a pod with one target its sample says it all."""
         before = self._memory.targets
-        after = {key: with_number(before.get(key, ()), numbers.get(key, 0), self._now) for key in {*numbers, *before}}
+        after = {key: extended(before.get(key, ()), numbers.get(key, 0), self._now) for key in {*numbers, *before}}
         return {key: each for key, each in after.items() if largest(each) > (key not in {OTHERS, READ})}
 
     def sample(self, pod: Pod, since: float = 0.0, *, serves: bool = True) -> PodSample:
@@ -245,7 +233,7 @@ class MetricReader:
             point = replace(point, count=min(held.values()))
         elif point.count is not None and point.count > 0:
             median = point.count
-        memory = replace(memory, medians=with_number(before.medians, median, now))
+        memory = replace(memory, medians=extended(before.medians, median, now))
         self._full, last = largest(memory.medians), before.last.get(key)
         gap_at = self._gap_at(last, point.at)
         if point.count == UNCOUNTED:

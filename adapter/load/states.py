@@ -6,15 +6,12 @@ evidence only if it is confirmed, recent, and fewer than half of the target's Re
 shrink a service: a pod that may be out counts as one pod at least on the way down (`bounds`).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from adapter.load.assessment import AssessmentInputs
-from adapter.load.matching import Registrations
 from adapter.load.memory import NEW_POD, PodMemory
 from adapter.load.pods import AWAY, FINISHED_PHASES, GONE, Pod, PodAssessment, PodState
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance, Registrations, Roster
 from adapter.load.spec import Policy, Registry, Target
 
 NEVER_READY_SECONDS = 30.0
@@ -63,13 +60,6 @@ def classify(inputs: AssessmentInputs, listed: Registrations) -> list[PodAssessm
     return assessed
 
 
-def is_young(assessed: PodAssessment, remembered: PodMemory, now: float) -> bool:
-    """Whether a pod that does not serve yet may do so soon."""
-    state, is_new = assessed.state, not remembered.registered
-    may_start = state in {PodState.STARTING, PodState.UNREADY} or (state is PodState.DOUBTFUL and is_new)
-    return may_start and now - max(assessed.pod.created_at, assessed.pod.ready_since) < YOUNG_SECONDS
-
-
 def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
     """The state by the pod itself; SERVING where only a registry can say more."""
     since = pod.ready.since if pod.ready is not None else None
@@ -110,8 +100,15 @@ def _by_registry(
         return PodAssessment(pod, PodState.DOUBTFUL, f"{source} has not given a valid answer yet")
     in_grace = inputs.now - pod.ready_since < registry.registration_grace_seconds
     if instances:
+        word = out_reason_of(instances, registry, roster)
         is_old = inputs.now - roster.at > EVIDENCE_TRUSTED_SECONDS
-        return _registered(pod, instances, out_reason_of(instances, registry, roster), source, in_grace, is_old)
+        if word:
+            state = PodState.DOUBTFUL if is_old else PodState.PULLED_OUT
+            reason = "out, by an answer older than 30 min" if is_old else f"the registry says {word}"
+            return PodAssessment(pod, state, reason, f"{source}: {word}")
+        if in_grace and all(instance.status.upper() == _STARTING for instance in instances):
+            return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", source)
+        return PodAssessment(pod, PodState.SERVING, "registered", source)
     absent_since, is_newer = remembered.absent_since, roster.at >= pod.ready_since
     state, reason, evidence = PodState.DOUBTFUL, "", "absence"
     if not roster.absence_counts:
@@ -127,19 +124,6 @@ def _by_registry(
     else:
         state, reason, evidence = PodState.PULLED_OUT, "no longer registered", "confirmed absence"
     return PodAssessment(pod, state, reason, evidence)
-
-
-def _registered(
-    pod: Pod, instances: Iterable[Instance], word: str, source: str, in_grace: bool, is_old: bool
-) -> PodAssessment:
-    """The state of a Ready pod with registrations. `word`: why it takes no traffic; empty where it does."""
-    if word and is_old:
-        return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", f"{source}: {word}")
-    if word:
-        return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", f"{source}: {word}")
-    if in_grace and all(instance.status.upper() == _STARTING for instance in instances):
-        return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", source)
-    return PodAssessment(pod, PodState.SERVING, "registered", source)
 
 
 def out_reason_of(instances: Iterable[Instance], registry: Registry, roster: Roster) -> str:
@@ -164,72 +148,47 @@ def out_reason(instance: Instance) -> str:
     return instance.status if instance.status.upper() in _OUT_STATUSES else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroups:
-    """The pods of a target. `idle` ones start or are not Ready, `out` are pulled out. `young` has UIDs.
+    """The pods of a target. `idle` ones start or are not Ready, `out` are pulled out. The memory knows their states.
 
     `in_service`: by UID, when a pod started, turned Ready, was last seen back from being out, or registered late.
-    `replaceable` counts the pulled-out pods that may be replaced, `doubt_replaceable` has the UIDs of doubtful ones.
-    `deletes_out_first`: a scale-down deletes the pulled-out pods first.
+    `young` has the UIDs of pods that do not serve yet and may do so soon. `replaceable` counts the pulled-out pods that
+    may be replaced, `doubt_replaceable` has the UIDs of doubtful ones. `deletes_out_first`: a scale-down deletes the
+    pulled-out pods first. `kept`: how many pods stay in the count whatever they carry. `running`: how many are neither
+    terminating nor finished.
     """
 
-    assessed: Sequence[PodAssessment]
-    counts: Mapping[PodState, int]
-    serving: Sequence[Pod]
-    doubtful: Sequence[Pod]
-    idle: Sequence[Pod]
-    out: Sequence[Pod]
-    young: frozenset[str]
-    in_service: Mapping[str, float]
-    replaceable: int
-    doubt_replaceable: frozenset[str]
-    deletes_out_first: bool
+    def __init__(self, inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> None:
+        memory, pulled_out, now, target = inputs.memory, inputs.policy.pulled_out, inputs.now, inputs.target
+        by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
+        self.in_service: dict[str, float] = {}
+        young = set()
+        for pod, state, *_ in assessed:
+            remembered, ready_since = memory.pod(pod.uid), pod.ready.since if pod.ready is not None else None
+            by_state[state].append(pod)
+            self.in_service[pod.uid] = max(pod.started_at or 0.0, ready_since or 0.0, remembered.back_since or 0.0)
+            is_new = state is PodState.DOUBTFUL and not remembered.registered
+            if state in {PodState.STARTING, PodState.UNREADY} or is_new:
+                young |= {pod.uid} if now - max(pod.created_at, pod.ready_since) < YOUNG_SECONDS else set()
+        self.assessed, self.young = assessed, frozenset(young)
+        self.counts = {state: len(pods) for state, pods in by_state.items() if pods}
+        self.serving, self.doubtful = by_state[PodState.SERVING], by_state[PodState.DOUBTFUL]
+        self.idle, self.out = by_state[PodState.STARTING] + by_state[PodState.UNREADY], by_state[PodState.PULLED_OUT]
+        self.running = len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
+        may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
 
-    @property
-    def kept(self) -> int:
-        """How many pods stay in the count whatever they carry."""
-        return len(self.doubtful) + (0 if self.deletes_out_first else len(self.out))
+        def is_replaced(pod: Pod, after: float) -> bool:
+            is_old = now - pod.created_at >= pulled_out.min_age
+            return may_replace and is_old and now - memory.pod(pod.uid).since >= after
 
-    @property
-    def running(self) -> int:
-        """How many pods are neither terminating nor finished."""
-        return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
+        self.replaceable = sum(is_replaced(pod, pulled_out.replace_after) for pod in self.out)
+        self.doubt_replaceable = frozenset(pod.uid for pod in self.doubtful if is_replaced(pod, LONG_DOUBT_SECONDS))
+        self.deletes_out_first = _deletes_out_first(target, assessed)
+        self.kept = len(self.doubtful) + (0 if self.deletes_out_first else len(self.out))
 
     def serves(self, percent: int) -> bool:
         """Whether at least this share of the pods serves, not counting those that start."""
-        established = self.running - self.counts[PodState.STARTING]
-        return 100 * len(self.serving) >= percent * established
-
-
-def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> PodGroups:
-    """Group the pods. The memory knows their states already."""
-    pulled_out, memory, target, now = inputs.policy.pulled_out, inputs.memory, inputs.target, inputs.now
-    by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
-    in_service = {}
-    for pod, state, *_ in assessed:
-        by_state[state].append(pod)
-        ready_since = pod.ready.since if pod.ready is not None else None
-        in_service[pod.uid] = max(pod.started_at or 0.0, ready_since or 0.0, memory.pod(pod.uid).back_since or 0.0)
-    out, doubtful = by_state[PodState.PULLED_OUT], by_state[PodState.DOUBTFUL]
-    may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
-
-    def is_replaced(pod: Pod, after: float) -> bool:
-        is_old = now - pod.created_at >= pulled_out.min_age
-        return may_replace and is_old and now - memory.pod(pod.uid).since >= after
-
-    return PodGroups(
-        assessed=assessed,
-        counts=Counter({state: len(group) for state, group in by_state.items() if group}),
-        serving=by_state[PodState.SERVING],
-        doubtful=doubtful,
-        idle=by_state[PodState.STARTING] + by_state[PodState.UNREADY],
-        out=out,
-        young=frozenset(each.pod.uid for each in assessed if is_young(each, memory.pod(each.pod.uid), now)),
-        in_service=in_service,
-        replaceable=sum(is_replaced(pod, pulled_out.replace_after) for pod in out),
-        doubt_replaceable=frozenset(pod.uid for pod in doubtful if is_replaced(pod, LONG_DOUBT_SECONDS)),
-        deletes_out_first=_deletes_out_first(target, assessed),
-    )
+        return 100 * len(self.serving) >= percent * (self.running - self.counts.get(PodState.STARTING, 0))
 
 
 def _deletes_out_first(target: Target | None, pods: Sequence[PodAssessment]) -> bool:

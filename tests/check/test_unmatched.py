@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from adapter.commands.check.sources import address, why_unmatched
-from adapter.load.matching import Mismatch, RegistrationMatch, match_registrations
 from adapter.load.pods import Container, Pod
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance, Mismatch, RegistrationMatch, Roster, match_registrations
 from adapter.load.spec import Registry
 from tests.load.kit import NOW, REGISTRY, pod
 

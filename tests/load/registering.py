@@ -1,9 +1,8 @@
 """A target and its registry over time, one list of instances after the other."""
 
-from adapter.load.matching import canonical_ip
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodAssessment, PodState
-from adapter.load.roster import Roster
+from adapter.load.roster import Roster, canonical_ip
 from adapter.load.samples import Samples
 from adapter.load.spec import Policy
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, pod, policy, roster

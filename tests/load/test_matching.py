@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Mismatch, canonical_ip, match_registrations, registrations
 from adapter.load.pods import Container, Pod
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance, Mismatch, Roster, canonical_ip, match_registrations, registrations
 from adapter.load.spec import Registry
 from tests.load.kit import NOW, REGISTRY, pod
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.commands.decide.reader import DecisionCase, read_data
-from adapter.load.memory import OTHERS, Departed, LastSample, Memory, MetricMemory, PodMemory
+from adapter.load.memory import Departed, LastSample, Memory, MetricMemory, PodMemory
+from adapter.load.pod_samples import OTHERS
 from adapter.load.pods import PodState
 from adapter.load.quantity import parse_nano
 from adapter.runtime.times import parse_time

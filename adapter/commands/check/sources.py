@@ -8,9 +8,16 @@ from adapter.commands.cluster import reason
 from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.session import Session
-from adapter.load.matching import Mismatch, RegistrationMatch, canonical_ip, match_registrations, named_pod
 from adapter.load.pods import Pod
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import (
+    Instance,
+    Mismatch,
+    RegistrationMatch,
+    Roster,
+    canonical_ip,
+    match_registrations,
+    named_pod,
+)
 from adapter.load.spec import Policy, Registry
 from adapter.load.states import out_reason_of, service_registry
 from adapter.registries.cache import count_states
