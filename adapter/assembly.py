@@ -5,7 +5,6 @@
 
 import asyncio
 import gc
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,8 +13,7 @@ import structlog
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
-from adapter.runtime.concurrency import wait_for_event
-from adapter.runtime.process import collect_at_set_times, raise_file_limit
+from adapter.runtime.process import cancel_at_signal, collect_at_set_times, raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
@@ -28,8 +26,6 @@ SETTINGS_SECONDS = 5.0
 SWITCH_SECONDS = 0.001
 """For so long the thread that assesses policies may keep the interpreter from the event loop, which wants it back after
 each system call of a request. Python's default is 5 ms."""
-LONGEST_START_SECONDS = 60.0
-"""How long nothing is collected at the start; whoever waits for an API server for hours makes garbage, too."""
 
 
 class Process:
@@ -60,8 +56,7 @@ async def run(
     gc.disable()  # until every policy is assessed: what is created by then stays
     main, metrics = asyncio.current_task(), Metrics()
     assert main is not None
-    for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, main.cancel)
+    cancel_at_signal(main)
     try:
         async with await Session.open(kubeconfig, metrics=metrics) as session:
             process = new_process(settings, session, metrics)
@@ -74,19 +69,13 @@ async def run(
                 _log.info("telemetry_server_started", port=port)
                 for title, task in {"heartbeat": heartbeat.run, **process.tasks}.items():
                     tasks.create_task(task(), name=title)
-                tasks.create_task(_collect_garbage(process.engine), name="garbage")
+                tasks.create_task(collect_at_set_times(process.engine.assessed), name="garbage")
                 if settings_path is not None:
                     following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)
                     tasks.create_task(following, name="settings")
     except asyncio.CancelledError:
         _log.info("process_stopped")
     return 0
-
-
-async def _collect_garbage(engine: Engine) -> None:
-    """Collect garbage from when every policy is assessed, since what exists by then stays, or after a minute."""
-    await wait_for_event(engine.assessed, LONGEST_START_SECONDS)
-    await collect_at_set_times()
 
 
 async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:

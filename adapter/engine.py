@@ -3,7 +3,7 @@
 1. Reflector, Targets, Endpoints: a watch event changes an object; polls and pushes change samples and rosters
    (ResourceMetrics, Prometheus, RegistryManager).
 2. ObjectIndex finds the policies that the change affects: policy → HPA → target → pods.
-3. DelayQueue merges the changes of a policy into one evaluation in half a second.
+3. WorkQueue merges the changes of a policy into one evaluation in half a second.
 4. Evaluator collects the policy's inputs from memory and assesses them; the result is its view.
 5. Worker publishes the views in the next snapshot, and the SnapshotStore notifies its subscribers.
 """
@@ -31,7 +31,7 @@ from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring
 from adapter.registries.follow import RegistryManager
 from adapter.registries.kubernetes import Endpoints, decode_listing
-from adapter.runtime.work_queue import DelayQueue
+from adapter.runtime.work_queue import SPACING_SECONDS, WorkQueue
 from adapter.settings import Settings
 from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -52,7 +52,7 @@ class Engine:
         self.snapshots = SnapshotStore()
         self.assessed = asyncio.Event()
         """Set once every listed policy was evaluated for the first time."""
-        self.queue = DelayQueue[Key](asyncio.get_running_loop().time)
+        self.queue = WorkQueue[Key](SPACING_SECONDS)
         self._links_changed = asyncio.Event()
         self.index = index = ObjectIndex(self.queue.add, self._links_changed.set)
         namespaces = settings.kubernetes.namespaces

@@ -15,31 +15,24 @@ class ServerProcess(Process):
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
         super().__init__(settings, session, metrics)
         self._started, self._latest = settings, settings
-        self._scales = ScaleReader(session, metrics)
         self._upstreams = Upstreams(settings.upstreams, settings.prometheus.queries, metrics)
         self._api = ApiServer(
             snapshots=self.engine.snapshots,
             session=session,
-            scales=self._scales,
+            scales=ScaleReader(session, metrics),
             stale_reason=self.engine.stale,
             unsynced_reason=self.engine.filling,
             metrics=metrics,
             settings=settings.server,
             upstreams=self._upstreams,
         )
-        self.tasks |= {"api": self._serve, "upstreams": self._upstreams.run}
+        self.tasks |= {"api": self._api.run, "upstreams": self._upstreams.run}
         self.ready |= self._api.ready
         self.warnings |= {
             **self._api.warnings,
             "upstreams": self._upstreams.warning,
             "settings": self._restart_warning,
         }
-
-    async def _serve(self) -> None:
-        try:
-            await self._api.run()
-        finally:
-            await self._scales.close()
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings; those of the server itself need a restart, but for what it serves."""

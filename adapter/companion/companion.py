@@ -98,7 +98,7 @@ class Companion:
                 record = self._records[key]
                 history = replica_history.observe_count(record.state.of(ReplicaHistory), view, now)
                 record.state = record.state.having(history)
-                self._looks.add([key])
+                self._looks.add(key)
                 continue
             self._records.pop(key, None)
             self._backoff.forget(key)
@@ -149,7 +149,7 @@ class Companion:
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._records[key].looked_at <= before]
-            self._looks.add(due, resync=True)
+            self._looks.resync(due)
             await asyncio.sleep(interval / 10)
 
     async def _work(self, lane: str, queue: WorkQueue[Key], *, urgent: bool) -> None:
@@ -168,7 +168,7 @@ class Companion:
                         state = record.state = plan.observe(context)
                         context = replace(context, state=state)
                         self._notifier.add(key, context.view.policy.notify, state.of(Told).notices)
-                        self._writes.add([key])
+                        self._writes.add(key)
                     for action in tuple(plan.actions(context, urgent=urgent)) if context is not None else ():
                         if self._writer.may(action):
                             await self._carry_out(record, action, at_once=urgent)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import structlog
 
 from adapter.runtime.concurrency import turn
-from adapter.runtime.work_queue import DelayQueue
+from adapter.runtime.work_queue import WorkQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
@@ -32,7 +32,7 @@ class Worker:
 
     def __init__(
         self,
-        queue: DelayQueue[Key],
+        queue: WorkQueue[Key],
         snapshots: SnapshotStore,
         begin: Callable[[Key], PolicyView | Callable[[], PolicyView] | None],
         metrics: Metrics,
@@ -53,18 +53,20 @@ class Worker:
                 await turn()  # a batch takes as long as an evaluation
                 self.publish(views)
                 views = {}
-            await self._queue.wait()
+            key = await self._queue.get()
             await turn()
-            if (key := self._queue.pop()) is not None:
-                view = views[key] = await self._evaluate_safely(key, views)
-                if view is None:
-                    self._queue.forget(key)
-                    continue
-                seconds, assessment = RESYNC_SECONDS, view.assessment
-                if assessment is not None and assessment.stale_at is not None:
-                    # No event announces that a sample becomes too old.
-                    seconds = min(seconds, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
-                self._queue.add(key, seconds)
+            view = views[key] = await self._evaluate_safely(key, views)
+            self._queue.done(key)
+            if view is None:
+                self._queue.discard(key)
+                continue
+            if view.problem is not None:
+                self._queue.unspace(key)  # at the start: its target, or its HPA, may be listed in a moment
+            seconds, assessment = RESYNC_SECONDS, view.assessment
+            if assessment is not None and assessment.stale_at is not None:
+                # No event announces that a sample becomes too old.
+                seconds = min(seconds, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
+            self._queue.add(key, seconds)
 
     async def _evaluate_safely(self, key: Key, ready: dict[Key, PolicyView | None]) -> PolicyView | None:
         """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on.

@@ -6,7 +6,7 @@ Paths are built from segments: a value that an object carries can never become a
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from adapter.kube.errors import UnsafePath
+from adapter.kube.errors import KubeError
 from adapter.policy import watermark_policy
 
 JSON = "application/json"
@@ -19,18 +19,18 @@ _FORBIDDEN = frozenset("/%")
 
 
 def path(*segments: str) -> str:
-    """`/a/b/c`, each segment percent-encoded. Raises UnsafePath for one that Kubernetes takes for no path segment.
+    """`/a/b/c`, each segment percent-encoded. Raises KubeError for one that Kubernetes takes for no path segment.
 
     The rule is `IsValidPathSegmentName` of k8s.io/apimachinery: neither `.` nor `..`, and without `/` and `%`.
     """
     for segment in segments:
         if segment in _RELATIVE or not _FORBIDDEN.isdisjoint(segment):
-            raise UnsafePath(f"{segment[:80]!r} cannot be part of a path of the Kubernetes API")
+            raise KubeError(f"{segment[:80]!r} cannot be part of a path of the Kubernetes API")
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
 def group_version(api_version: str) -> str:
-    """`/apis/apps/v1`, or `/api/v1` for the core group. Raises UnsafePath."""
+    """`/apis/apps/v1`, or `/api/v1` for the core group. Raises KubeError."""
     group, slash, version = api_version.partition("/")
     return path("apis", group, version) if slash else path("api", api_version)
 
@@ -53,12 +53,12 @@ class GroupVersionResource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def collection(self, namespace: str = "") -> str:
-        """The path of all objects, or of those in a namespace. Raises UnsafePath."""
+        """The path of all objects, or of those in a namespace. Raises KubeError."""
         scope = path("namespaces", namespace) if namespace else ""
         return f"{group_version(self.api_version)}{scope}{path(self.plural)}"
 
     def path(self, namespace: str, name: str) -> str:
-        """The path of one object; `namespace` is empty for cluster-scoped ones. Raises UnsafePath."""
+        """The path of one object; `namespace` is empty for cluster-scoped ones. Raises KubeError."""
         return self.collection(namespace) + path(name)
 
 

@@ -62,10 +62,6 @@ class UnknownKind(KubeError):
         return str(self)
 
 
-class UnsafePath(KubeError):
-    """A value cannot be a segment of a path."""
-
-
 class ApiStatusError(KubeError):
     """A refusal: HTTP code, reason and message of its Status, and Retry-After in seconds (None: not given)."""
 

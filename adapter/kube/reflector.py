@@ -20,7 +20,6 @@ from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.process import freeze_live_objects
 from adapter.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -31,8 +30,6 @@ PAGE = 250
 """Objects of a page. It is decoded in one step: 250 pods of 6 KB take 3 ms."""
 LARGEST_PAGE = 4_000_000
 """Bytes of a page of several objects; a page that is larger is requested again with half of its objects."""
-MANY = 1000
-"""A list of so many objects is exempted from garbage collections."""
 
 _LIST_SECONDS = 60.0
 _AT_ONCE_SECONDS = 1.0
@@ -147,8 +144,6 @@ class Reflector(Generic[T]):
         self.answered.set()
         took = round(self._session.monotonic() - began, 3)
         _log.info("resource_listed", resource=self.name, objects=len(new), seconds=took)
-        if len(new) >= MANY:
-            freeze_live_objects()
 
     async def _fetch(self, token: str) -> ObjectList:
         """One page, its objects not yet decoded."""

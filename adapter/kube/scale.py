@@ -13,7 +13,7 @@ from cachetools import TTLCache
 
 from adapter.kube import selectors
 from adapter.kube.errors import KubeError, MalformedAnswer
-from adapter.kube.objects import AnyObject, Condition, KubeObject
+from adapter.kube.objects import AnyObject, Condition
 from adapter.kube.session import Session
 from adapter.load.spec import Scale, Target
 from adapter.runtime.concurrency import SingleFlight
@@ -34,16 +34,17 @@ _OBJECT = Decoder(AnyObject)
 class ScalePaths:
     """The dotted paths of an object's scale (`.spec.replicas`); `selector` is empty where it has none.
 
-    `built_in`: replicas default to 1.
+    `unset`: the replicas of an object that names none; None where such an object has no scale.
     """
 
     replicas: str
     status_replicas: str
     selector: str = ""
-    built_in: bool = False
+    unset: int | None = None
 
 
-BUILT_IN = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector", built_in=True)
+BUILT_IN = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector", unset=1)
+_SUBRESOURCE = ScalePaths(".spec.replicas", ".status.replicas", ".status.selector", unset=0)  # 0 is not written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +93,9 @@ def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
     if paths is None:
         return None
     tree = {"spec": item.spec or {}, "status": item.status or {}}
-    replicas = _count(_at(tree, paths.replicas))
-    if replicas is None and not paths.built_in:
+    given = _at(tree, paths.replicas)
+    replicas = paths.unset if given is None else _count(given)
+    if replicas is None:
         return None
     # A text, a LabelSelector, or a ReplicationController's map of labels.
     labels = _at(tree, paths.selector)
@@ -109,7 +111,7 @@ def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
         except (selectors.SelectorError, LookupError, TypeError, AttributeError):
             return None
     seen = _count(_at(tree, paths.status_replicas)) or 0
-    return Scale(replicas=1 if replicas is None else replicas, status_replicas=seen, selector=selector)
+    return Scale(replicas=replicas, status_replicas=seen, selector=selector)
 
 
 def _at(tree: Mapping[str, Any], path: str) -> Any:
@@ -123,34 +125,15 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-class _ScaleSpec(KubeObject, frozen=True):
-    replicas: int = 0
-
-
-class _ScaleStatus(KubeObject, frozen=True):
-    replicas: int = 0
-    selector: str = ""
-
-
-class _ScaleObject(KubeObject, frozen=True):
-    spec: _ScaleSpec
-    status: _ScaleStatus = _ScaleStatus()
-
-
-_SCALE = Decoder(_ScaleObject)
-
-
 def decode_scale(body: bytes | msgspec.Raw) -> Scale:
     """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError."""
-    spec, status = (scale := _SCALE.decode(body)).spec, scale.status
-    return Scale(replicas=spec.replicas, status_replicas=status.replicas, selector=selectors.canonical(status.selector))
+    item = _OBJECT.decode(body)
+    if item.spec is None or (scale := watched_scale(item, _SUBRESOURCE)) is None:
+        raise msgspec.ValidationError("Expected a number from 0 - at `$.spec.replicas`")
+    return scale
 
 
 _Counts = tuple[int, int] | None
-
-
-def _counts(scale: Scale | None) -> _Counts:
-    return (scale.replicas, scale.status_replicas) if scale is not None else None
 
 
 class ScaleReader:
@@ -162,25 +145,21 @@ class ScaleReader:
     def __init__(
         self, session: Session, metrics: Metrics | None = None, *, timer: Callable[[], float] = time.monotonic
     ) -> None:
-        self._session = session
-        self._metrics = metrics or Metrics()
-        self._timer = timer
-        self._flights: SingleFlight[tuple[str, _Counts], Scale | KubeError] = SingleFlight()
-        self._answers: TTLCache[str, tuple[Scale | KubeError, _Counts]] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
-        """Each with the count that was watched when it was asked for. Failures too: a slow server is asked once."""
+        self._session, self._metrics, self._timer = session, metrics or Metrics(), timer
+        self._answers: TTLCache[tuple[str, _Counts], Scale | KubeError] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
+        """By path and the count that was watched when it was asked for: a request that began before another count was
+        seen may miss it. Failures too: a slow server is asked once."""
+        self._flights = SingleFlight(self._answers)
 
     async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
         """The scale at this path, at most a second old; if that fails the watched one, confirmed within 5 s.
 
         `proven_at` is by the session's monotonic clock. Raises a KubeError that names the path and the cause.
         """
-        began, seen, result = self._timer(), _counts(watched), "cached"
-        answer, seen_then = self._answers.get(scale_path, (None, None))
-        if isinstance(answer, Scale) and seen not in {None, seen_then, _counts(answer)}:
-            answer = None  # another count was seen since, and not the answer's own
-        if answer is None:  # a read that began before another count was seen may miss it
-            answer = await self._flights.join((scale_path, seen), lambda: self._fetch(scale_path, seen))
-            result = "live"
+        began = self._timer()
+        key = scale_path, None if watched is None else (watched.replicas, watched.status_replicas)
+        result = "cached" if key in self._answers else "live"
+        answer = await self._flights.join(key, lambda: self._fetch(scale_path))
         if isinstance(answer, KubeError):
             recent = proven_at is not None and self._session.monotonic() - proven_at <= FALLBACK_SECONDS
             result = "watched" if watched is not None and recent else "failed"
@@ -191,17 +170,10 @@ class ScaleReader:
             raise KubeError(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
         return watched
 
-    async def close(self) -> None:
-        """Cancels the reads under way."""
-        await self._flights.close()
-
-    async def _fetch(self, path: str, seen: _Counts) -> Scale | KubeError:
-        answer: Scale | KubeError
+    async def _fetch(self, path: str) -> Scale | KubeError:
         try:
-            answer = decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
+            return decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
         except msgspec.MsgspecError as error:
-            answer = MalformedAnswer(f"GET {path}: {error}")
+            return MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:
-            answer = error
-        self._answers[path] = answer, seen
-        return answer
+            return error

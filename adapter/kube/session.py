@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import email.utils
 import time
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC
 from typing import Self, TypedDict, Unpack
@@ -17,7 +16,7 @@ from adapter.kube.api import JSON
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load, choose_credentials
 from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, error_from_answer
 from adapter.runtime.http import MIB, Reply, error_text, read_body
-from adapter.runtime.source_errors import AnswerTooLarge
+from adapter.runtime.source_errors import AnswerTooLarge, without_frames
 from adapter.telemetry.metrics import Metrics, package_version
 
 LARGEST_ANSWER = 16 * MIB
@@ -35,8 +34,6 @@ _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
-_TURNS_TO_END = 2
-"""Turns of the loop from the abort of a TLS connection to its end: the socket closes in the first."""
 
 
 class RequestOptions(TypedDict, total=False):
@@ -75,11 +72,8 @@ class Session:
         self.skew = 0.0
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
         self._keeper, self._metrics = CredentialKeeper(load, monotonic), metrics or Metrics()
-        self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
-        """Connections of the answers so far that may still be open."""
-        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
         self._http = aiohttp.ClientSession(
-            connector=self._connector,
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Small answers are not worth compressing; lists ask for it themselves.
             headers=_HEADERS,
@@ -100,14 +94,8 @@ class Session:
         return session
 
     async def close(self) -> None:
-        """Closes the connections at once, those of given up requests too."""
-        await self._connector.close(abort_ssl=True)
+        """Closes the connections."""
         await self._http.close()
-        # Not aiohttp's any more: an answer was given up, and its connection waits for the other side's TLS close.
-        for transport in list(self._open):
-            transport.abort()
-        for _ in range(_TURNS_TO_END):
-            await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,7 +137,7 @@ class Session:
         seconds, largest = options.get("timeout", 10.0), options.get("largest", LARGEST_ANSWER)
         request, params = f"{method} {path}", options.get("params")
         with _translated(request, f"no answer within {seconds:g} s"):
-            async with asyncio.timeout(seconds), await self._answer(method, path, params, headers, body) as answer:
+            async with asyncio.timeout(seconds), self._answer(method, path, params, headers, body) as answer:
                 if not options.get("aggregated"):
                     self._observe_date(answer)
                 content = await read_body(answer, largest, options.get("limit_name", ""))
@@ -165,23 +153,17 @@ class Session:
         Raises TooLarge for a line of more than LARGEST_LINE bytes, Unreachable for an incomplete one.
         """
         request = f"GET {path}"
-        with _translated(request, f"no answer within {_HEADERS_SECONDS:g} s"):
-            async with asyncio.timeout(_HEADERS_SECONDS):
-                answer = await self._answer("GET", path, params, {"Accept": JSON}, idle=idle)
-                self._observe_date(answer)
-                if answer.status not in _OK:
-                    async with answer:
+        async with contextlib.AsyncExitStack() as stack:
+            with _translated(request, f"no answer within {_HEADERS_SECONDS:g} s"):
+                async with asyncio.timeout(_HEADERS_SECONDS):
+                    answering = self._answer("GET", path, params, {"Accept": JSON}, idle=idle)
+                    answer = await stack.enter_async_context(answering)
+                    self._observe_date(answer)
+                    if answer.status not in _OK:
                         _check_status(request, answer, await read_body(answer, LARGEST_ANSWER))
-        try:
-            async with contextlib.aclosing(_lines(request, answer, idle)) as lines:
-                yield lines
-        finally:
-            # Closing alone would wait for the TLS close of the other side for half a minute.
-            transport = answer.connection.transport if answer.connection is not None else None
-            answer.close()
-            if transport is not None:
-                transport.abort()
+            yield await stack.enter_async_context(contextlib.aclosing(_lines(request, answer, idle)))
 
+    @contextlib.asynccontextmanager
     async def _answer(
         self,
         method: str,
@@ -190,11 +172,11 @@ class Session:
         headers: Mapping[str, str],
         body: bytes | None = None,
         idle: float | None = None,
-    ) -> aiohttp.ClientResponse:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer of any status; after a 401 that of the same request with newer credentials, if there are any."""
 
         async def send(access: ClusterAccess) -> aiohttp.ClientResponse:
-            answer = await self._http.request(
+            return await self._http.request(
                 method,
                 URL(access.server + path),
                 params=params,
@@ -206,16 +188,19 @@ class Session:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=idle),
             )
-            if answer.connection is not None and answer.connection.transport is not None:
-                self._open.add(answer.connection.transport)
-            return answer
 
         access = await self._keeper.current()
         answer = await send(access)
-        if answer.status != _UNAUTHORIZED or (renewed := await self._keeper.current(refused=access)) is access:
-            return answer
-        answer.release()
-        return await send(renewed)
+        if answer.status == _UNAUTHORIZED and (renewed := await self._keeper.current(refused=access)) is not access:
+            answer.release()
+            answer = await send(renewed)
+        try:
+            yield answer
+        finally:
+            # One that is given up: closing alone would wait for the other side's TLS close for half a minute.
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
+            answer.close()
 
     def _observe_date(self, answer: aiohttp.ClientResponse) -> None:
         with contextlib.suppress(ValueError, OverflowError):
@@ -255,8 +240,8 @@ def _translated(request: str, late: str) -> Iterator[None]:
     except KubeError:
         raise
     except TimeoutError as error:
-        raise TimedOut(f"{request}: {late}", public=late) from error
+        raise TimedOut(f"{request}: {late}", public=late) from without_frames(error)
     except AnswerTooLarge as error:
         raise TooLarge(f"{request}: {error}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{request}: {error_text(error)}") from error
+        raise Unreachable(f"{request}: {error_text(error)}") from without_frames(error)

@@ -31,27 +31,29 @@ class SingleFlight(Generic[K, T]):
     `cache` keeps results, and no errors; while it has a key's, nothing flies.
     """
 
-    def __init__(self, cache: MutableMapping[K, T] | None = None) -> None:
+    def __init__(self, cache: MutableMapping[K, T]) -> None:
         self._cache = cache
         self._flights: dict[K, asyncio.Task[T]] = {}
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
-        if self._cache is not None:
-            with contextlib.suppress(KeyError):
-                return self._cache[key]
+        with contextlib.suppress(KeyError):
+            return self._cache[key]
         task = self._flights.get(key)
         if task is None:
 
             def land(done: asyncio.Task[T]) -> None:
                 self._flights.pop(key, None)
                 # Its exception is marked as retrieved: its waiters may all have been cancelled.
-                if not done.cancelled() and done.exception() is None and self._cache is not None:
+                if not done.cancelled() and done.exception() is None:
                     self._cache[key] = done.result()
 
             task = self._flights[key] = asyncio.create_task(start())
             task.add_done_callback(land)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # an error's frames would hold it: only a full collection frees such a cycle
 
     async def close(self) -> None:
         """Cancels the flights and waits until they have ended."""

@@ -30,41 +30,35 @@ class TextError(Exception):
 
 
 def read_document(text: str) -> Any:
-    """The data of a JSON or YAML text. Raises TextError."""
-    document, *others = [*_parsed(text)] or [None]
-    if others:
+    """The data of a JSON or YAML text; None where it is empty. Raises TextError."""
+    documents = read_documents(text)
+    if len(documents) > 1:
         raise TextError("begins a second document (---); give one at a time")
-    return document
+    return documents[0] if documents else None
 
 
 def read_documents(text: str) -> list[Any]:
     """The data of every document of a JSON or YAML text (`---` between them), without empty ones. Raises TextError."""
-    documents: list[Any] = []
-    try:
-        documents.extend(document for document in _parsed(text) if document is not None)
-    except TextError as error:
-        raise TextError(str(error), len(documents)) from error
-    return documents
-
-
-def _parsed(text: str) -> Iterator[Any]:
     if len(text) > LARGEST_BYTES:
         raise TextError(TOO_LARGE.advice)
     text = text.removeprefix("\ufeff")
-    kind, documents = "YAML", None
+    kind, found, documents = "YAML", None, list[Any]()
     try:
         if text.lstrip()[:1] in {"{", "["}:
             try:
-                documents = [json.loads(text, object_pairs_hook=_mapping)]
+                found = [json.loads(text, object_pairs_hook=_mapping)]
             except json.JSONDecodeError as error:
                 kind = f"JSON ({error}) and not YAML"
-        for document in documents or _Loader(text):
+        for document in found or _Loader(text):
             _check(document)
-            yield document
+            documents += [document] if document is not None else []
     except RecursionError:
-        raise TextError(f"is nested more than {DEEPEST} levels deep; write it flatter") from None
+        raise TextError(f"is nested more than {DEEPEST} levels deep; write it flatter", len(documents)) from None
+    except TextError as error:
+        raise TextError(str(error), len(documents)) from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise TextError(f"is not {kind}: {' '.join(str(error).split())}") from error
+        raise TextError(f"is not {kind}: {' '.join(str(error).split())}", len(documents)) from error
+    return documents
 
 
 def _mapping(pairs: list[tuple[str, Any]], lines: Sequence[int] = ()) -> dict[str, Any]:

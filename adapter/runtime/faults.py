@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _SHOWN = 80
-_MOST = 100
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 3 * _SHOWN  # the cut in their middle lies beyond what is shown
@@ -42,13 +41,6 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
     def __str__(self) -> str:
         sentences = "; ".join(map(str, self.faults))
         return f"{self.title}: {sentences}" if self.title else sentences
-
-
-def first_faults(faults: Sequence[Fault]) -> list[Fault]:
-    """The first faults, up to a readable number, and the count of the rest."""
-    omitted = len(faults) - _MOST
-    rest = [Fault("", None, f"and {omitted} more faults; fix these first")] if omitted > 0 else []
-    return [*faults[:_MOST], *rest]
 
 
 def shorten(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import aiohttp
 from yarl import URL
 
-from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable, connection_fault
+from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable, connection_fault, without_frames
 
 MIB = 1024 * 1024
 LARGEST_ANSWER = 32 * MIB
@@ -23,8 +23,6 @@ AT_ONCE = 8
 LOOK_SECONDS = 1.0
 """How often a client looks whether its files changed: 500 services polled each 2 s are 250 requests a second, and a
 look in a thread costs as much as a small answer. Services refuse an old token meanwhile, and are asked again."""
-LARGEST_SECRET = 16 * 1024
-"""Bytes of a file with a secret: servers accept no longer header."""
 UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
 
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
@@ -72,7 +70,6 @@ class Client:
 
     `timeout` is the default deadline of a request, in seconds. `max_bytes` limits each answer, after unpacking;
     `limit_name` is the settings key of that limit, for the error. `at_once` limits the connections (0: any number).
-    `look_seconds`: time between looks at whether the files changed.
     """
 
     def __init__(
@@ -83,16 +80,13 @@ class Client:
         max_bytes: int = LARGEST_ANSWER,
         at_once: int = AT_ONCE,
         limit_name: str = "",
-        look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        self._access, self._look_seconds, self._timeout = access, look_seconds, timeout
-        self._max_bytes, self._limit_name = max_bytes, limit_name
+        self._access, self._timeout, self._max_bytes, self._limit_name = access, timeout, max_bytes, limit_name
         self._opened: Opened | None = None
         self._look_at = 0.0
         """When to look for changed files (the loop's time)."""
-        self._connector = aiohttp.TCPConnector(limit=at_once)
         self._http = aiohttp.ClientSession(
-            connector=self._connector,
+            connector=aiohttp.TCPConnector(limit=at_once),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
             # Encodings that can always be unpacked: aiohttp offers more where more packages are installed.
@@ -128,17 +122,16 @@ class Client:
                     body = await read_body(answer, self._max_bytes, self._limit_name)
                     return Reply(answer.status, answer.headers, body)
         except TimeoutError as error:
-            raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from error
+            raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from without_frames(error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
+            raise SourceUnreachable(error_text(error), public=connection_fault(error)) from without_frames(error)
         except RuntimeError as error:
             if not self._http.closed:
                 raise
             raise SourceUnreachable("the client is closed", public="closed") from error
 
     async def close(self) -> None:
-        """Close the connections at once, those of given up requests too."""
-        await self._connector.close(abort_ssl=True)
+        """Close the connections at once."""
         await self._http.close()
 
     async def _open(self, *, secure: bool) -> Opened:
@@ -146,7 +139,7 @@ class Client:
         opened, now = self._opened, asyncio.get_running_loop().time()
         if opened is None or (opened.stamp and now >= self._look_at) or (secure and opened.tls is None):
             self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
-            self._look_at = now + self._look_seconds
+            self._look_at = now + LOOK_SECONDS
         return opened
 
 
@@ -195,13 +188,9 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def secret(file: str) -> str:
-    """The secret in a file, without surrounding white space. Raises OSError, and ValueError for what is no secret."""
-    with Path(file).open("rb") as opened:
-        content = opened.read(LARGEST_SECRET + 1)
-    if len(content) > LARGEST_SECRET:
-        raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
+    """The secret in a file, without surrounding white space. Raises OSError, and ValueError for what is no text."""
     try:
-        return content.decode().strip()
+        return Path(file).read_text(encoding="utf-8").strip()
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text; write the value alone into it") from error
 

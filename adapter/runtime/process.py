@@ -1,4 +1,4 @@
-"""What this process has of the system: listening sockets, open files, and garbage collections at set times.
+"""What this process has of the system: sockets, files, signals, and garbage collections at set times.
 
 Python collects once a thousand more objects were made than freed. Samples and assessments replace as many as they make:
 that count hardly moves, while the young objects become tens of thousands, and one collection then blocks the event loop
@@ -9,10 +9,16 @@ import asyncio
 import contextlib
 import gc
 import resource
+import signal
 import socket
+from typing import Any
+
+from adapter.runtime.concurrency import wait_for_event
 
 BACKLOG = 1024
 """Connections that wait to be accepted: an API server dials for each of the requests that it forwards at once."""
+UNSETTLED_SECONDS = 60.0
+"""Between two collections at the start; whoever waits for an API server for hours makes garbage, too."""
 YOUNG_SECONDS = 0.05
 """Between two collections of young objects; each takes about a millisecond."""
 FULL_SECONDS = 300.0
@@ -37,23 +43,31 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def collect_at_set_times() -> None:
-    """Collect until cancelled. Objects that exist now are never looked at again: few of them become garbage."""
-    freeze_live_objects()
+def cancel_at_signal(task: asyncio.Task[Any]) -> None:
+    """Cancel the task at the first SIGTERM or SIGINT. Later ones do nothing: they would cut its grace short."""
+    loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        for each in signals:
+            loop.add_signal_handler(each, lambda: None)
+        task.cancel()
+
+    for each in signals:
+        loop.add_signal_handler(each, stop)
+
+
+async def collect_at_set_times(settled: asyncio.Event) -> None:
+    """Collect until cancelled. Objects that exist when `settled` is set are never looked at again.
+
+    Few of them become garbage, reference counts still free those that do, and each thousand of them would block the
+    loop for 0.5 ms at each full collection. Until then a minute's garbage is left: a start takes seconds.
+    """
     gc.disable()
+    while not await wait_for_event(settled, UNSETTLED_SECONDS):
+        gc.collect()
+    gc.freeze()
     while True:
         for _ in range(int(FULL_SECONDS / YOUNG_SECONDS)):
             await asyncio.sleep(YOUNG_SECONDS)
             gc.collect(1)
         gc.collect()
-
-
-def freeze_live_objects() -> None:
-    """Exempts all live objects from full collections, each of which blocks the loop for 0.5 ms per thousand objects.
-
-    The copy of a large resource lives as long as the process. Reference counts still free its objects; only cycles
-    that are garbage at this moment stay.
-    """
-    if gc.isenabled():  # with collection off, a first one would scan everything and find hardly any garbage
-        gc.collect(1)
-    gc.freeze()

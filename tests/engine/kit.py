@@ -153,7 +153,6 @@ async def standing(*services: Service, **settings: Any) -> AsyncIterator[Stand]:
         session = await stack.enter_async_context(Session(cluster.load, metrics=metrics))
         engine = Engine(_settings(proms, platforms, settings), session, metrics)
         scales = ScaleReader(session, metrics)
-        stack.push_async_callback(scales.close)
         answers = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
         stand = Stand(cluster, session, engine, metrics, proms, platforms, answers)
         for service in services:

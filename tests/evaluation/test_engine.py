@@ -58,7 +58,7 @@ async def test_a_policy_that_is_created_later_is_published_before_its_evaluation
     api_server: ControlPlane, api_namespace: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await until_synced(engine)
-    monkeypatch.setattr(engine.queue, "pop", lambda: None)  # no policy is evaluated
+    monkeypatch.setattr(engine.queue, "_next", lambda: None)  # no policy is evaluated
     made = Workloads(api_server, api_namespace)
     await asyncio.to_thread(made.policy, "web", [cpu_watermarks("1200m", "400m")])
     key = Key(api_namespace, "web")
@@ -71,14 +71,14 @@ async def test_a_policy_that_is_created_later_is_published_before_its_evaluation
 async def test_the_snapshot_is_not_synced_before_every_policy_was_evaluated(
     api_server: ControlPlane, api_namespace: str, unstarted: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pop = unstarted.queue.pop
-    monkeypatch.setattr(unstarted.queue, "pop", lambda: None)
+    monkeypatch.setattr(unstarted.queue, "_next", lambda: None)
     await asyncio.to_thread(Workloads(api_server, api_namespace).policy, "web", [cpu_watermarks("1200m", "400m")])
     assert "the Kubernetes caches are still being filled: watermarkpolicies, " in unstarted.filling()
     async with started(unstarted), asyncio.timeout(30):
         while "WatermarkPolicies have not been assessed yet" not in unstarted.filling():  # noqa: ASYNC110  no event
             await asyncio.sleep(0.01)
         assert not unstarted.snapshots.current.synced
-        monkeypatch.setattr(unstarted.queue, "pop", pop)
+        monkeypatch.undo()
+        unstarted.queue.resync([])
         await until_synced(unstarted)
     assert not any(view.pending for view in unstarted.snapshots.current.policies.values())

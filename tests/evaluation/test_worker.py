@@ -7,7 +7,7 @@ import pytest
 from adapter.evaluation.worker import Worker
 from adapter.load.spec import Target
 from adapter.runtime.concurrency import PASSES
-from adapter.runtime.work_queue import DelayQueue
+from adapter.runtime.work_queue import WorkQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
@@ -28,7 +28,7 @@ class Bench:
         self.views: dict[Key, PolicyView | Exception | None] = {}
         self.seen: list[Key] = []
         self.snapshots = SnapshotStore()
-        self.queue = DelayQueue(asyncio.get_running_loop().time, spacing=0.01)
+        self.queue = WorkQueue(spacing=0.01)
         self.metrics = Metrics()
         self.worker = Worker(self.queue, self.snapshots, self.evaluate, self.metrics)
         self.changed = asyncio.Event()

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.kube.api import API_SERVICES, HPAS, PODS, WATERMARK_POLICIES
-from adapter.kube.errors import UnsafePath
+from adapter.kube.errors import KubeError
 
 
 def test_the_core_group_and_others_have_their_paths() -> None:
@@ -20,5 +20,5 @@ def test_a_resource_is_named_with_its_group() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
 def test_no_name_turns_an_object_s_path_into_another(name: str) -> None:
-    with pytest.raises(UnsafePath):
+    with pytest.raises(KubeError):
         PODS.path("shop", name)

@@ -60,10 +60,8 @@ def timer() -> Timer:
 
 
 @pytest.fixture
-async def reader(session: Session, metrics: Metrics, timer: Timer) -> AsyncIterator[ScaleReader]:
-    reader = ScaleReader(session, metrics, timer=lambda: timer.seconds)
-    yield reader
-    await reader.close()
+def reader(session: Session, metrics: Metrics, timer: Timer) -> ScaleReader:
+    return ScaleReader(session, metrics, timer=lambda: timer.seconds)
 
 
 def reads(metrics: Metrics, result: str) -> float:
@@ -83,6 +81,12 @@ def reads(metrics: Metrics, result: str) -> float:
 )
 def test_scale_has_its_selector_in_canonical_form(body: bytes, scale: Scale) -> None:
     assert decode_scale(body) == scale
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"spec":{"replicas":"5"}}', b'{"spec":{"replicas":-1}}'])
+def test_answer_without_a_count_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_scale(body)
 
 
 async def test_live_count_is_read(reader: ScaleReader, server: Server, metrics: Metrics) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 
@@ -46,7 +47,7 @@ class Question:
 
 @pytest.fixture
 def flights() -> SingleFlight[str, str]:
-    return SingleFlight()
+    return SingleFlight({})
 
 
 async def test_concurrent_callers_share_one_flight(flights: SingleFlight[str, str]) -> None:
@@ -95,6 +96,27 @@ async def test_error_without_a_waiter_is_not_reported(flights: SingleFlight[str,
     del question
     gc.collect()
     assert complaints == []
+
+
+async def test_error_is_freed_without_a_garbage_collection(flights: SingleFlight[str, str]) -> None:
+    """An API server that is down for minutes fails thousands of flights, each with the frames of a request."""
+
+    class RefusedError(Exception):
+        pass
+
+    async def refuse() -> str:
+        raise RefusedError
+
+    gc.disable()
+    try:
+        with pytest.raises(RefusedError) as caught:
+            await flights.join("a", refuse)
+        gone = weakref.ref(caught.value)
+        del caught
+        await asyncio.sleep(0)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 async def test_close_cancels_the_flights(flights: SingleFlight[str, str]) -> None:

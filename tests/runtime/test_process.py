@@ -1,12 +1,16 @@
-"""How many files a process may have, and garbage that is collected at set times."""
+"""How many files a process may have, signals that end it, and garbage that is collected at set times."""
 
 import asyncio
 import gc
+import os
+import signal
 import subprocess
 import sys
 import weakref
 
-from adapter.runtime.process import collect_at_set_times
+import pytest
+
+from adapter.runtime.process import cancel_at_signal, collect_at_set_times
 
 
 def test_a_server_that_starts_with_few_open_files_may_have_a_file_for_each_connection() -> None:
@@ -22,11 +26,39 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
     assert done.stdout == "(4096, 4096)\n"
 
 
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT])
+async def test_second_signal_does_not_cut_the_grace_short(again: signal.Signals) -> None:
+    loop, started, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        try:
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), again)
+            await asyncio.sleep(0.05)
+            ended.set()
+
+    serving = asyncio.create_task(serve())
+    cancel_at_signal(serving)
+    try:
+        await started.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait([serving])
+    finally:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+    assert ended.is_set()
+
+
 async def test_cycles_are_collected_while_python_does_not() -> None:
     class Node:
         own: "Node"
 
-    collecting = asyncio.create_task(collect_at_set_times())
+    settled = asyncio.Event()
+    settled.set()
+    collecting = asyncio.create_task(collect_at_set_times(settled))
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
     try:
         assert not gc.isenabled()

@@ -35,7 +35,7 @@ from adapter.policy.watermark_policy import MOST_REPLICAS, parse_policy
 from adapter.registries.kubernetes import Endpoints, listing
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, closest, first_faults, path_of
+from adapter.runtime.faults import Fault, FaultyDocument, closest, path_of
 from adapter.runtime.times import parse_time
 from adapter.usage.promql import PromqlError, QueryInputs, parse_inputs
 from adapter.usage.resource_metrics import decode_usage
@@ -238,7 +238,7 @@ def read_document(text: str) -> DecisionCase:
     try:
         data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise DocumentError(first_faults(error.faults), _TITLE) from error
+        raise DocumentError(error.faults, _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return read_data(data)
@@ -269,7 +269,7 @@ def _read(given: Mapping[str, Any]) -> DecisionCase:
     if not faults:
         faults += _cross_faults(read)
     if faults:
-        raise DocumentError(first_faults(faults), _TITLE)
+        raise DocumentError(faults, _TITLE)
     return _case(read)
 
 
